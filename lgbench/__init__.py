@@ -1,0 +1,67 @@
+"""lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
+
+Everything a plugin author needs is importable from here, and so are :func:`run` and :func:`results`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from lgbench.contracts import (
+    Answers,
+    Architecture,
+    Averager,
+    Batch,
+    Budget,
+    Language,
+    NormScheme,
+    Role,
+    Signature,
+    Strings,
+    Task,
+    Tokens,
+    Vectors,
+    Weights,
+)
+from lgbench.errors import LgbenchError, Unsupported, UsageError
+from lgbench.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from lgbench.leaderboard import results
+    from lgbench.runner import run
+
+__version__ = version("lgbench")
+
+__all__ = [
+    "Answers",
+    "Architecture",
+    "Averager",
+    "Batch",
+    "Budget",
+    "Language",
+    "LgbenchError",
+    "NormScheme",
+    "Role",
+    "Signature",
+    "Strings",
+    "Task",
+    "Tokens",
+    "Unsupported",
+    "UsageError",
+    "Vectors",
+    "Weights",
+    "hookimpl",
+    "results",
+    "run",
+]
+
+_LAZY = {"run": "lgbench.runner", "results": "lgbench.leaderboard"}
+
+
+def __getattr__(name: str) -> Any:
+    """Torch and DuckDB are only imported by whoever runs or reads something."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

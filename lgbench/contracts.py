@@ -1,0 +1,205 @@
+"""The contracts between the core and its plugins: what a task, an architecture, a norm scheme and an averager are.
+
+Shapes: n contexts (or B in a batch), T positions, V answer classes, F input features, P models in a population.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+Role = Literal["attention", "mlp"]
+Weights = dict[str, "Tensor"]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Inputs (B, T) of int64 in [0, size)."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Inputs (B, T, width) of float32."""
+
+    width: int
+
+
+class Answers(Enum):
+    """Where a task wants its answer."""
+
+    EVERY_PREFIX = "at every prefix"
+    LAST = "once, at the last position"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What flows through a model: inputs in, a distribution over `classes` answers out, at `answers`."""
+
+    inputs: Tokens | Vectors
+    classes: int
+    answers: Answers
+
+
+class Batch(NamedTuple):
+    """Contexts and what the right answer to each is.
+
+    inputs: (n, T) int64 or (n, T, F) float32. distribution: p*, (n, A, V) float32 with A = T for tasks that answer
+    at every prefix and A = 1 for tasks that answer at the last position.
+    """
+
+    inputs: Tensor
+    distribution: Tensor
+
+
+class Strings(NamedTuple):
+    """Whole strings of one length, members of a language and others. inputs: (n, length + 1) int64; is_member: (n,) bool."""
+
+    inputs: Tensor
+    is_member: Tensor
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one protocol spends on one task; None leaves the protocol's own number.
+
+    steps: optimizer steps. batch: contexts a step. lr: peak learning rate. max_length: longest evaluated context.
+    """
+
+    steps: int | None = None
+    batch: int | None = None
+    lr: float | None = None
+    max_length: int | None = None
+
+
+class Task(ABC):
+    """A distribution over contexts together with the exact next-token distribution p*(. | context).
+
+    Length counts what the task is about: symbols read (a begin token not counted), tokens seen, items in a set (the
+    query not counted). The last position of a context of length L is the one that has seen all L; if the task answers
+    at every prefix, position T - 1 - k has seen L - k, and a prefix of a context must be distributed as a shorter
+    context is, so that one pass measures every length.
+    """
+
+    name: str
+    """Lower-case letters, digits and hyphens."""
+    family: str
+    """Tasks that are reported together, `name` itself for a task that stands alone."""
+    version: int
+    """Raised whenever any number that the task yields could move."""
+    signature: Signature
+    train_lengths: tuple[int, int]
+    """Shortest and longest context in training. A task that answers at every prefix trains on the longest."""
+    max_length: int | None = None
+    """Length beyond which no context exists, None where there is no bound."""
+    model: ClassVar[Mapping[str, int | bool]] | Mapping[str, int | bool] = {}
+    """Model sizes at which the task is studied, such as {"layers": 1}; an architecture takes the options it has."""
+    budgets: Mapping[str, Budget] = {}
+    """By protocol name, where the task needs other numbers than the protocol's own."""
+
+    @abstractmethod
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        """Draw n independent contexts of exactly `length`, on the generator's device, with no other randomness."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """A short name for each of the V answers, in order."""
+        return tuple(str(i) for i in range(self.signature.classes))
+
+    def text(self, inputs: Tensor) -> str:
+        """One context, (T,) or (T, F), as a reader would write it."""
+        return str(inputs.tolist())
+
+    def sibling(self, name: str) -> Task | None:
+        """The task of that name where a family has more members than it lists (dyck-K-M), else None.
+
+        Raises ValueError, saying what would work, where the name is of this family but no such task exists.
+        """
+        return None
+
+
+class Language(Task):
+    """A task whose contexts are prefixes of a formal language.
+
+    Input token i < V - 1 is the symbol that answer i predicts; input token V - 1 is the begin token and answer V - 1
+    the end of the string. A context of length L has T = L + 1 positions, the begin token first.
+    """
+
+    @abstractmethod
+    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+        """Draw n strings of `length`: n // 2 members, uniform among all members of that length, the rest non-members.
+
+        Raises ValueError where `length` is not among the testable ones (see `testable_length`).
+        """
+
+    @abstractmethod
+    def testable_length(self, length: int) -> int:
+        """The length nearest to `length`, the longer of two, that has both members and non-members."""
+
+
+class NormScheme(ABC):
+    """Which normalization stands where. One object owns both kind and placement: no block asks which norm it has."""
+
+    name: str
+
+    @abstractmethod
+    def embed(self, dim: int) -> nn.Module:
+        """What stands on the embedding: (..., dim) -> (..., dim)."""
+
+    @abstractmethod
+    def residual(self, dim: int, sublayer: nn.Module, role: Role) -> nn.Module:
+        """The sublayer in its residual connection: (..., T, dim) -> (..., T, dim).
+
+        A sublayer may answer for the last position only, (..., 1, dim); then only the last position of what
+        comes back counts, and `x + sublayer(x)` broadcasts to the right value there.
+        """
+
+    @abstractmethod
+    def output(self, dim: int, role: Role) -> nn.Module:
+        """What stands on a sublayer's output alone, for architectures without a residual connection."""
+
+    @abstractmethod
+    def final(self, dim: int) -> nn.Module:
+        """What stands before the logits."""
+
+
+class Architecture(ABC):
+    """A way to build a model for a signature."""
+
+    name: str
+    default_norm: str
+    """The norm scheme meant when an entry names the architecture alone."""
+
+    @abstractmethod
+    def build(self, signature: Signature, norm: NormScheme, **options: Any) -> nn.Module:
+        """A model (B, T) or (B, T, F) -> logits (B, A, V), A as in :class:`Batch`.
+
+        Options are keyword-only parameters with defaults of int, float, bool or str; `--set model.NAME=VALUE` reaches
+        them. Parameters must not depend on T. Raises :class:`lgbench.Unsupported` with the reason where the
+        architecture cannot serve the signature, the norm or the options.
+        """
+
+
+class Averager(ABC):
+    """A running average of the weights. Tensors may carry a leading population dimension: every operation is elementwise."""
+
+    name: str
+
+    @abstractmethod
+    def start(self, weights: Weights) -> Any:
+        """The state before training, from the initial weights. Must not keep references to them."""
+
+    @abstractmethod
+    def update(self, state: Any, weights: Weights, step: int) -> Any:
+        """The state after `step` optimizer steps; the harness calls it at every multiple of `train.average_every`."""
+
+    @abstractmethod
+    def weights(self, state: Any) -> Weights:
+        """The averaged weights, names and shapes as given to `start`."""

@@ -1,0 +1,42 @@
+"""What can go wrong in a user's hands, each with a sentence that says what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class LgbenchError(Exception):
+    """Base of every error that is shown to a user as one sentence, without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(LgbenchError, ValueError):
+    """The request itself is wrong: an unknown name, a value out of range, an impossible pair."""
+
+    exit_code = 2
+
+
+class Unsupported(UsageError):
+    """Raised by an architecture that cannot serve a task or a norm scheme; the message is the reason."""
+
+
+class PluginError(LgbenchError):
+    """A plugin that does not keep to the contracts."""
+
+
+class RunFileError(LgbenchError):
+    """A file in a results folder that is not a readable run file."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name nobody provides, with the nearest known names.
+
+    >>> print(unknown("task", "tomta", ["dyck", "tomita"]))
+    no task 'tomta'; did you mean 'tomita'? known: dyck, tomita
+    """
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    guess = f" did you mean {close[0]!r}?" if close else ""
+    return UsageError(f"no {kind} {name!r};{guess} known: {', '.join(names) or 'none'}")

@@ -1,0 +1,178 @@
+"""From what a user asks for to a list of experiments: frozen, fully resolved, named by the hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import torch
+from torch import nn
+
+from lgbench.contracts import Architecture, NormScheme, Task
+from lgbench.errors import Unsupported, UsageError, unknown
+from lgbench.protocols import Evaluation, Training, check_settings, override, parse_value, protocol_named
+from lgbench.registry import Registry
+
+BASELINE = "transformer"
+"""The architecture that an entry means when it names a norm scheme alone."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One model on one task with one seed, and everything that decides its numbers."""
+
+    task: str
+    family: str
+    task_version: int
+    architecture: str
+    norm: str
+    model: tuple[tuple[str, Any], ...]
+    averagers: tuple[str, ...]
+    protocol: str
+    """Name and version, such as "standard/1", followed by whatever was set otherwise."""
+    train: Training
+    evaluate: Evaluation
+    seed: int
+
+    @property
+    def entry(self) -> str:
+        return f"{self.architecture}+{self.norm}"
+
+    @cached_property
+    def run_id(self) -> str:
+        """16 hexadecimal digits that change with any field."""
+        content = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def build(self, registry: Registry) -> nn.Module:
+        """A model with fresh weights. Raises Unsupported where the architecture cannot serve the task or the norm."""
+        architecture = registry.architectures[self.architecture]
+        signature = registry.tasks[self.task].signature
+        return architecture.build(signature, registry.norms[self.norm], **dict(self.model))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for, as in the options of `lgbench run`; names are resolved by :func:`plan`."""
+
+    tasks: Sequence[str]
+    archs: Sequence[str]
+    averagers: Sequence[str] | None = None
+    """None for every installed averager."""
+    seeds: Sequence[int] = (0, 1, 2)
+    protocol: str = "standard"
+    changes: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The experiments of a request, and a sentence for each pair that cannot be."""
+
+    experiments: tuple[Experiment, ...]
+    refusals: tuple[str, ...]
+
+
+def plan(request: Request, registry: Registry) -> Plan:
+    """Resolve every name and setting before anything is trained.
+
+    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible.
+    """
+    protocol = protocol_named(request.protocol)
+    changes = dict(request.changes or {})
+    _check_sections(changes)
+    averagers = registry.averagers.names() if request.averagers is None else request.averagers
+    averagers = tuple(sorted({registry.averagers[name].name for name in averagers}))
+    label = " ".join([f"{protocol.name}/{protocol.version}", *(f"{k}={v}" for k, v in sorted(changes.items()))])
+    experiments, refusals = [], []
+    for task, (architecture, norm) in product(find_tasks(request.tasks, registry), find_entries(request.archs, registry)):
+        train, evaluate = protocol.settings(task)
+        train, evaluate = override("train", train, changes), override("evaluate", evaluate, changes)
+        check_settings(task, train, evaluate)
+        grid = [
+            Experiment(
+                task=task.name,
+                family=task.family,
+                task_version=task.version,
+                architecture=architecture.name,
+                norm=norm.name,
+                model=_model_options(task, architecture, changes),
+                averagers=averagers,
+                protocol=label,
+                train=train,
+                evaluate=evaluate,
+                seed=seed,
+            )
+            for seed in dict.fromkeys(request.seeds)
+        ]
+        try:
+            with torch.device("meta"):
+                grid[0].build(registry)
+        except Unsupported as reason:
+            refusals.append(f"{grid[0].entry} cannot be run on {task.name}: {reason}")
+        else:
+            experiments += grid
+    if not experiments:
+        raise UsageError("; ".join(refusals) or "nothing to run: no seed was given")
+    return Plan(tuple(experiments), tuple(refusals))
+
+
+def find_tasks(names: Iterable[str], registry: Registry) -> list[Task]:
+    """Tasks by name; a family's name means all its tasks, `all` every task."""
+    found: dict[str, Task] = {}
+    for name in names:
+        members = [task for task in registry.tasks if name in ("all", task.family)]
+        if not members:
+            task = registry.tasks.get(name)
+            if task is None:
+                raise unknown("task", name, {"all", *registry.tasks.names(), *(task.family for task in registry.tasks)})
+            members = [task]
+        found |= {task.name: task for task in members}
+    return list(found.values())
+
+
+def find_entries(names: Iterable[str], registry: Registry) -> list[tuple[Architecture, NormScheme]]:
+    """Entries by name: `architecture+norm`, an architecture (with its default norm) or a norm (in the baseline)."""
+    found: dict[tuple[str, str], tuple[Architecture, NormScheme]] = {}
+    for name in names:
+        left, plus, right = name.partition("+")
+        if plus:
+            architecture, norm = registry.architectures[left], registry.norms[right]
+        elif name in registry.architectures:
+            architecture = registry.architectures[name]
+            norm = registry.norms[architecture.default_norm]
+        elif name in registry.norms:
+            architecture, norm = registry.architectures[BASELINE], registry.norms[name]
+        else:
+            raise unknown("architecture or norm", name, registry.architectures.names() + registry.norms.names())
+        found[architecture.name, norm.name] = (architecture, norm)
+    return list(found.values())
+
+
+def model_options(architecture: Architecture) -> dict[str, Any]:
+    """The options that `--set model.NAME=` reaches, with their defaults."""
+    parameters = inspect.signature(architecture.build).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _model_options(task: Task, architecture: Architecture, changes: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
+    options = model_options(architecture)
+    options |= {name: value for name, value in task.model.items() if name in options}
+    for key, text in changes.items():
+        section, _, name = key.partition(".")
+        if section == "model":
+            if name not in options:
+                raise unknown(f"option of {architecture.name}", key, (f"model.{known}" for known in options))
+            options[name] = parse_value(key, text, options[name])
+    return tuple(sorted(options.items()))
+
+
+def _check_sections(changes: Mapping[str, str]) -> None:
+    for key in changes:
+        if key.partition(".")[0] not in ("train", "evaluate", "model"):
+            raise UsageError(f"no setting {key!r}: settings begin with train., evaluate. or model., as in train.steps=500")

@@ -1,0 +1,59 @@
+"""Dictionary lookup: name the value stored under the key that is asked for."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from lgbench import Answers, Batch, Budget, Signature, Task, Vectors
+
+KEY_WIDTH = 32
+VALUES = 10
+
+
+@final
+class DictionaryLookup(Task):
+    """A context is a set of items [unit key vector; one-hot value] and a query key equal to one of them.
+
+    The answer is the value stored under that key:
+
+    >>> inputs, distribution = DictionaryLookup().sample(1, 4, torch.Generator().manual_seed(0))
+    >>> DictionaryLookup().text(inputs[0])
+    'a:3 b:7 c:1 d:2 b?'
+    >>> distribution[0, 0].argmax().item()
+    7
+
+    Source: "On Vanishing Variance in Transformer Length Generalization" (arXiv 2504.02827), trained to length 16. How
+    keys and values are drawn is not published: random directions in 32 dimensions and 10 values are our choice.
+    """
+
+    name = family = "dictionary-lookup"
+    version = 1
+    signature = Signature(Vectors(KEY_WIDTH + VALUES), VALUES, Answers.LAST)
+    train_lengths = (1, 16)
+    model = {"layers": 1, "heads": 1, "width": 128, "mlp": True}
+    budgets = {
+        "standard": Budget(steps=4000, batch=128, lr=1e-3),
+        "paper": Budget(steps=10_000, batch=128, lr=1e-3),
+    }
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        """Sets of `length` items and a query, (n, length + 1, 42), with p* (n, 1, 10)."""
+        device = generator.device
+        keys = F.normalize(torch.randn(n, length, KEY_WIDTH, generator=generator, device=device), dim=-1)
+        values = torch.randint(VALUES, (n, length), generator=generator, device=device)
+        asked = torch.randint(length, (n, 1), generator=generator, device=device)
+        query = keys.take_along_dim(asked[..., None], 1)
+        stored = F.pad(F.one_hot(values, VALUES).float(), (0, 0, 0, 1))
+        inputs = torch.cat([torch.cat([keys, query], 1), stored], -1)
+        return Batch(inputs, F.one_hot(values.gather(1, asked), VALUES).float())
+
+    def text(self, inputs: Tensor) -> str:
+        """Items as key:value, keys named in order of appearance, and the key that is asked for."""
+        keys, query = inputs[:-1, :KEY_WIDTH], inputs[-1, :KEY_WIDTH]
+        names = [chr(ord("a") + i) if i < 26 else f"k{i}" for i in range(len(keys))]
+        items = [f"{name}:{row[KEY_WIDTH:].argmax().item()}" for name, row in zip(names, inputs[:-1], strict=True)]
+        return " ".join([*items, names[int((keys @ query).argmax())] + "?"])

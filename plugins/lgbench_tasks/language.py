@@ -1,0 +1,78 @@
+"""What the two languages share: how contexts become a batch, and how strings to tell apart are drawn."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from lgbench import Answers, Language, Signature, Strings, Tokens
+
+EDIT_ROUNDS = 16
+"""How often edits of members are drawn anew before what is still a member is replaced by a uniform non-member."""
+
+
+class SymbolLanguage(Language):
+    """A language over named symbols; subclasses say how its members and non-members are drawn and recognized."""
+
+    symbols: tuple[str, ...]
+
+    def __init__(self, symbols: tuple[str, ...]) -> None:
+        self.symbols = symbols
+        self.signature = Signature(Tokens(len(symbols) + 1), len(symbols) + 1, Answers.EVERY_PREFIX)
+
+    @abstractmethod
+    def accepts(self, symbols: Tensor) -> Tensor:
+        """Membership: (n, L) -> (n,) bool."""
+
+    @abstractmethod
+    def has(self, length: int, member: bool) -> bool:
+        """Whether there is a member, or a non-member, of that length."""
+
+    @abstractmethod
+    def uniform(self, n: int, length: int, generator: Generator, member: bool) -> Tensor:
+        """n strings (n, length), uniform among the members, or the non-members, of that length."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return (*self.symbols, "end")
+
+    def text(self, inputs: Tensor) -> str:
+        return "".join(self.symbols[token] for token in inputs[1:].tolist()) or "(empty)"
+
+    def begin(self, symbols: Tensor) -> Tensor:
+        """Put the begin token before each string: (n, L) -> (n, L + 1)."""
+        return F.pad(symbols, (1, 0), value=len(self.symbols))
+
+    def testable_length(self, length: int) -> int:
+        for distance in range(length + 64):
+            for nearby in (length + distance, length - distance):
+                if nearby >= 0 and self.has(nearby, True) and self.has(nearby, False):
+                    return nearby
+        raise ValueError(f"{self.name} has no length near {length} with both members and non-members")
+
+    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+        """Half members; of the non-members, half uniform and half members spoilt by 1 to 3 random edits."""
+        members = self.uniform(n // 2, length, generator, True)
+        spoilt = self._spoilt((n - n // 2) // 2, length, generator)
+        others = self.uniform(n - n // 2 - len(spoilt), length, generator, False)
+        is_member = torch.arange(n, device=generator.device) < n // 2
+        return Strings(self.begin(torch.cat([members, others, spoilt])), is_member)
+
+    def _spoilt(self, n: int, length: int, generator: Generator) -> Tensor:
+        """Uniform members with 1 to 3 symbols replaced such that they left the language, (n, length)."""
+        device = generator.device
+        members = self.uniform(n, length, generator, True)
+        result = self.uniform(n, length, generator, False)
+        missing = torch.ones(n, dtype=torch.bool, device=device)
+        for _ in range(EDIT_ROUNDS):
+            edits = torch.randint(1, 4, (n, 1), generator=generator, device=device)
+            rank = torch.rand(n, length, generator=generator, device=device).argsort(-1).argsort(-1)
+            shift = torch.randint(1, len(self.symbols), (n, length), generator=generator, device=device)
+            edited = torch.where(rank < edits, (members + shift) % len(self.symbols), members)
+            left = missing & ~self.accepts(edited)
+            result = torch.where(left[:, None], edited, result)
+            missing = missing & ~left
+        return result

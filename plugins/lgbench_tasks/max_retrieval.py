@@ -1,0 +1,54 @@
+"""Max retrieval: name the class of the item of highest priority."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from lgbench import Answers, Batch, Budget, Signature, Task, Vectors
+
+CLASSES = 10
+
+
+@final
+class MaxRetrieval(Task):
+    """A context is a set of items [priority ~ U(0, 1); one-hot class] and a query; the answer is one class.
+
+    The query, last, is a random scalar in the place of the priority and no class. Of these three items the first wins:
+
+    >>> inputs, distribution = MaxRetrieval().sample(1, 3, torch.Generator().manual_seed(0))
+    >>> MaxRetrieval().text(inputs[0])
+    '0.50:6 0.09:8 0.77:4 ?'
+    >>> distribution[0, 0].argmax().item()
+    4
+
+    Source: "softmax is not enough" (arXiv 2410.01104), appendix A, sets of 5 to 16 items in training; the argmax
+    retrieval of "On Vanishing Variance" (arXiv 2504.02827).
+    """
+
+    name = family = "max-retrieval"
+    version = 1
+    signature = Signature(Vectors(1 + CLASSES), CLASSES, Answers.LAST)
+    train_lengths = (5, 16)
+    model = {"layers": 1, "heads": 1, "width": 128, "mlp": True}
+    budgets = {
+        "standard": Budget(steps=4000, batch=128, lr=1e-3),
+        "paper": Budget(steps=100_000, batch=128, lr=1e-3),
+    }
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        """Sets of `length` items and a query, (n, length + 1, 11), with p* (n, 1, 10)."""
+        device = generator.device
+        priority = torch.rand(n, length + 1, 1, generator=generator, device=device)
+        kind = torch.randint(CLASSES, (n, length), generator=generator, device=device)
+        label = F.pad(F.one_hot(kind, CLASSES).float(), (0, 0, 0, 1))
+        best = priority[:, :length, 0].argmax(-1, keepdim=True)
+        return Batch(torch.cat([priority, label], -1), F.one_hot(kind.gather(1, best), CLASSES).float())
+
+    def text(self, inputs: Tensor) -> str:
+        """Items as priority:class, the query as a question mark."""
+        items = [f"{row[0]:.2f}:{row[1:].argmax().item()}" for row in inputs[:-1]]
+        return " ".join([*items, "?"])

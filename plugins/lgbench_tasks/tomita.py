@@ -1,0 +1,76 @@
+"""The seven regular languages of Tomita."""
+
+from __future__ import annotations
+
+import re
+from typing import final
+
+import torch
+from torch import Generator, Tensor
+
+from lgbench import Batch, Task
+from lgbench_tasks.automaton import Automaton
+from lgbench_tasks.language import SymbolLanguage
+
+RULES = {
+    1: ("1*", Automaton([[1, 0], [1, 1]], [True, False])),
+    2: ("(10)*", Automaton([[2, 1], [0, 2], [2, 2]], [True, False, False])),
+    3: (
+        "no odd run of 1s immediately followed by an odd run of 0s",
+        # 0: even run of 1s, or 0s after such a run; 1: odd run of 1s; 2, 3: odd and even run of 0s after it; 4: dead
+        Automaton([[0, 1], [2, 0], [3, 4], [2, 1], [4, 4]], [True, True, False, True, False]),
+    ),
+    4: ("no 000", Automaton([[1, 0], [2, 0], [3, 0], [3, 3]], [True, True, True, False])),
+    5: ("an even number of 0s and an even number of 1s", Automaton([[1, 2], [0, 3], [3, 0], [2, 1]], [True, False, False, False])),
+    6: ("the number of 0s minus the number of 1s is divisible by 3", Automaton([[1, 2], [2, 0], [0, 1]], [True, False, False])),
+    7: ("0*1*0*1*", Automaton([[0, 1], [2, 1], [2, 3], [4, 3], [4, 4]], [True, True, True, True, False])),
+}
+
+
+@final
+class Tomita(SymbolLanguage):
+    """A context is a prefix that can still become a member; the answer is uniform over what may follow.
+
+    Next may come each symbol from which a member can still be reached, and the end where the prefix is a member. In
+    Tomita 2, (10)*, after 10 the string may end or go on with 1:
+
+    >>> inputs, distribution = Tomita(2).sample(1, 2, torch.Generator())
+    >>> Tomita(2).text(inputs[0]), dict(zip(Tomita(2).answers, distribution[0, -1].tolist()))
+    ('10', {'0': 0.0, '1': 0.5, 'end': 0.5})
+
+    Two inequivalent languages are called Tomita 3. This is the one in which an odd run of 1s must not be *immediately*
+    followed by an odd run of 0s (100110 is a member). Source: the suite of arXiv 2510.08341; training on up to 40
+    symbols is our choice.
+    """
+
+    family = "tomita"
+    version = 1
+    train_lengths = (0, 40)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(("0", "1"))
+        self.name = f"tomita-{number}"
+        self.rule, self.automaton = RULES[number]
+        moves = self.automaton.live[self.automaton.transitions].float()
+        legal = torch.cat([moves, self.automaton.accepting[:, None]], -1)
+        self._next = legal / legal.sum(-1, keepdim=True)  # (S, 3): p* in each state, NaN in the dead one
+        self._walk = (moves / moves.sum(-1, keepdim=True)).nan_to_num(0.5)
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        """Prefixes that have not ended, (n, length + 1) with the begin token, with p* (n, length + 1, 3)."""
+        symbols, states = self.automaton.walk(self._walk, n, length, generator)
+        return Batch(self.begin(symbols), self._next.to(generator.device)[states])
+
+    def accepts(self, symbols: Tensor) -> Tensor:
+        return self.automaton.accepts(symbols)
+
+    def has(self, length: int, member: bool) -> bool:
+        return self.automaton.has(length, member)
+
+    def uniform(self, n: int, length: int, generator: Generator, member: bool) -> Tensor:
+        return self.automaton.uniform(n, length, generator, member)
+
+    def sibling(self, name: str) -> Task | None:
+        if re.fullmatch(r"tomita-\d+", name):
+            raise ValueError("the grammars of Tomita are tomita-1 to tomita-7")
+        return None
