@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -99,7 +99,7 @@ class Task(ABC):
     """Shortest and longest context in training. A task that answers at every prefix trains on the longest."""
     max_length: int | None = None
     """Length beyond which no context exists, None where there is no bound."""
-    model: ClassVar[Mapping[str, int | bool]] | Mapping[str, int | bool] = {}
+    model: Mapping[str, int | bool] = {}
     """Model sizes at which the task is studied, such as {"layers": 1}; an architecture takes the options it has."""
     budgets: Mapping[str, Budget] = {}
     """By protocol name, where the task needs other numbers than the protocol's own."""
@@ -178,7 +178,7 @@ class Architecture(ABC):
     """The norm scheme meant when an entry names the architecture alone."""
 
     @abstractmethod
-    def build(self, signature: Signature, norm: NormScheme, **options: Any) -> nn.Module:
+    def build(self, signature: Signature, norm: NormScheme, *args: Any, **options: Any) -> nn.Module:
         """A model (B, T) or (B, T, F) -> logits (B, A, V), A as in :class:`Batch`.
 
         Options are keyword-only parameters with defaults of int, float, bool or str; `--set model.NAME=VALUE` reaches

@@ -52,4 +52,4 @@ def stream(task: Task, training: Training, seed: int, device: torch.device) -> I
 def _draw(task: Task, length: int, steps: int, batch: int, generator: torch.Generator) -> Iterator[Step]:
     inputs, distribution = task.sample(steps * batch, length, generator)
     targets = draw_targets(distribution, generator)
-    return iter([Step(x, y) for x, y in zip(inputs.split(batch), targets.split(batch), strict=True)])
+    return (Step(x, y) for x, y in zip(torch.split(inputs, batch), torch.split(targets, batch), strict=True))

@@ -52,7 +52,7 @@ def evaluate(
     """
     lengths = spaced_lengths(max(1, training.min_length), training.max_length, evaluation.max_length)
     every_prefix = task.signature.answers is Answers.EVERY_PREFIX
-    scores = []
+    scores: list[Score] = []
     for length in lengths[-1:] if every_prefix else lengths:
         scores += _score_contexts(task, models, length, evaluation.contexts, seed, device)
     if isinstance(task, Language):
@@ -111,7 +111,7 @@ def _score_strings(
     strings = task.strings(n, length, seeds.generator(seed, "evaluate", task.name, "strings", length))
     is_member = strings.is_member.to(device)
     for variant, predict in models.items():
-        parts = strings.inputs.to(device).split(max(1, POSITIONS // (length + 1)))
+        parts = torch.split(strings.inputs.to(device), max(1, POSITIONS // (length + 1)))
         score = torch.cat([string_scores(predict(part), part) for part in parts])
         yield Score(variant, "roc_auc", length, roc_auc(score, is_member).item(), n)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pluggy
 
@@ -44,8 +44,10 @@ class Plugin:
 class Catalog(Generic[Item]):
     """All objects of one kind, by name, each with the distribution that gave it."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, contract: Any, sibling: Callable[[Item, str], Item | None] = lambda item, name: None) -> None:
         self.kind = kind
+        self.contract = contract
+        self._sibling: Callable[[Item, str], Item | None] = sibling
         self._items: dict[str, list[tuple[Item, Distribution]]] = {}
 
     def add(self, item: Item, distribution: Distribution) -> None:
@@ -93,17 +95,17 @@ class Catalog(Generic[Item]):
         found = self._items.get(name)
         if found and len(found) > 1:
             raise PluginError(self._clash(name))
-        return found[0] if found else self._sibling(name)
+        return found[0] if found else self._unlisted(name)
 
-    def _sibling(self, name: str) -> tuple[Item, Distribution] | None:
+    def _unlisted(self, name: str) -> tuple[Item, Distribution] | None:
+        """What an item offers beyond what its plugin lists (dyck-K-M)."""
         for item, distribution in (found[0] for found in self._items.values()):
-            if isinstance(item, Task):
-                try:
-                    sibling = item.sibling(name)
-                except ValueError as error:
-                    raise UsageError(f"no {self.kind} {name!r}: {error}") from error
-                if sibling is not None:
-                    return sibling, distribution
+            try:
+                sibling = self._sibling(item, name)
+            except ValueError as error:
+                raise UsageError(f"no {self.kind} {name!r}: {error}") from error
+            if sibling is not None:
+                return sibling, distribution
         return None
 
 
@@ -111,10 +113,10 @@ class Registry:
     """What is installed. Made by :meth:`load`, or by :meth:`add` from modules at hand; passed on, never global."""
 
     def __init__(self) -> None:
-        self.tasks: Catalog[Task] = Catalog("task")
-        self.architectures: Catalog[Architecture] = Catalog("architecture")
-        self.norms: Catalog[NormScheme] = Catalog("norm")
-        self.averagers: Catalog[Averager] = Catalog("averager")
+        self.tasks: Catalog[Task] = Catalog("task", Task, lambda task, name: task.sibling(name))
+        self.architectures: Catalog[Architecture] = Catalog("architecture", Architecture)
+        self.norms: Catalog[NormScheme] = Catalog("norm", NormScheme)
+        self.averagers: Catalog[Averager] = Catalog("averager", Averager)
         self.plugins: list[Plugin] = []
         self._manager = pluggy.PluginManager("lgbench")
         self._manager.add_hookspecs(hookspecs)
@@ -153,24 +155,21 @@ class Registry:
 
     def problems(self) -> list[str]:
         """A sentence for each plugin that failed and each name that clashes."""
-        failed = [f"plugin {p.name} ({p.distribution.name} {p.distribution.version}): {p.error}" for p in self.plugins if p.error]
+        failed = [
+            f"plugin {p.name} ({p.distribution.name} {p.distribution.version}): {p.error}" for p in self.plugins if p.error
+        ]
         return failed + [clash for catalog in self.catalogs() for clash in catalog.clashes()]
 
     def catalogs(self) -> tuple[Catalog[Task], Catalog[Architecture], Catalog[NormScheme], Catalog[Averager]]:
         return self.tasks, self.architectures, self.norms, self.averagers
 
-    def _provided(self, module: object) -> list[tuple[Catalog, Task | Architecture | NormScheme | Averager]]:  # type: ignore[type-arg]
+    def _provided(self, module: object) -> list[tuple[Catalog[Any], Any]]:
         """Call the hooks of one plugin and check what they return, before any of it is taken in."""
         self._refuse_misspelt(module)
         others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
-        kinds = {
-            "lgbench_tasks": (self.tasks, Task),
-            "lgbench_architectures": (self.architectures, Architecture),
-            "lgbench_norms": (self.norms, NormScheme),
-            "lgbench_averagers": (self.averagers, Averager),
-        }
-        found = []
-        for hook, (catalog, contract) in kinds.items():
+        found: list[tuple[Catalog[Any], Any]] = []
+        for catalog in self.catalogs():
+            hook, contract = f"lgbench_{catalog.kind}s", catalog.contract
             for items in self._manager.subset_hook_caller(hook, others)():
                 for item in items:
                     if not isinstance(item, contract):

@@ -29,7 +29,7 @@ class SetComplement(Task):
     name = family = "set-complement"
     version = 1
     train_lengths = (1, 16)
-    budgets = {"standard": Budget(steps=6000, batch=64)}
+    budgets = {"standard": Budget(steps=3000, batch=64, lr=1e-2)}
 
     def __init__(self, size: int = 64) -> None:
         self.size = size

@@ -21,7 +21,10 @@ RULES = {
         Automaton([[0, 1], [2, 0], [3, 4], [2, 1], [4, 4]], [True, True, False, True, False]),
     ),
     4: ("no 000", Automaton([[1, 0], [2, 0], [3, 0], [3, 3]], [True, True, True, False])),
-    5: ("an even number of 0s and an even number of 1s", Automaton([[1, 2], [0, 3], [3, 0], [2, 1]], [True, False, False, False])),
+    5: (
+        "an even number of 0s and an even number of 1s",
+        Automaton([[1, 2], [0, 3], [3, 0], [2, 1]], [True, False, False, False]),
+    ),
     6: ("the number of 0s minus the number of 1s is divisible by 3", Automaton([[1, 2], [2, 0], [0, 1]], [True, False, False])),
     7: ("0*1*0*1*", Automaton([[0, 1], [2, 1], [2, 3], [4, 3], [4, 4]], [True, True, True, True, False])),
 }

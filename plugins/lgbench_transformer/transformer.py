@@ -30,7 +30,8 @@ class Attention(nn.Module):
         return out
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, L, D / H)
+        batch, length, width = x.shape
+        return x.reshape(batch, length, self.heads, width // self.heads).transpose(1, 2)  # (B, H, L, D / H)
 
 
 class Decoder(nn.Module):

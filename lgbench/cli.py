@@ -1,0 +1,296 @@
+"""The command line. Help imports neither torch nor DuckDB nor any plugin, so heavy modules are imported by commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from lgbench.errors import LgbenchError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lgbench.registry import Registry
+
+KINDS = ("tasks", "archs", "norms", "averagers", "protocols")
+METRICS = ("tvd", "accuracy", "roc_auc")
+
+
+class Names(click.ParamType[str]):
+    """A name, or several with commas between; what is installed completes it."""
+
+    name = "name"
+
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        names = (name for kind in self.kinds for name in _names(kind))
+        return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """`0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            seeds: list[int] = []
+            for part in str(value).split(","):
+                first, colon, last = part.partition(":")
+                seeds += range(int(first), int(last)) if colon else [int(first)]
+        except ValueError:
+            seeds = []
+        if not seeds or min(seeds) < 0 or max(seeds) >= 2**63:
+            self.fail(f"{value!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
+        return tuple(dict.fromkeys(seeds))
+
+
+class Change(click.ParamType[tuple[str, str]]):
+    """`key=value`."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not (key and equals and text):
+            self.fail(f"{value!r} sets nothing; use key=value, as in train.steps=500", param, ctx)
+        return key.strip(), text.strip()
+
+
+class Group(click.Group):
+    """Errors of lgbench become one sentence and their exit code; an interrupt says what is left."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LgbenchError as error:
+            click.echo(f"lgbench: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except BrokenPipeError:
+            sys.stderr.close()  # nobody reads on, as in `lgbench list tasks | head`
+            ctx.exit(0)
+
+
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder where runs live.",
+)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="lgbench")
+def main() -> None:
+    """Train sequence models on short inputs, test them on long ones, and measure what survives."""
+
+
+@main.command()
+@click.option("--task", "tasks", type=Names("tasks"), multiple=True, required=True, help="Task, family, or all.")
+@click.option(
+    "--arch",
+    "archs",
+    type=Names("archs", "norms"),
+    multiple=True,
+    required=True,
+    help="Norm, architecture, or both as arch+norm.",
+)
+@click.option(
+    "--average",
+    type=Names("averagers"),
+    multiple=True,
+    help="Averagers to evaluate beside the raw weights, or none.  [default: all]",
+)
+@click.option("--seeds", type=Seeds(), default="0:3", show_default=True, help="A range such as 0:3, or numbers such as 0,5.")
+@click.option(
+    "--protocol",
+    type=Names("protocols"),
+    default="standard",
+    show_default=True,
+    help="What must be equal for entries to be compared.",
+)
+@click.option(
+    "--set",
+    "changes",
+    type=Change(),
+    multiple=True,
+    help="Leave the protocol: train.steps=500, evaluate.contexts=32, model.layers=4.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@results_option
+def run(
+    tasks: Sequence[str],
+    archs: Sequence[str],
+    average: Sequence[str],
+    seeds: tuple[int, ...],
+    protocol: str,
+    changes: Sequence[tuple[str, str]],
+    device: str,
+    results: Path,
+) -> None:
+    """Train and test entries on tasks, and write a Parquet file a run.
+
+    Options that take names can be repeated, or take several with commas between; together they make a grid. A run that
+    is already among the results is not run again.
+    """
+    if results.exists() and not results.is_dir():
+        raise UsageError(f"--results {str(results)!r} is a file; it must be a folder, or a name for a new one")
+    with _usage_first():
+        from lgbench.experiment import Request, plan
+        from lgbench.progress import ConsoleWatcher
+        from lgbench.runner import choose_device, run_plan
+
+        registry = _registry()
+        averagers = None if not average else [name for name in _split(average) if name != "none"]
+        request = Request(_split(tasks), _split(archs), averagers, seeds, protocol, dict(changes))
+        planned = plan(request, registry)
+        chosen = choose_device(device)
+    watcher = ConsoleWatcher(_console(stderr=True))
+    for sentence in planned.refusals:
+        watcher.say(sentence)
+    try:
+        outcome = run_plan(planned, registry, chosen, results, watcher)
+    except KeyboardInterrupt:
+        click.echo(
+            "\nlgbench: interrupted; no file was left half written. Runs that were done are kept, "
+            "and the same command goes on with the others.",
+            err=True,
+        )
+        sys.exit(130)
+    if outcome.found:
+        runs = "1 run was" if len(outcome.found) == 1 else f"{len(outcome.found)} runs were"
+        where = outcome.found[0] if len(outcome.found) == 1 else f"{results}/"
+        click.echo(f"{runs} done before and not run again: {where}")
+    if outcome.written:
+        runs = "1 run" if len(outcome.written) == 1 else f"{len(outcome.written)} runs"
+        click.echo(f"{runs} written to {results}/; see `lgbench leaderboard{_same_folder(results)}`")
+
+
+@main.command()
+@click.option("--task", help="Family or task.  [default: every family]")
+@click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help="What to rank by.")
+@click.option("--protocol", help="Protocol, or its full label.  [default: every one found]")
+@click.option("--format", "form", type=click.Choice(["table", "markdown", "csv", "json"]), default="table", show_default=True)
+@results_option
+def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+    """Rank the entries: mean over seeds at each length, in the training range, and beyond it."""
+    from lgbench import render
+
+    opened = _open(results)
+    boards = opened.boards(metric, task, protocol)
+    if not boards:
+        raise UsageError(f"no {metric} in {results} for this task and protocol")
+    if form == "table":
+        render.table(boards, _console())
+    else:
+        click.echo(render.FORMATS[form](boards), nl=False)
+
+
+@main.command()
+@click.argument("query")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@results_option
+def sql(query: str, form: str, results: Path) -> None:
+    """Ask anything of the view `results`, in DuckDB's SQL.
+
+    For example: lgbench sql "select entry, avg(value) from results where metric = 'tvd' and length = 64 group by all"
+    """
+    from lgbench import render
+
+    render.relation(_open(results).query(query), form, _console())
+
+
+@main.command(name="list")
+@click.argument("kind", type=click.Choice(KINDS))
+def list_names(kind: str) -> None:
+    """List what can be named."""
+    from lgbench import describe
+
+    for name, about in describe.summaries(kind, _registry()):
+        click.echo(f"{name:<24}{about}".rstrip())
+
+
+@main.command()
+@click.argument("name", type=Names("tasks", "archs", "norms", "averagers", "protocols"))
+def show(name: str) -> None:
+    """Show what NAME is: its rule, its sizes and, for a task, three sample contexts with p*."""
+    from lgbench import describe
+
+    click.echo(describe.page(name, _registry()))
+
+
+@main.command()
+def plugins() -> None:
+    """Show what is installed, what each plugin provides, and what failed to load."""
+    from lgbench import describe
+    from lgbench.registry import Registry
+
+    registry = Registry.load()
+    click.echo("\n".join(describe.plugins(registry)))
+    if registry.problems():
+        sys.exit(1)
+
+
+def _split(values: Sequence[str]) -> list[str]:
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def _names(kind: str) -> list[str]:
+    from lgbench import describe
+    from lgbench.registry import Registry
+
+    return [name for name, _ in describe.summaries(kind, Registry.load())]
+
+
+def _registry() -> Registry:
+    """Everything installed; what is wrong with a plugin is told, and nothing else is hurt by it."""
+    from lgbench.registry import Registry
+
+    registry = Registry.load()
+    for problem in registry.problems():
+        click.echo(f"lgbench: warning: {problem}", err=True)
+    return registry
+
+
+def _open(folder: Path) -> Any:
+    from lgbench.leaderboard import Results
+
+    opened = Results(folder)
+    for sentence in opened.left_out:
+        click.echo(f"lgbench: warning: left out: {sentence}", err=True)
+    return opened
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    # A pipe has no width to fit into: nothing is cut there.
+    return console if console.is_terminal else Console(stderr=stderr, width=200)
+
+
+def _same_folder(results: Path) -> str:
+    return "" if results == Path("results") else f" --results {results}"
+
+
+@contextmanager
+def _usage_first() -> Iterator[None]:
+    """An interrupt before anything is trained needs no explanation."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,122 @@
+"""What `lgbench list`, `show` and `plugins` say about things."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from lgbench.contracts import Answers, Architecture, Averager, NormScheme, Task, Tokens
+from lgbench.errors import UsageError, unknown
+from lgbench.protocols import PROTOCOLS, Protocol
+
+if TYPE_CHECKING:
+    from lgbench.registry import Registry
+
+Described = Task | Architecture | NormScheme | Averager | Protocol
+
+SAMPLE_LENGTH = 8
+
+
+def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
+    """Name and first sentence of everything of one kind, as in the options of `run`."""
+    catalogs: dict[str, Iterable[Any]] = {
+        "tasks": registry.tasks,
+        "archs": registry.architectures,
+        "norms": registry.norms,
+        "averagers": registry.averagers,
+    }
+    items: list[Any] = list(PROTOCOLS.values()) if kind == "protocols" else list(catalogs[kind])
+    return [(item.name, about(item).partition("\n")[0]) for item in items]
+
+
+def about(item: Described) -> str:
+    """What a thing says of itself: its `about` or `rule` if it has one, else its docstring."""
+    said = getattr(item, "about", None) or getattr(item, "rule", None)
+    return str(said) if said else inspect.cleandoc(type(item).__doc__ or "")
+
+
+def page(name: str, registry: Registry) -> str:
+    """Everything about the thing of that name; a family's name shows each of its tasks."""
+    pages = ["\n".join(_task_page(task)) for task in registry.tasks if task.family == name]
+    if not pages:
+        pages = [_page(item) for item in _found(name, registry)]
+    if not pages:
+        known = [
+            name for kind in ("tasks", "archs", "norms", "averagers", "protocols") for name, _ in summaries(kind, registry)
+        ]
+        raise unknown("thing", name, known)
+    return "\n\n".join(pages)
+
+
+def plugins(registry: Registry) -> Iterator[str]:
+    """What is installed, what each plugin provides, what failed."""
+    for plugin in registry.plugins:
+        yield f"{plugin.name}  ({plugin.distribution.name} {plugin.distribution.version})"
+        for kind, names in plugin.provides.items():
+            yield f"  {kind}: {', '.join(names)}"
+        if plugin.error:
+            yield f"  failed: {plugin.error}"
+    yield from (clash for catalog in registry.catalogs() for clash in catalog.clashes())
+
+
+def _found(name: str, registry: Registry) -> Iterator[Described]:
+    for catalog in registry.catalogs():
+        item = catalog.get(name)
+        if item is not None:
+            yield item
+    if name in PROTOCOLS:
+        yield PROTOCOLS[name]
+
+
+def _page(item: Described) -> str:
+    if isinstance(item, Task):
+        return "\n".join(_task_page(item))
+    lines = [item.name, about(item)]
+    documentation = inspect.cleandoc(type(item).__doc__ or "")
+    if isinstance(item, Architecture):
+        from lgbench.experiment import model_options
+
+        options = ", ".join(f"model.{name}={value}" for name, value in model_options(item).items())
+        lines.append(f"\noptions: {options or 'none'}\nnorm where none is named: {item.default_norm}")
+    elif isinstance(item, Protocol):
+        lines += ["", *(f"{f.name}: {getattr(item, f.name)}" for f in fields(item) if f.name not in ("name", "about"))]
+        lines.append("tasks may bring budgets of their own: see `lgbench show TASK`")
+    elif documentation != about(item):
+        lines += ["", documentation]
+    return "\n".join(lines)
+
+
+def _task_page(task: Task) -> Iterator[str]:
+    from lgbench import seeds
+
+    signature = task.signature
+    yield task.name
+    if about(task) != inspect.cleandoc(type(task).__doc__ or ""):
+        yield f"{about(task)}\n"
+    yield _without_examples(inspect.cleandoc(type(task).__doc__ or ""))
+    yield ""
+    reads = f"{signature.inputs.size} tokens" if isinstance(signature.inputs, Tokens) else f"{signature.inputs.width} features"
+    yield f"reads {reads}, answers with one of {signature.classes}, {signature.answers.value}; version {task.version}"
+    low, high = task.train_lengths
+    trained = f"{low} to {high}" if signature.answers is Answers.LAST else f"up to {high}"
+    yield f"trained on lengths {trained}"
+    for protocol in PROTOCOLS.values():
+        train, evaluate = protocol.settings(task)
+        yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {train.lr:g}, tested to {evaluate.max_length}"
+    yield "\nsample contexts, and p* after them:"
+    length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
+    try:
+        inputs, distribution = task.sample(3, length, seeds.generator(0, "show", task.name))
+    except ValueError as error:
+        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
+    for context, answer in zip(inputs, distribution[:, -1].tolist(), strict=True):
+        legal = [f"{name}: {p:.3g}" for name, p in zip(task.answers, answer, strict=True) if p > 0]
+        more = f", and {len(legal) - 6} more" if len(legal) > 6 else ""
+        yield f"  {task.text(context)}\n    {', '.join(legal[:6])}{more}"
+
+
+def _without_examples(documentation: str) -> str:
+    """A docstring's paragraphs that are no doctest."""
+    return "\n\n".join(p for p in documentation.split("\n\n") if not p.lstrip().startswith(">>>"))

@@ -1,0 +1,170 @@
+"""Leaderboards: DuckDB over run files. SQL ranks and rounds; what comes out is laid out by :mod:`lgbench.render`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from lgbench import runfiles
+from lgbench.errors import RunFileError, UsageError, unknown
+
+METRICS = ("tvd", "accuracy", "roc_auc")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a board: mean over seeds, its standard deviation (None for one seed), and how many seeds."""
+
+    kind: str
+    """"length", "in range" or "score"."""
+    length: int | None
+    mean: float
+    spread: float | None
+    seeds: int
+    diverged: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry of a board."""
+
+    rank: int
+    entry: str
+    cells: tuple[Cell, ...]
+
+    def cell(self, kind: str, length: int | None = None) -> Cell | None:
+        """The cell of a column, None where the entry has no number there."""
+        return next((c for c in self.cells if c.kind == kind and c.length == length), None)
+
+    @property
+    def seeds(self) -> int:
+        return max(c.seeds for c in self.cells)
+
+    @property
+    def diverged(self) -> int:
+        return max(c.diverged for c in self.cells)
+
+
+@dataclass(frozen=True)
+class Board:
+    """Entries ranked on one family (or task) under one version of task and protocol, by one metric, best first."""
+
+    name: str
+    metric: str
+    task_version: int
+    protocol: str
+    tasks: int
+    train_length: int
+    rows: tuple[Row, ...]
+    incomplete: tuple[str, ...]
+    """A sentence for each entry that is left out because seeds of it lack tasks of the family."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths from the training length on, which are shown one by one."""
+        found = {c.length for row in self.rows for c in row.cells if c.length is not None}
+        return sorted(length for length in found if length >= self.train_length)
+
+
+class Results:
+    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raises UsageError where there is no folder, or no run in it."""
+        self.folder = Path(folder)
+        self.left_out: list[str] = []
+        if not self.folder.is_dir():
+            raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
+        self.connection = duckdb.connect()
+        self._load([path for path in runfiles.find(self.folder) if self._usable(path, runfiles.metadata)])
+
+    def query(self, sql: str) -> duckdb.DuckDBPyRelation:
+        """Any query over `results`. Raises UsageError with DuckDB's words where it is wrong."""
+        try:
+            relation = self.connection.sql(sql)
+        except duckdb.Error as error:
+            raise UsageError(f"the query failed: {error}") from error
+        if relation is None:
+            raise UsageError("the query returns no rows: begin it with select, as in select * from results limit 5")
+        return relation
+
+    def boards(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[Board]:
+        """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown."""
+        if metric not in METRICS:
+            raise unknown("metric", metric, METRICS)
+        self._check_known("task", name, "select distinct unnest([family, task]) from results")
+        self._check_known("protocol", protocol, "select distinct unnest([split_part(protocol, '/', 1), protocol]) from results")
+        parameters = {"metric": metric, "name": name, "protocol": protocol}
+        left_out = self._incomplete(parameters)
+        cursor = self.connection.execute(_sql("board"), parameters)
+        names = [column[0] for column in cursor.description or []]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        boards = []
+        for key, cells in groupby(rows, itemgetter("board", "task_version", "protocol", "tasks", "train_length")):
+            board, task_version, label, tasks, train_length = key
+            notes = tuple(left_out.get((board, task_version, label), ()))
+            boards.append(Board(board, metric, task_version, label, tasks, train_length, _rows(list(cells)), notes))
+        return boards
+
+    def _incomplete(self, parameters: dict[str, str | None]) -> dict[tuple[str, int, str], list[str]]:
+        found: dict[tuple[str, int, str], list[str]] = {}
+        for family, version, protocol, entry, seed, present, tasks in self.connection.execute(
+            _sql("incomplete"), parameters
+        ).fetchall():
+            sentence = f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out"
+            found.setdefault((family, version, protocol), []).append(sentence)
+        return found
+
+    def _check_known(self, kind: str, name: str | None, known: str) -> None:
+        names = [str(row[0]) for row in self.connection.execute(known).fetchall()]
+        if name is not None and name not in names:
+            raise UsageError(f"in {self.folder} there is {unknown(kind, name, names)}")
+
+    def _load(self, paths: list[Path]) -> None:
+        if not paths:
+            raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
+        load = "create or replace table results as select * from read_parquet($files)"
+        try:
+            self.connection.execute(load, {"files": [str(path) for path in paths]})
+        except duckdb.Error:
+            # A sound footer over broken data: find the culprits by reading every file.
+            sound = [path for path in paths if self._usable(path, runfiles.read)]
+            if len(sound) == len(paths):
+                raise
+            self._load(sound)
+
+    def _usable(self, path: Path, check: Any) -> bool:
+        try:
+            check(path)
+        except RunFileError as error:
+            self.left_out.append(str(error))
+            return False
+        return True
+
+
+def results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
+    """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning."""
+    opened = Results(path)
+    for sentence in opened.left_out:
+        warnings.warn(f"left out: {sentence}", stacklevel=2)
+    return opened.query("select * from results")
+
+
+def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:
+    rows = []
+    for (rank, entry), own in groupby(cells, itemgetter("rank", "entry")):
+        fields = ("kind", "length", "mean", "spread", "seeds", "diverged")
+        rows.append(Row(rank, entry, tuple(Cell(*(c[name] for name in fields)) for c in own)))
+    return tuple(rows)
+
+
+def _sql(name: str) -> str:
+    return files("lgbench").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

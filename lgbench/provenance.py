@@ -1,0 +1,56 @@
+"""What was there when a run was made: versions, commit, machine. Written into every run file."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lgbench
+from lgbench.experiment import Experiment
+from lgbench.registry import Registry
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that lgbench is imported from, with "+dirty" if files differ; None if it is no checkout."""
+    folder = Path(lgbench.__file__).parent
+    if not (folder.parent / ".git").exists():
+        return None
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return commit + ("+dirty" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and machine, the same for all runs of one command."""
+    return {
+        "lgbench": lgbench.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "git_commit": git_commit(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})",
+        "threads": torch.get_num_threads(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def plugins_of(experiment: Experiment, registry: Registry) -> dict[str, str]:
+    """Name and version of every distribution that took part in one experiment."""
+    origins = [
+        registry.tasks.origin(experiment.task),
+        registry.architectures.origin(experiment.architecture),
+        registry.norms.origin(experiment.norm),
+        *(registry.averagers.origin(name) for name in experiment.averagers),
+    ]
+    return {origin.name: origin.version for origin in origins if origin}
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

@@ -1,0 +1,127 @@
+"""Boards as a table, Markdown, CSV or JSON. Nothing is computed here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from duckdb import DuckDBPyRelation
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lgbench.leaderboard import Board, Cell, Row
+
+DIRECTION = {"tvd": "lower is better", "accuracy": "higher is better", "roc_auc": "higher is better"}
+
+
+def table(boards: Sequence[Board], console: Console) -> None:
+    """Boards for a terminal: the mean over seeds, below it the standard deviation."""
+    for board in boards:
+        lines = Table(title=_title(board), title_justify="left", title_style="bold", padding=(0, 1))
+        lines.add_column("", justify="right")
+        lines.add_column("entry", no_wrap=True)
+        for name in ("seeds", "in range", "beyond", *(str(length) for length in board.lengths)):
+            lines.add_column(name, justify="right", no_wrap=True)
+        for row in board.rows:
+            lines.add_row(str(row.rank), row.entry, _seeds(row), *(_two_lines(cell) for cell in _cells(board, row)))
+        console.print(lines)
+        for note in board.incomplete:
+            console.print(note, highlight=False, markup=False)
+
+
+def markdown(boards: Sequence[Board]) -> str:
+    """Boards as GitHub tables."""
+    parts = []
+    for board in boards:
+        header = ["", "entry", "seeds", "in range", "beyond", *(str(length) for length in board.lengths)]
+        rows = [[str(row.rank), f"`{row.entry}`", _seeds(row), *map(_one_line, _cells(board, row))] for row in board.rows]
+        rule = ["--:", ":--", *["--:"] * (len(header) - 2)]
+        lines = ["| " + " | ".join(line) + " |" for line in [header, rule, *rows]]
+        notes = [f"\n{note}" for note in board.incomplete]
+        parts.append("\n".join([f"### {_title(board)}", "", *lines, *notes]))
+    return "\n\n".join(parts) + "\n"
+
+
+def as_csv(boards: Sequence[Board]) -> str:
+    """One line a cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [
+        "board",
+        "metric",
+        "task_version",
+        "protocol",
+        "rank",
+        "entry",
+        "column",
+        "length",
+        "mean",
+        "spread",
+        "seeds",
+        "diverged",
+    ]
+    writer.writerow(names)
+    for board in boards:
+        for row in board.rows:
+            for c in row.cells:
+                about = [board.name, board.metric, board.task_version, board.protocol, row.rank, row.entry]
+                writer.writerow([*about, c.kind, c.length, c.mean, c.spread, c.seeds, c.diverged])
+    return out.getvalue()
+
+
+def as_json(boards: Sequence[Board]) -> str:
+    """Boards as they are."""
+    return json.dumps([asdict(board) for board in boards], indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Board]], str]] = {"markdown": markdown, "csv": as_csv, "json": as_json}
+
+
+def _title(board: Board) -> str:
+    tasks = "" if board.tasks == 1 else f", mean over {board.tasks} tasks"
+    return (
+        f"{board.name}: {board.metric} ({DIRECTION[board.metric]}){tasks}, "
+        f"trained to length {board.train_length}, protocol {board.protocol}, task version {board.task_version}"
+    )
+
+
+def _cells(board: Board, row: Row) -> list[Cell | None]:
+    return [row.cell("in range"), row.cell("score"), *(row.cell("length", length) for length in board.lengths)]
+
+
+def _seeds(row: Row) -> str:
+    return f"{row.seeds} ({row.diverged} diverged)" if row.diverged else str(row.seeds)
+
+
+def _two_lines(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell.mean:.4f}" + ("" if cell.spread is None else f"\n[dim]±{cell.spread:.4f}[/dim]")
+
+
+def _one_line(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell.mean:.4f}" + ("" if cell.spread is None else f" ± {cell.spread:.4f}")
+
+
+def relation(rows: DuckDBPyRelation, form: str, console: Console) -> None:
+    """The answer to a query, as a table, CSV or JSON lines in an array."""
+    values = rows.fetchall()
+    if form == "csv":
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([rows.columns, *values])
+        print(out.getvalue(), end="")
+    elif form == "json":
+        print(json.dumps([dict(zip(rows.columns, row, strict=True)) for row in values], indent=1, default=str))
+    else:
+        lines = Table()
+        for name in rows.columns:
+            lines.add_column(name)
+        for row in values:
+            lines.add_row(*("" if value is None else escape(str(value)) for value in row))
+        console.print(lines)

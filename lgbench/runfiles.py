@@ -1,0 +1,115 @@
+"""Run files: one Parquet file a run, typed long rows, everything needed to rerun it in the footer; written once, whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lgbench.errors import RunFileError
+
+METADATA_KEY = b"lgbench"
+
+SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("entry", pa.string()),  # architecture+norm
+        ("task", pa.string()),
+        ("family", pa.string()),
+        ("task_version", pa.int32()),
+        ("protocol", pa.string()),  # name/version, then whatever was set otherwise
+        ("seed", pa.int64()),
+        ("weights", pa.string()),  # raw or an averager's name
+        ("metric", pa.string()),  # tvd, accuracy, roc_auc; train_loss, gradient_norm
+        ("step", pa.int32()),  # optimizer steps done
+        ("length", pa.int32()),  # null for what was measured in training
+        ("value", pa.float64()),  # null where the metric is not defined
+        ("n", pa.int32()),  # contexts, strings or steps that the value summarizes
+        ("in_training_range", pa.bool_()),
+        ("diverged_step", pa.int32()),  # first step with a loss that was not finite, null if none
+    ]
+)
+
+
+def path_for(folder: Path, task: str, entry: str, seed: int, run_id: str) -> Path:
+    """Where a run's file lives."""
+    return folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet"
+
+
+def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any]) -> None:
+    """Write a run file once and whole; a file that is already there is left as it is.
+
+    A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = rows.cast(SCHEMA).replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(partial, 0o644)
+        _publish(Path(partial), path)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Give a finished file its name. Linking, unlike renaming, never replaces a file; not every file system can."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        if not path.exists():
+            partial.rename(path)
+
+
+def read(path: Path) -> pa.Table:
+    """All rows of one run file, checked against the schema. Raises RunFileError with the reason."""
+    metadata(path)
+    try:
+        return pq.read_table(path, schema=SCHEMA, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise RunFileError(f"{path}: unreadable data ({_first_line(error)})") from error
+
+
+def metadata(path: Path) -> dict[str, Any]:
+    """What the footer says: resolved config, versions, git commit, device, threads, seconds.
+
+    Raises RunFileError with the reason where this is no run file.
+    """
+    try:
+        found = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = (
+            "is empty" if path.is_file() and path.stat().st_size == 0 else f"is no readable Parquet file ({_first_line(error)})"
+        )
+        raise RunFileError(f"{path} {reason}") from error
+    if not found.remove_metadata().equals(SCHEMA):
+        missing = [name for name in SCHEMA.names if name not in found.names]
+        detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
+        raise RunFileError(f"{path} is not a run of lgbench: {detail}")
+    try:
+        about = json.loads((found.metadata or {})[METADATA_KEY])
+    except (KeyError, ValueError) as error:
+        raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata") from error
+    if not isinstance(about, dict):
+        raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are not an object")
+    return about
+
+
+def find(folder: Path) -> Iterator[Path]:
+    """Every Parquet file under a results folder, in a fixed order."""
+    return iter(sorted(path for path in folder.rglob("*.parquet") if path.is_file()))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

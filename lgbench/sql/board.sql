@@ -1,0 +1,129 @@
+-- Leaderboards: one row a board, entry and column. A column is a length, or the mean over the lengths in the training
+-- range, or the score: the mean over the lengths beyond it.
+--
+-- Parameters: $metric, $name (a family or task, null for all families), $protocol (a name, or a name with its version
+-- and changes, null for all).
+--
+-- Seeds are averaged last, so that the spread is that over seeds. A family's number is the mean over its tasks and
+-- exists for seeds that ran them all. Versions of tasks and protocols are never averaged together.
+
+with measured as (
+    -- one value a model and length, however many files hold it
+    select
+        case when $name is null or family = $name then family else task end as board,
+        task_version,
+        protocol,
+        entry || case weights when 'raw' then '' else '@' || weights end as entry,
+        task,
+        seed,
+        length,
+        any_value(value) as value,
+        any_value(in_training_range) as trained,
+        count(diverged_step) > 0 as diverged
+    from results
+    where metric = $metric
+        and length is not null
+        and ($name is null or family = $name or task = $name)
+        and ($protocol is null or protocol = $protocol or split_part(protocol, '/', 1) = $protocol and protocol not like '% %')
+    group by all
+),
+
+boards as (
+    select
+        board,
+        task_version,
+        protocol,
+        count(distinct task) as tasks,
+        max(length) filter (trained) as train_length,
+        max(length) as longest
+    from measured
+    group by all
+),
+
+models as (
+    -- lengths that boards show, averaged over the family's tasks
+    select
+        m.board,
+        m.task_version,
+        m.protocol,
+        m.entry,
+        m.seed,
+        m.length,
+        bool_and(m.trained) as trained,
+        bool_or(m.diverged) as diverged,
+        avg(m.value) as value
+    from measured as m
+    join boards as b using (board, task_version, protocol)
+    where m.value is not null
+        and m.length > 0
+        and ((m.length & (m.length - 1)) = 0 or m.length = b.train_length or m.length = b.longest)
+    group by all
+    having count(distinct m.task) = any_value(b.tasks)
+),
+
+columns as (
+    select board, task_version, protocol, entry, seed, diverged, 'length' as kind, length, value
+    from models
+    union all
+    select board, task_version, protocol, entry, seed, bool_or(diverged), 'in range', null, avg(value)
+    from models
+    where trained
+    group by all
+    union all
+    select board, task_version, protocol, entry, seed, bool_or(diverged), 'score', null, avg(value)
+    from models
+    where not trained
+    group by all
+),
+
+cells as (
+    select
+        board,
+        task_version,
+        protocol,
+        entry,
+        kind,
+        length,
+        round(avg(value), 4) as mean,
+        round(stddev_samp(value), 4) as spread,
+        count(*) as seeds,
+        count(*) filter (diverged) as diverged
+    from columns
+    group by all
+),
+
+ranks as (
+    -- lower is better for a distance, higher for the others
+    select
+        board,
+        task_version,
+        protocol,
+        entry,
+        rank() over (
+            partition by board, task_version, protocol
+            order by
+                (case when $metric = 'tvd' then 1 else -1 end) * max(mean) filter (kind = 'score') nulls last,
+                (case when $metric = 'tvd' then 1 else -1 end) * max(mean) filter (kind = 'in range')
+        ) as rank
+    from cells
+    group by all
+)
+
+select
+    c.board,
+    c.task_version,
+    c.protocol,
+    b.tasks,
+    b.train_length,
+    r.rank,
+    c.entry,
+    c.kind,
+    c.length,
+    c.mean,
+    c.spread,
+    c.seeds,
+    c.diverged
+from cells as c
+join ranks as r using (board, task_version, protocol, entry)
+join boards as b using (board, task_version, protocol)
+order by c.board, c.task_version desc, c.protocol, r.rank, c.entry, c.kind, c.length
