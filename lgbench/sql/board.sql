@@ -92,8 +92,20 @@ cells as (
     group by all
 ),
 
+summaries as (
+    select
+        board,
+        task_version,
+        protocol,
+        entry,
+        max(mean) filter (kind = 'score') as score,
+        max(mean) filter (kind = 'in range') as in_range,
+        case when $metric = 'tvd' then 1 else -1 end as direction  -- lower is better for a distance
+    from cells
+    group by all
+),
+
 ranks as (
-    -- lower is better for a distance, higher for the others
     select
         board,
         task_version,
@@ -101,12 +113,9 @@ ranks as (
         entry,
         rank() over (
             partition by board, task_version, protocol
-            order by
-                (case when $metric = 'tvd' then 1 else -1 end) * max(mean) filter (kind = 'score') nulls last,
-                (case when $metric = 'tvd' then 1 else -1 end) * max(mean) filter (kind = 'in range')
+            order by direction * score nulls last, direction * in_range nulls last
         ) as rank
-    from cells
-    group by all
+    from summaries
 )
 
 select
