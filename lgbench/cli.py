@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from lgbench.errors import LgbenchError, UsageError
+from lgbench.errors import Interrupted, LgbenchError, RunFailed, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,6 +78,8 @@ class Group(click.Group):
         except LgbenchError as error:
             click.echo(f"lgbench: {error}", err=True)
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(Interrupted.exit_code)
         except BrokenPipeError:
             sys.stderr.close()  # nobody reads on, as in `lgbench list tasks | head`
             ctx.exit(0)
@@ -147,30 +148,25 @@ def run(
     Options that take names can be repeated, or take several with commas between; together they make a grid. A run that
     is already among the results is not run again.
     """
-    if results.exists() and not results.is_dir():
-        raise UsageError(f"--results {str(results)!r} is a file; it must be a folder, or a name for a new one")
-    with _usage_first():
-        from lgbench.experiment import Request, plan
-        from lgbench.progress import ConsoleWatcher
-        from lgbench.runner import choose_device, run_plan
+    from lgbench.experiment import Request, plan
+    from lgbench.progress import ConsoleWatcher
+    from lgbench.runner import choose_device, run_plan
 
-        registry = _registry()
-        averagers = None if not average else [name for name in _split(average) if name != "none"]
-        request = Request(_split(tasks), _split(archs), averagers, seeds, protocol, dict(changes))
-        planned = plan(request, registry)
-        chosen = choose_device(device)
+    registry = _registry()
+    averagers = None if not average else [name for name in _split(average) if name != "none"]
+    request = Request(_split(tasks), _split(archs), averagers, seeds, protocol, dict(changes))
+    planned = plan(request, registry)
+    chosen = choose_device(device)
     watcher = ConsoleWatcher(_console(stderr=True))
     for sentence in planned.refusals:
         watcher.say(sentence)
     try:
         outcome = run_plan(planned, registry, chosen, results, watcher)
     except KeyboardInterrupt:
-        click.echo(
-            "\nlgbench: interrupted; no file was left half written. Runs that were done are kept, "
-            "and the same command goes on with the others.",
-            err=True,
-        )
-        sys.exit(130)
+        raise Interrupted(
+            "interrupted; no file was left half written. Runs that were done are kept, "
+            "and the same command goes on with the others."
+        ) from None
     if outcome.found:
         runs = "1 run was" if len(outcome.found) == 1 else f"{len(outcome.found)} runs were"
         where = outcome.found[0] if len(outcome.found) == 1 else f"{results}/"
@@ -178,6 +174,8 @@ def run(
     if outcome.written:
         runs = "1 run" if len(outcome.written) == 1 else f"{len(outcome.written)} runs"
         click.echo(f"{runs} written to {results}/; see `lgbench leaderboard{_same_folder(results)}`")
+    if outcome.failed:
+        raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
 
 
 @main.command()
@@ -285,12 +283,3 @@ def _console(stderr: bool = False) -> Console:
 
 def _same_folder(results: Path) -> str:
     return "" if results == Path("results") else f" --results {results}"
-
-
-@contextmanager
-def _usage_first() -> Iterator[None]:
-    """An interrupt before anything is trained needs no explanation."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(130)

@@ -90,6 +90,8 @@ class Task(ABC):
 
     name: str
     """Lower-case letters, digits and hyphens."""
+    about: str = ""
+    """One sentence, where the class's docstring does not say what this object is."""
     family: str
     """Tasks that are reported together, `name` itself for a task that stands alone."""
     version: int
@@ -148,6 +150,7 @@ class NormScheme(ABC):
     """Which normalization stands where. One object owns both kind and placement: no block asks which norm it has."""
 
     name: str
+    about: str = ""
 
     @abstractmethod
     def embed(self, dim: int) -> nn.Module:
@@ -174,6 +177,7 @@ class Architecture(ABC):
     """A way to build a model for a signature."""
 
     name: str
+    about: str = ""
     default_norm: str
     """The norm scheme meant when an entry names the architecture alone."""
 
@@ -191,6 +195,7 @@ class Averager(ABC):
     """A running average of the weights. Tensors may carry a leading population dimension: every operation is elementwise."""
 
     name: str
+    about: str = ""
 
     @abstractmethod
     def start(self, weights: Weights) -> Any:

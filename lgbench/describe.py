@@ -32,9 +32,14 @@ def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
 
 
 def about(item: Described) -> str:
-    """What a thing says of itself: its `about` or `rule` if it has one, else its docstring."""
-    said = getattr(item, "about", None) or getattr(item, "rule", None)
-    return str(said) if said else inspect.cleandoc(type(item).__doc__ or "")
+    """What a thing says of itself: its `about` if it has one, else its docstring."""
+    return item.about or documentation(item)
+
+
+def documentation(item: Described) -> str:
+    """The docstring of its class, without doctests."""
+    paragraphs = inspect.cleandoc(type(item).__doc__ or "").split("\n\n")
+    return "\n\n".join(p for p in paragraphs if not p.lstrip().startswith(">>>"))
 
 
 def page(name: str, registry: Registry) -> str:
@@ -74,7 +79,6 @@ def _page(item: Described) -> str:
     if isinstance(item, Task):
         return "\n".join(_task_page(item))
     lines = [item.name, about(item)]
-    documentation = inspect.cleandoc(type(item).__doc__ or "")
     if isinstance(item, Architecture):
         from lgbench.experiment import model_options
 
@@ -83,8 +87,8 @@ def _page(item: Described) -> str:
     elif isinstance(item, Protocol):
         lines += ["", *(f"{f.name}: {getattr(item, f.name)}" for f in fields(item) if f.name not in ("name", "about"))]
         lines.append("tasks may bring budgets of their own: see `lgbench show TASK`")
-    elif documentation != about(item):
-        lines += ["", documentation]
+    elif item.about:
+        lines += ["", documentation(item)]
     return "\n".join(lines)
 
 
@@ -93,10 +97,9 @@ def _task_page(task: Task) -> Iterator[str]:
 
     signature = task.signature
     yield task.name
-    if about(task) != inspect.cleandoc(type(task).__doc__ or ""):
-        yield f"{about(task)}\n"
-    yield _without_examples(inspect.cleandoc(type(task).__doc__ or ""))
-    yield ""
+    if task.about:
+        yield f"{task.about}\n"
+    yield f"{documentation(task)}\n"
     reads = f"{signature.inputs.size} tokens" if isinstance(signature.inputs, Tokens) else f"{signature.inputs.width} features"
     yield f"reads {reads}, answers with one of {signature.classes}, {signature.answers.value}; version {task.version}"
     low, high = task.train_lengths
@@ -115,8 +118,3 @@ def _task_page(task: Task) -> Iterator[str]:
         legal = [f"{name}: {p:.3g}" for name, p in zip(task.answers, answer, strict=True) if p > 0]
         more = f", and {len(legal) - 6} more" if len(legal) > 6 else ""
         yield f"  {task.text(context)}\n    {', '.join(legal[:6])}{more}"
-
-
-def _without_examples(documentation: str) -> str:
-    """A docstring's paragraphs that are no doctest."""
-    return "\n\n".join(p for p in documentation.split("\n\n") if not p.lstrip().startswith(">>>"))

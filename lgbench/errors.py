@@ -22,6 +22,16 @@ class Unsupported(UsageError):
     """Raised by an architecture that cannot serve a task or a norm scheme; the message is the reason."""
 
 
+class RunFailed(LgbenchError):
+    """A run that broke, in a plugin's code or for want of memory or disk; its cause is kept."""
+
+
+class Interrupted(LgbenchError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = 130
+
+
 class PluginError(LgbenchError):
     """A plugin that does not keep to the contracts."""
 

@@ -110,16 +110,26 @@ def plan(request: Request, registry: Registry) -> Plan:
             )
             for seed in dict.fromkeys(request.seeds)
         ]
-        try:
-            with torch.device("meta"):
-                grid[0].build(registry)
-        except Unsupported as reason:
-            refusals.append(f"{grid[0].entry} cannot be run on {task.name}: {reason}")
+        reason = _refusal(grid[0], registry) if grid else "no seed was given"
+        if reason:
+            refusals.append(f"{architecture.name}+{norm.name} cannot be run on {task.name}: {reason}")
         else:
             experiments += grid
     if not experiments:
-        raise UsageError("; ".join(refusals) or "nothing to run: no seed was given")
+        raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals))
+
+
+def _refusal(experiment: Experiment, registry: Registry) -> str | None:
+    """Why the model cannot be built, None if it can; nothing is allocated."""
+    try:
+        with torch.device("meta"):
+            experiment.build(registry)
+    except Unsupported as error:
+        return str(error)
+    except Exception as error:  # an architecture's or a norm's code may raise anything
+        return f"building the model failed with {type(error).__name__}: {error}"
+    return None
 
 
 def find_tasks(names: Iterable[str], registry: Registry) -> list[Task]:

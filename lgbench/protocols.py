@@ -168,7 +168,7 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     lowest = dict(_LOWEST)
     if task.signature.answers is Answers.EVERY_PREFIX:
         lowest["train.min_length"] = 0
-    lowest["train.max_length"] = train.min_length
+    lowest["train.max_length"] = max(1, train.min_length)
     for key, value in values.items():
         low, high = lowest[key], highest.get(key, float("inf"))
         if not low <= value <= high:

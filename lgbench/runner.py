@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from lgbench import provenance, runfiles
-from lgbench.errors import UsageError
+from lgbench.errors import RunFailed, UsageError
 from lgbench.evaluate import Score, evaluate
 from lgbench.experiment import Experiment, Plan, Request, plan
 from lgbench.registry import Registry
@@ -43,10 +45,11 @@ class Silent:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The file of each experiment: new ones, and those that had been run before."""
+    """The file of each experiment, new or from before, and what failed."""
 
     written: list[Path]
     found: list[Path]
+    failed: list[RunFailed]
 
 
 def run(
@@ -63,7 +66,8 @@ def run(
     """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
 
     A run that is already in `results` is read, not repeated. `average=None` evaluates every installed averager.
-    Raises UsageError for unknown names and values out of range, before anything is trained.
+    Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its
+    cause, where training or testing broke.
     """
     registry = Registry.load()
     changes = {key: str(value) for key, value in (set or {}).items()}
@@ -71,6 +75,8 @@ def run(
         _listed(task), _listed(arch), None if average is None else _listed(average), tuple(seeds), protocol, changes
     )
     outcome = run_plan(plan(request, registry), registry, choose_device(device), Path(results), Silent())
+    if outcome.failed:
+        raise outcome.failed[0]
     return pa.concat_tables([runfiles.read(path) for path in outcome.found + outcome.written])
 
 
@@ -89,36 +95,50 @@ def choose_device(name: str) -> torch.device:
 
 
 def run_plan(plan: Plan, registry: Registry, device: torch.device, folder: Path, watcher: Watcher) -> Outcome:
-    """Run what is not yet in `folder`, a population at a time; each file is written when its run is whole."""
-    outcome = Outcome([], [])
-    todo = []
-    for experiment in plan.experiments:
-        path = path_of(experiment, folder)
-        if path.exists():
-            outcome.found.append(path)
-        else:
-            todo.append(experiment)
+    """Run what is not yet in `folder`, a population at a time; one that fails does not stop the others.
+
+    Raises UsageError where nothing can be written to `folder`, before anything is trained.
+    """
+    _check_writable(folder)
+    paths = {experiment: path_of(experiment, folder) for experiment in plan.experiments}
+    todo = [experiment for experiment, path in paths.items() if not path.exists()]
+    outcome = Outcome(written=[], found=[paths[e] for e in plan.experiments if e not in set(todo)], failed=[])
     environment = provenance.environment(device)
     for population in populations(todo, registry):
-        started = time.monotonic()
-        trained = _train(population, registry, device, watcher)
-        seconds = {"train": time.monotonic() - started, "population": len(population)}
-        for experiment, scores in _evaluate(population, trained, registry, device, watcher):
-            index = population.index(experiment)
+        try:
+            for experiment, table, about in _run_population(population, registry, device, watcher):
+                runfiles.write(paths[experiment], table, about | {"environment": environment})
+                outcome.written.append(paths[experiment])
+        except Exception as error:  # a plugin's model may raise anything
+            failure = RunFailed(f"{_title(population)} failed: {_located(error)}")
+            failure.__cause__ = error
+            outcome.failed.append(failure)
+    return outcome
+
+
+def _run_population(
+    population: Sequence[Experiment], registry: Registry, device: torch.device, watcher: Watcher
+) -> Iterator[tuple[Experiment, pa.Table, dict[str, Any]]]:
+    """Train all together, then evaluate one by one: rows and footer of each run as soon as it is whole."""
+    started = time.monotonic()
+    with watcher.phase(f"train {_title(population)}", population[0].train.steps) as report:
+        trained = train(population, registry, device, report)
+    seconds = {"train": time.monotonic() - started, "population": len(population)}
+    with watcher.phase(f"evaluate {_title(population)}", len(population)) as report:
+        for index, experiment in enumerate(population):
             if trained.diverged[index]:
-                watcher.say(
-                    f"{experiment.task} {experiment.entry} seed {experiment.seed}: diverged at step {trained.diverged[index]}"
-                )
+                name = f"{experiment.task} {experiment.entry} seed {experiment.seed}"
+                watcher.say(f"{name}: diverged at step {trained.diverged[index]}")
+            models = {variant: trained.model(variant, index) for variant in trained.weights}
+            task = registry.tasks[experiment.task]
+            scores = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, device)
             about = {
                 "experiment": asdict(experiment),
-                "environment": environment,
                 "plugins": provenance.plugins_of(experiment, registry),
                 "seconds": seconds | {"total": time.monotonic() - started},
             }
-            path = path_of(experiment, folder)
-            runfiles.write(path, _table(experiment, trained, index, scores), about)
-            outcome.written.append(path)
-    return outcome
+            yield experiment, _table(experiment, trained, index, scores), about
+            report(index + 1, None)
 
 
 def populations(experiments: Sequence[Experiment], registry: Registry) -> list[list[Experiment]]:
@@ -141,21 +161,18 @@ def _title(population: Sequence[Experiment]) -> str:
     return f"{names} {population[0].entry} ({models})"
 
 
-def _train(population: Sequence[Experiment], registry: Registry, device: torch.device, watcher: Watcher) -> Trained:
-    with watcher.phase(f"train {_title(population)}", population[0].train.steps) as report:
-        return train(population, registry, device, report)
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
 
 
-def _evaluate(
-    population: Sequence[Experiment], trained: Trained, registry: Registry, device: torch.device, watcher: Watcher
-) -> Iterator[tuple[Experiment, list[Score]]]:
-    with watcher.phase(f"evaluate {_title(population)}", len(population)) as report:
-        for index, experiment in enumerate(population):
-            models = {variant: trained.model(variant, index) for variant in trained.weights}
-            task = registry.tasks[experiment.task]
-            scores = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, device)
-            yield experiment, scores
-            report(index + 1, None)
+def _located(error: Exception) -> str:
+    """An error with the place that raised it, which is what a plugin's author looks for."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 def _table(experiment: Experiment, trained: Trained, index: int, scores: Sequence[Score]) -> pa.Table:

@@ -53,7 +53,7 @@ class Tomita(SymbolLanguage):
     def __init__(self, number: int) -> None:
         super().__init__(("0", "1"))
         self.name = f"tomita-{number}"
-        self.rule, self.automaton = RULES[number]
+        self.about, self.automaton = RULES[number]
         moves = self.automaton.live[self.automaton.transitions].float()
         legal = torch.cat([moves, self.automaton.accepting[:, None]], -1)
         self._next = legal / legal.sum(-1, keepdim=True)  # (S, 3): p* in each state, NaN in the dead one
