@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from lgbench.leaderboard import METRICS, Results
+from lgbench.contracts import METRICS
+from lgbench.leaderboard import Results
 from lgbench.render import markdown
 
 HERE = Path(__file__).parent

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
+from lgbench.contracts import METRICS
 from lgbench.errors import Interrupted, LgbenchError, RunFailed, UsageError
+from lgbench.options import Change, Names, Seeds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,55 +19,6 @@ if TYPE_CHECKING:
     from lgbench.registry import Registry
 
 KINDS = ("tasks", "archs", "norms", "averagers", "protocols")
-METRICS = ("tvd", "accuracy", "roc_auc")
-
-
-class Names(click.ParamType[str]):
-    """A name, or several with commas between; what is installed completes it."""
-
-    name = "name"
-
-    def __init__(self, *kinds: str) -> None:
-        self.kinds = kinds
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",")
-        names = (name for kind in self.kinds for name in _names(kind))
-        return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
-
-
-class Seeds(click.ParamType[tuple[int, ...]]):
-    """`0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone."""
-
-    name = "seeds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            seeds: list[int] = []
-            for part in str(value).split(","):
-                first, colon, last = part.partition(":")
-                seeds += range(int(first), int(last)) if colon else [int(first)]
-        except ValueError:
-            seeds = []
-        if not seeds or min(seeds) < 0 or max(seeds) >= 2**63:
-            self.fail(f"{value!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
-        return tuple(dict.fromkeys(seeds))
-
-
-class Change(click.ParamType[tuple[str, str]]):
-    """`key=value`."""
-
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = str(value).partition("=")
-        if not (key and equals and text):
-            self.fail(f"{value!r} sets nothing; use key=value, as in train.steps=500", param, ctx)
-        return key.strip(), text.strip()
 
 
 class Group(click.Group):
@@ -245,13 +197,6 @@ def plugins() -> None:
 
 def _split(values: Sequence[str]) -> list[str]:
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
-
-
-def _names(kind: str) -> list[str]:
-    from lgbench import describe
-    from lgbench.registry import Registry
-
-    return [name for name, _ in describe.summaries(kind, Registry.load())]
 
 
 def _registry() -> Registry:

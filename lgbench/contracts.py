@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
+METRICS = ("tvd", "accuracy", "roc_auc")
+"""What every task is measured by; defined in :mod:`lgbench.metrics`."""
+
 Role = Literal["attention", "mlp"]
 Weights = dict[str, "Tensor"]
 

@@ -14,9 +14,8 @@ from typing import Any
 import duckdb
 
 from lgbench import runfiles
+from lgbench.contracts import METRICS
 from lgbench.errors import RunFileError, UsageError, unknown
-
-METRICS = ("tvd", "accuracy", "roc_auc")
 
 
 @dataclass(frozen=True)

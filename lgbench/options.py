@@ -1,0 +1,66 @@
+"""What the command line's options take: names, seeds, changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+
+class Names(click.ParamType[str]):
+    """A name, or several with commas between; what is installed completes it."""
+
+    name = "name"
+
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        names = (name for kind in self.kinds for name in _names(kind))
+        return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """`0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            seeds: list[int] = []
+            for part in str(value).split(","):
+                first, colon, last = part.partition(":")
+                seeds += range(int(first), int(last)) if colon else [int(first)]
+        except ValueError:
+            seeds = []
+        if not seeds or min(seeds) < 0 or max(seeds) >= 2**63:
+            self.fail(f"{value!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
+        return tuple(dict.fromkeys(seeds))
+
+
+class Change(click.ParamType[tuple[str, str]]):
+    """`key=value`."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not (key and equals and text):
+            self.fail(f"{value!r} sets nothing; use key=value, as in train.steps=500", param, ctx)
+        return key.strip(), text.strip()
+
+
+def _names(kind: str) -> list[str]:
+    from lgbench import describe
+    from lgbench.registry import Registry
+
+    registry = Registry.load()
+    names = {name for name, _ in describe.summaries(kind, registry)}
+    families = {"all", *(task.family for task in registry.tasks)} if kind == "tasks" else set()
+    return sorted(names | families)

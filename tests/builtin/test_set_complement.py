@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+from math import exp
+
+import pytest
+import torch
+from lgbench_norms import SCHEMES
+from lgbench_tasks.set_complement import SetComplement
+from lgbench_transformer.transformer import Attention
+from torch import Tensor
+
+from lgbench.metrics import total_variation
+
+NORMS = {scheme.name: scheme for scheme in SCHEMES}
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def distance_in_closed_form(separation: float, seen: int, size: int) -> float:
+    return seen * exp(-separation) / ((size - seen) + seen * exp(-separation))
+
+
+def simplex(size: int) -> Tensor:
+    """`size` corners around the origin in size - 1 dimensions, with products (i = j) - 1 / size: (size, size - 1)."""
+    centred = torch.eye(size, dtype=torch.float64) - 1 / size
+    corners = torch.linalg.svd(centred).U[:, : size - 1]
+    torch.testing.assert_close(corners @ corners.T, centred)
+    return corners
+
+
+def separations(norm: str, size: int) -> list[float]:
+    """Legal minus illegal logit after 1 .. size - 1 tokens: constant attention, logit = minus likeness to the mixture."""
+    width = size - 1
+    corners = simplex(size)
+    attention = Attention(width, heads=1, last=False).double()
+    scheme = NORMS[norm].output(width, "attention").double()
+    with torch.no_grad():
+        attention.query.weight.zero_()
+        attention.key.weight.zero_()
+        attention.value.weight.copy_(torch.eye(width))
+        attention.out.weight.copy_(torch.eye(width))
+        inputs, distribution = SetComplement(size).sample(1, width, generator(0))
+        logits = -(scheme(attention(corners[inputs])) @ corners.T)[0]
+    found = []
+    for row, answer in zip(logits, distribution[0], strict=True):
+        legal, illegal = row[answer > 0], row[answer == 0]
+        torch.testing.assert_close(legal, legal[:1].expand_as(legal))
+        torch.testing.assert_close(illegal, illegal[:1].expand_as(illegal))
+        found.append((legal[0] - illegal[0]).item())
+    return found
+
+
+@pytest.mark.parametrize(("size", "length"), [(4, 3), (10, 7), (64, 16), (64, 63)])
+def test_the_answer_is_uniform_over_the_tokens_not_yet_seen(size: int, length: int) -> None:
+    inputs, distribution = SetComplement(size).sample(30, length, generator(1))
+    for sequence, rows in zip(inputs.tolist(), distribution.tolist(), strict=True):
+        for end, row in enumerate(rows, start=1):
+            unseen = set(range(size)) - set(sequence[:end])
+            assert row == pytest.approx([1 / len(unseen) if token in unseen else 0.0 for token in range(size)])
+
+
+@pytest.mark.parametrize("length", [1, 16, 63])
+def test_no_token_comes_twice(length: int) -> None:
+    inputs, _ = SetComplement().sample(200, length, generator(2))
+    assert inputs.shape == (200, length)
+    assert all(len(set(sequence)) == length and set(sequence) <= set(range(64)) for sequence in inputs.tolist())
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_every_order_is_equally_likely(length: int) -> None:
+    inputs, _ = SetComplement(5).sample(12_000, length, generator(3))
+    counts = Counter(map(tuple, inputs.tolist()))
+    orders = set(permutations(range(5), length))
+    expected, freedom = 12_000 / len(orders), len(orders) - 1
+    assert counts.keys() == orders
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < freedom + 6 * (2 * freedom) ** 0.5
+
+
+def test_the_published_distance_is_what_the_metric_measures() -> None:
+    assert distance_in_closed_form(20 / 16, 16, 32) == pytest.approx(0.22270, abs=5e-6)
+    _, distribution = SetComplement(32).sample(3, 31, generator(4))
+    seen = torch.arange(1, 32)
+    logits = (distribution > 0) * (20 / seen)[:, None]
+    measured = total_variation(logits.softmax(-1), distribution)
+    expected = torch.tensor([distance_in_closed_form(20 / s, s, 32) for s in seen.tolist()])
+    torch.testing.assert_close(measured, expected.expand(3, -1), atol=1e-6, rtol=1e-5)
+    assert measured[0, 15].item() == pytest.approx(0.22270, abs=5e-6)
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_without_norm_the_separation_falls_like_one_over_the_number_seen(size: int) -> None:
+    assert separations("pre-norm", size) == pytest.approx([1 / seen for seen in range(1, size)])
+
+
+@pytest.mark.parametrize("norm", ["post-norm", "peri-norm"])
+@pytest.mark.parametrize("size", [8, 32])
+def test_a_norm_on_the_attention_output_sharpens_the_separation_again(norm: str, size: int) -> None:
+    found = separations(norm, size)
+    width = size - 1
+    # rel: the norm's epsilon of 1e-6 against a mean square of (size - seen) / (size seen width) >= 1e-5.
+    expected = [width**0.5 * (size / (seen * (size - seen))) ** 0.5 for seen in range(1, size)]
+    assert found == pytest.approx(expected, rel=2e-2)
+    assert found.index(min(found)) + 1 == size // 2

@@ -1,0 +1,137 @@
+"""What several test files share: registries, fabricated distributions, subprocesses, a small results folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import toys
+
+import lgbench
+from lgbench import runfiles
+from lgbench.experiment import Experiment, Request, plan
+from lgbench.registry import Distribution, Registry
+
+TESTS = Path(__file__).parent
+CHEAP = {
+    "train.steps": 3,
+    "train.batch": 4,
+    "evaluate.contexts": 4,
+    "evaluate.strings": 8,
+    "evaluate.max_length": 48,
+}
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    """Everything that is installed."""
+    return Registry.load()
+
+
+@pytest.fixture(scope="session")
+def toy_registry() -> Registry:
+    """The toy plugins alone."""
+    registry = Registry()
+    registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
+    assert not registry.problems()
+    return registry
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[..., tuple[Experiment, ...]]:
+    """Experiments of a request, with quick settings changed by keyword: train_steps=3 is train.steps=3."""
+
+    def build(registry: Registry, task: Any, arch: Any, seeds: Any = (0,), averagers: Any = (), **changes: Any):
+        settings = {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
+        tasks, archs = ([names] if isinstance(names, str) else names for names in (task, arch))
+        return plan(Request(tasks, archs, averagers, seeds, "quick", settings), registry).experiments
+
+    return build
+
+
+def install(
+    folder: Path, module: str, source: str | None = None, version: str = "1.0", distribution: str | None = None
+) -> None:
+    """What pip leaves behind: a module (if `source` is given) and the folder that names its entry point."""
+    name = distribution or module
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[lgbench]\n{module} = {module}\n")
+    if source is not None:
+        (folder / f"{module}.py").write_text(source)
+
+
+@pytest.fixture(scope="session")
+def toys_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH in which the toys are an installed distribution."""
+    folder = tmp_path_factory.mktemp("site")
+    install(folder, "toys", (TESTS / "toys.py").read_text(), "1.2.3", "lgbench-toys")
+    return folder
+
+
+def python(code: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`code` in a fresh interpreter."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environ, check=False)
+
+
+def lgbench_command(*arguments: str, then: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a fresh interpreter; `then` runs after it, whatever its exit."""
+    code = f"from lgbench.cli import main\ntry:\n    main(prog_name='lgbench')\nfinally:\n    import sys\n    {then or 'pass'}"
+    return python(code, *arguments, **environ)
+
+
+@pytest.fixture(scope="session")
+def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real runs: tomita-1 with two norms and two seeds. Tests must not write into it."""
+    folder = tmp_path_factory.mktemp("runs") / "results"
+    lgbench.run("tomita-1", ["pre-norm", "peri-norm"], seeds=(0, 1), protocol="quick", set=CHEAP, results=folder)
+    return folder
+
+
+@pytest.fixture
+def write_run() -> Callable[..., Path]:
+    """A function that writes a run file from {length: value}; keywords replace any column or the footer."""
+    return simulate
+
+
+def simulate(
+    folder: Path,
+    values: Mapping[int, float | None],
+    *,
+    entry: str = "arch+norm",
+    task: str = "alpha",
+    seed: int = 0,
+    trained: int = 8,
+    metadata: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    **columns: Any,
+) -> Path:
+    """See `write_run`."""
+    same = {
+        "run_id": f"{task}-{entry}-{seed}",
+        "entry": entry,
+        "task": task,
+        "family": task,
+        "task_version": 1,
+        "protocol": "quick/1",
+        "seed": seed,
+        "weights": "raw",
+        "metric": "tvd",
+        "step": 5,
+        "n": 4,
+    } | columns
+    rows = [
+        same | {"length": length, "value": value, "in_training_range": length <= trained} for length, value in values.items()
+    ]
+    path = folder / (name or f"{'-'.join(str(v) for v in same.values()).replace('/', '_').replace(' ', '_')}.parquet")
+    runfiles.write(path, pa.Table.from_pylist(rows, schema=runfiles.SCHEMA), metadata or {"experiment": {}})
+    assert path.exists()
+    return path

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import toys
+
+from lgbench import seeds
+from lgbench.data import CHUNK, draw_targets, stream, training_lengths
+from lgbench.protocols import PROTOCOLS
+
+CPU = torch.device("cpu")
+
+
+def settings(task, **changes):
+    return replace(PROTOCOLS["quick"].settings(task)[0], **{"batch": 3, **changes})
+
+
+def test_targets_have_the_frequencies_of_the_distribution_and_never_an_impossible_token():
+    distribution = torch.tensor([[0.5, 0.0, 0.3, 0.2, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0], [0.01, 0.09, 0.4, 0.25, 0.25]])
+    n = 20_000
+    targets = draw_targets(distribution.repeat(n, 1, 1), torch.Generator().manual_seed(0))
+    assert targets.shape == (n, 3) and targets.dtype == torch.int64
+    for column, p in zip(targets.T, distribution, strict=True):
+        counts = torch.bincount(column, minlength=5)
+        assert not counts[p == 0].any()
+        possible = p > 0
+        expected = n * p[possible]
+        chi_square = ((counts[possible] - expected) ** 2 / expected).sum()
+        assert chi_square < 20  # at most 4 degrees of freedom: exceeded once in 2,000 draws, and this draw is fixed
+
+
+def test_targets_of_neighbouring_positions_are_independent():
+    targets = draw_targets(torch.full((20_000, 2, 2), 0.5), torch.Generator().manual_seed(1))
+    together = (targets[:, 0] == targets[:, 1]).double().mean().item()
+    assert together == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
+def test_a_stream_depends_on_its_seed_alone(task):
+    training = settings(task, steps=5)
+    alone = list(stream(task, training, 1, CPU))
+    with_others = [list(column) for column in zip(*(stream(task, training, seed, CPU) for seed in (0, 1, 2)), strict=True)]
+    for step, beside in zip(alone, with_others, strict=True):
+        assert torch.equal(step.inputs, beside[1].inputs)
+        assert torch.equal(step.targets, beside[1].targets)
+        assert not torch.equal(step.inputs, beside[0].inputs)
+
+
+@pytest.mark.parametrize("steps", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest()], ids=lambda task: task.name)
+def test_a_stream_has_one_batch_a_step_with_legal_targets(task, steps):
+    training = settings(task, steps=steps)
+    lengths = training_lengths(task, training)
+    batches = list(stream(task, training, 0, CPU))
+    assert len(batches) == len(lengths) == steps
+    for (inputs, targets), length in zip(batches, lengths, strict=True):
+        assert inputs.shape[:2] == (3, length)
+        if isinstance(task, toys.Walk):
+            assert toys.WALK[inputs].gather(-1, targets[..., None]).gt(0).all()
+        else:
+            assert torch.equal(targets, inputs.sum(1).argmax(-1, keepdim=True))
+
+
+def test_no_batch_repeats_within_or_across_chunks():
+    task = toys.Largest()
+    batches = list(stream(task, settings(task, steps=CHUNK + 9), 0, CPU))
+    assert len({inputs.sum().item() for inputs, _ in batches}) == len(batches)
+
+
+def test_a_longer_training_begins_with_the_steps_of_a_shorter_one():
+    task = toys.Walk()
+    short, long = (list(stream(task, settings(task, steps=steps), 0, CPU)) for steps in (CHUNK, CHUNK + 5))
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(short, long, strict=False))
+
+
+def test_lengths_cover_the_range_and_are_the_same_for_all_seeds():
+    task = toys.Largest()
+    training = settings(task, steps=200, min_length=2, max_length=5)
+    lengths = training_lengths(task, training)
+    assert set(lengths) == {2, 3, 4, 5}
+    for seed in (0, 1):
+        assert [step.inputs.shape[1] for step in stream(task, training, seed, CPU)] == lengths
+
+
+def test_tasks_that_answer_at_every_prefix_train_on_the_longest():
+    task = toys.Walk()
+    assert set(training_lengths(task, settings(task, steps=50))) == {6}
+
+
+def test_two_tasks_of_one_seed_draw_different_contexts():
+    class Other(toys.Walk):
+        name = "toy-other"
+
+    training = settings(toys.Walk(), steps=1)
+    (one,), (two,) = (list(stream(task, training, 0, CPU)) for task in (toys.Walk(), Other()))
+    assert not torch.equal(one.inputs, two.inputs)
+
+
+def test_the_global_generator_is_neither_read_nor_set():
+    task = toys.Walk()
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    first = next(stream(task, settings(task, steps=1), 0, CPU))
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(1)
+    assert torch.equal(first.inputs, next(stream(task, settings(task, steps=1), 0, CPU)).inputs)
+    assert seeds.derive(0, "train") != seeds.derive(1, "train")

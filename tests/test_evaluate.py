@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+import toys
+
+from lgbench import evaluate as evaluate_module
+from lgbench.evaluate import evaluate, spaced_lengths, string_scores
+from lgbench.protocols import Evaluation, Training
+
+CPU = torch.device("cpu")
+TINY = 1e-30
+
+
+def settings(low: int, high: int, longest: int, contexts: int = 16, strings: int = 12) -> tuple[Training, Evaluation]:
+    return Training(1, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(contexts, strings, longest)
+
+
+def scores(task, models, low=1, high=4, longest=16, seed=0, **counts):
+    return evaluate(task, models, *settings(low, high, longest, **counts), seed, CPU)
+
+
+def table(found) -> dict[tuple[str, int], float | None]:
+    return {(s.metric, s.length): s.value for s in found}
+
+
+def walk_oracle(inputs):
+    return torch.tensor([[toys.WALK[token].clamp_min(TINY).log().tolist() for token in row] for row in inputs.tolist()])
+
+
+def largest_oracle(inputs):
+    return torch.nn.functional.one_hot(inputs.sum(1).argmax(-1), 3).float().clamp_min(TINY).log()[:, None]
+
+
+def no_000_oracle(inputs):
+    """log p* of Tomita 4, from reading the string: end is always legal, 1 as well, 0 unless 00 came before."""
+    answers = []
+    for row in inputs.tolist():
+        text, after = "", []
+        for token in row:
+            text += "" if token == 2 else str(token)
+            legal = [not text.endswith("00"), True, True]
+            after.append([math.log(x / sum(legal)) if x else math.log(TINY) for x in legal])
+        answers.append(after)
+    return torch.tensor(answers)
+
+
+def even_oracle(inputs):
+    odd = torch.nn.functional.pad((inputs[:, 1:]).cumsum(-1) % 2, (1, 0))
+    return torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, TINY]]).log()[odd]
+
+
+def uniform(inputs, positions=True):
+    return torch.zeros(len(inputs), inputs.shape[1], 3)
+
+
+PERFECT = [(toys.Walk(), walk_oracle), (toys.Largest(), largest_oracle), (toys.Even(), even_oracle)]
+
+
+@pytest.mark.parametrize(("task", "oracle"), PERFECT, ids=lambda x: getattr(x, "name", ""))
+def test_a_model_that_answers_p_star_is_perfect_at_every_length(task, oracle):
+    found = scores(task, {"raw": oracle})
+    assert {s.metric for s in found} == {"tvd", "accuracy", "roc_auc"}
+    for score in found:
+        if score.value is not None:
+            assert score.value == pytest.approx(0.0 if score.metric == "tvd" else 1.0, abs=1e-6), score
+
+
+def test_a_perfect_model_of_a_real_language_separates_members_from_others(registry):
+    found = scores(registry.tasks["tomita-4"], {"raw": no_000_oracle}, low=0, high=8, longest=32)
+    auc = [s for s in found if s.metric == "roc_auc"]
+    assert len(auc) >= 3
+    assert all(s.value == 1.0 for s in auc)
+    assert all(s.value == pytest.approx(0, abs=1e-6) for s in found if s.metric == "tvd")
+    assert all(s.value == 1.0 for s in found if s.metric == "accuracy")
+
+
+def test_a_uniform_model_on_set_complement_has_the_closed_form(registry):
+    task = registry.tasks["set-complement"]
+    v = task.signature.classes
+    found = table(scores(task, {"raw": lambda x: torch.zeros(*x.shape, v)}, high=8, longest=v - 1))
+    for s in range(1, v):
+        assert found["tvd", s] == pytest.approx(s / v, abs=1e-6)  # s seen tokens keep 1/v each that they should not have
+        assert found["accuracy", s] == 0.0
+        assert found["roc_auc", s] == 0.5
+
+
+def test_a_uniform_model_where_one_answer_is_right_has_the_closed_form():
+    found = scores(toys.Largest(), {"raw": lambda x: torch.zeros(len(x), 1, 3)})
+    for score in found:
+        assert score.value == pytest.approx({"tvd": 2 / 3, "accuracy": 0.0, "roc_auc": 0.5}[score.metric])
+
+
+def test_a_uniform_model_cannot_tell_strings_apart():
+    found = scores(toys.Even(), {"raw": uniform}, low=0)
+    assert {s.value for s in found if s.metric == "roc_auc"} == {0.5}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
+def test_logits_that_are_not_finite_score_worst(task, bad):
+    def broken(inputs):
+        logits = torch.zeros(len(inputs), 1 if isinstance(task, toys.Largest) else inputs.shape[1], 3)
+        logits[..., 1] = bad
+        return logits
+
+    found = scores(task, {"raw": broken, "fine": dict((t.name, o) for t, o in PERFECT)[task.name]})
+    worst = {"tvd": 1.0, "accuracy": 0.0, "roc_auc": 0.5}
+    assert all(s.value in (worst[s.metric], None) for s in found if s.weights == "raw")
+    counts = {s.weights: Counter() for s in found}
+    for s in found:
+        counts[s.weights][s.metric, s.length] = s.n
+    assert counts["raw"] == counts["fine"]
+
+
+def test_one_bad_position_costs_that_position_alone():
+    def broken_at_the_end(inputs):
+        logits = walk_oracle(inputs)
+        logits[:, -1, 0] = math.nan
+        return logits
+
+    found = table(scores(toys.Walk(), {"raw": broken_at_the_end}, longest=8))
+    assert found["tvd", 8] == 1.0 and found["tvd", 7] == pytest.approx(0, abs=1e-6)
+
+
+def causal(inputs):
+    """Some causal model that is neither right nor uniform."""
+    return torch.stack([torch.cos(inputs.cumsum(-1) * (c + 1.3)) for c in range(3)], -1)
+
+
+def test_scores_of_all_prefixes_in_one_pass_equal_those_of_each_prefix_alone():
+    task, recorded = toys.Walk(), []
+
+    def model(inputs):
+        recorded.append(inputs)
+        return causal(inputs)
+
+    found = scores(task, {"raw": model}, longest=9)
+    contexts = torch.cat(recorded).tolist()
+    assert len(contexts) == 16 and {len(c) for c in contexts} == {9}
+    for length in range(1, 10):
+        by_hand = {"tvd": [], "accuracy": [], "roc_auc": []}
+        for context in contexts:
+            prefix = torch.tensor([context[:length]])
+            p = causal(prefix)[0, -1].double().softmax(-1).tolist()
+            right = toys.WALK[context[length - 1]].tolist()
+            by_hand["tvd"].append(sum(abs(a - b) for a, b in zip(p, right, strict=True)) / 2)
+            legal = [a for a, b in zip(p, right, strict=True) if b > 0]
+            illegal = [a for a, b in zip(p, right, strict=True) if b == 0]
+            by_hand["accuracy"].append(float(not illegal or min(legal) > max(illegal)))
+            if illegal:
+                wins = [(a > b) + (a == b) / 2 for a in legal for b in illegal]
+                by_hand["roc_auc"].append(sum(wins) / len(wins))
+        for metric, values in by_hand.items():
+            (score,) = [s for s in found if (s.metric, s.length) == (metric, length)]
+            assert score.value == pytest.approx(sum(values) / len(values), abs=1e-6)
+            assert score.n == len(values)
+
+
+def test_an_auc_that_is_defined_for_no_context_is_none_with_n_zero():
+    class AllLegal(toys.Walk):
+        def sample(self, n, length, generator):
+            inputs, _ = super().sample(n, length, generator)
+            return toys.Batch(inputs, torch.full((*inputs.shape, 3), 1 / 3))
+
+    found = scores(AllLegal(), {"raw": uniform}, longest=4)
+    assert {(s.value, s.n) for s in found if s.metric == "roc_auc"} == {(None, 0)}
+    assert {(s.value, s.n) for s in found if s.metric == "accuracy"} == {(1.0, 16)}
+
+
+def test_lengths_and_counts_are_those_asked_for():
+    found = scores(toys.Largest(), {"raw": largest_oracle}, low=2, high=5, longest=12, contexts=7)
+    assert {s.length for s in found} == {2, 4, 5, 8, 12} and {s.n for s in found} == {7}
+    language = scores(toys.Even(), {"raw": even_oracle}, low=0, high=5, longest=12, contexts=7, strings=10)
+    assert {s.length for s in language if s.metric == "tvd"} == set(range(13))
+    assert {(s.length, s.n) for s in language if s.metric == "roc_auc"} == {(n, 10) for n in (1, 2, 4, 5, 8, 12)}
+    assert len(language) == len({(s.metric, s.length) for s in language})
+
+
+def test_spaced_lengths_are_powers_of_two_with_the_training_length_and_the_longest():
+    for low, trained, longest in [(1, 40, 512), (5, 16, 63), (5, 16, 16), (1, 1, 1), (3, 3, 3), (2, 100, 40), (1, 8, 9)]:
+        expected = [
+            n for n in range(1, longest + 1) if (n >= low and n & (n - 1) == 0) or n == longest or n == trained
+        ]
+        assert spaced_lengths(low, trained, longest) == expected
+
+
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
+def test_all_variants_and_all_entries_are_tested_on_the_same_inputs(task):
+    seen: dict[str, list[torch.Tensor]] = {}
+
+    def recorder(name):
+        def model(inputs):
+            seen.setdefault(name, []).append(inputs)
+            return torch.zeros(len(inputs), 1 if isinstance(task, toys.Largest) else inputs.shape[1], 3)
+
+        return model
+
+    scores(task, {"raw": recorder("a"), "ema": recorder("b")})
+    scores(task, {"raw": recorder("c")})
+    scores(task, {"raw": recorder("other seed")}, seed=1)
+    assert len(seen["a"]) == len(seen["b"]) == len(seen["c"]) > 0
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(seen["a"], seen["b"], seen["c"], strict=True))
+    assert not torch.equal(seen["a"][0], seen["other seed"][0])
+
+
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
+def test_small_chunks_keep_every_count_and_bound_the_batch(task, monkeypatch):
+    sizes: list[tuple[int, int]] = []
+
+    def model(inputs):
+        sizes.append((inputs.shape[1], len(inputs)))
+        return dict((t.name, o) for t, o in PERFECT)[task.name](inputs)
+
+    whole = scores(task, {"raw": model})
+    assert max(length * n for length, n in sizes) > 50
+    sizes.clear()
+    monkeypatch.setattr(evaluate_module, "POSITIONS", 50)
+    parts = scores(task, {"raw": model})
+    assert max(length * n for length, n in sizes) <= 50
+    assert [(s.metric, s.length) for s in parts] == [(s.metric, s.length) for s in whole]
+    assert [s.n for s in parts if s.metric == "tvd"] == [s.n for s in whole if s.metric == "tvd"]
+    assert all(s.value == pytest.approx(0.0, abs=1e-6) for s in parts if s.metric == "tvd")
+
+
+def test_a_context_longer_than_a_chunk_is_still_evaluated(monkeypatch):
+    monkeypatch.setattr(evaluate_module, "POSITIONS", 1)
+    found = scores(toys.Walk(), {"raw": walk_oracle}, contexts=3)
+    assert {s.n for s in found if s.metric == "tvd"} == {3}
+
+
+def test_a_string_scores_the_log_of_its_least_probable_step_with_the_end():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.nn.functional.pad(torch.randint(2, (6, 5), generator=generator), (1, 0), value=2)
+    logits = torch.randn(6, 6, 3, generator=generator)
+    for row, answers, found in zip(inputs.tolist(), logits.tolist(), string_scores(logits, inputs).tolist(), strict=True):
+        steps = []
+        for position, token in enumerate([*row[1:], 2]):
+            weights = [math.exp(x) for x in answers[position]]
+            steps.append(weights[token] / sum(weights))
+        assert found == pytest.approx(math.log(min(steps)), abs=1e-6)
+
+
+def test_confident_models_are_still_ranked_where_probabilities_underflow():
+    inputs = torch.tensor([[2, 0], [2, 1]])
+    logits = torch.tensor([[0.0, -2000.0, 0.0], [0.0, 0.0, 0.0]]).expand(2, 2, 3)
+    good, bad = string_scores(logits, inputs).tolist()
+    assert good > bad > -math.inf
+
+
+def test_global_randomness_is_not_touched():
+    before = torch.random.get_rng_state()
+    scores(toys.Even(), {"raw": even_oracle})
+    assert torch.equal(before, torch.random.get_rng_state())

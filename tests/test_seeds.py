@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lgbench import seeds
+
+
+def test_derive_is_the_same_on_every_machine_and_in_every_release():
+    assert seeds.derive(0, "weights") == 7831180306208225803
+    assert seeds.derive(7, "train", "tomita-1", 64) == 427213190682232795
+
+
+def test_derive_depends_on_the_seed_and_on_every_word():
+    asked = [
+        (0, "a"),
+        (1, "a"),
+        (0, "b"),
+        (0, "a", "b"),
+        (0, "ab"),
+        (0, "b", "a"),
+        (0, "a", 1),
+        (0, "a", 11),
+        (0, "a", 1, 1),
+        (0,),
+    ]
+    found = [seeds.derive(*words) for words in asked]
+    assert len(set(found)) == len(asked)
+    assert all(0 <= value < 2**63 for value in found)
+
+
+def test_large_seeds_stay_apart():
+    assert seeds.derive(2**63 - 1, "a") != seeds.derive(2**63 - 2, "a")
+
+
+def test_a_generator_repeats_and_leaves_the_global_state_alone():
+    before = torch.random.get_rng_state()
+    draws = [torch.rand(4, generator=seeds.generator(3, "x")) for _ in range(2)]
+    assert torch.equal(*draws)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_initial_decides_weights_whatever_the_global_state_was_and_restores_it():
+    built = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        before = torch.random.get_rng_state()
+        with seeds.initial(5, "weights"):
+            built.append(torch.nn.Linear(3, 3).weight.detach())
+        assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(*built)
+
+
+def test_initial_restores_the_global_state_after_an_error():
+    before = torch.random.get_rng_state()
+    with pytest.raises(KeyError), seeds.initial(5, "weights"):
+        torch.rand(3)
+        raise KeyError
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_initial_differs_between_seeds_and_purposes():
+    def weight(*words):
+        with seeds.initial(*words):
+            return torch.nn.Linear(3, 3).weight.detach()
+
+    assert not torch.equal(weight(0, "weights"), weight(1, "weights"))
+    assert not torch.equal(weight(0, "weights"), weight(0, "other"))

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lgbench import seeds
+from lgbench.data import stream
+from lgbench.evaluate import evaluate
+from lgbench.registry import Registry
+from lgbench.runner import populations
+from lgbench.train import POINTS, train
+
+CPU = torch.device("cpu")
+
+
+def trained(experiments, registry):
+    return train(experiments, registry, CPU, lambda step, loss: None)
+
+
+def initial(experiment, registry):
+    with seeds.initial(experiment.seed, "weights"):
+        return experiment.build(registry)
+
+
+def plain_training(experiment, registry: Registry):
+    """What any PyTorch tutorial would write: one model, backward(), AdamW. Yields the model and the loss after each step."""
+    training = experiment.train
+    model = initial(experiment, registry)
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}])
+    warmup = max(1, round(training.warmup * training.steps))
+    knots, heights = [-1, warmup - 1, warmup, max(training.steps, warmup + 1)], [0.0, 1.0, 1.0, 0.0]
+    for done, (inputs, targets) in enumerate(stream(registry.tasks[experiment.task], training, experiment.seed, CPU)):
+        for group in optimizer.param_groups:
+            group["lr"] = training.lr * np.interp(done, knots, heights)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs).transpose(1, 2), targets)
+        loss.backward()
+        optimizer.step()
+        yield model, loss.item()
+
+
+def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
+    settings = {"train_steps": 30, "train_batch": 4, "evaluate_contexts": 4, "evaluate_strings": 8, "evaluate_max_length": 48}
+    experiments = planned(registry, "tomita-4", "peri-norm", seeds=(3, 0, 5), averagers=("ema",), **settings)
+    together = trained(experiments, registry)
+    for index in (0, 2):
+        alone = trained([experiments[index]], registry)
+        for variant in ("raw", "ema"):
+            for name, weight in alone.weights[variant].items():
+                torch.testing.assert_close(together.weights[variant][name][index], weight[0], rtol=1e-4, atol=2e-6)
+        torch.testing.assert_close(together.curve.loss[:, index], alone.curve.loss[:, 0], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(together.curve.gradient_norm[:, index], alone.curve.gradient_norm[:, 0], rtol=1e-4, atol=1e-5)
+        one, many = (scores(experiments[index], registry, run, i) for run, i in ((alone, 0), (together, index)))
+        assert one.keys() == many.keys()
+        assert list(many.values()) == pytest.approx(list(one.values()), abs=1e-4)
+
+
+def scores(experiment, registry, run, index):
+    models = {variant: run.model(variant, index) for variant in run.weights}
+    task = registry.tasks[experiment.task]
+    found = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, CPU)
+    return {(s.weights, s.metric, s.length, s.n): s.value for s in found}
+
+
+def test_initial_weights_are_exactly_those_of_the_seed_alone(registry, planned):
+    experiments = planned(registry, "tomita-4", "pre-norm", seeds=(0, 1), train_steps=1, train_lr=0.0, train_batch=1)
+    together = trained(experiments, registry)
+    for index, experiment in enumerate(experiments):
+        for name, weight in initial(experiment, registry).state_dict().items():
+            assert torch.equal(together.weights["raw"][name][index], weight), name
+
+
+def test_other_tasks_in_the_population_change_nothing(registry, planned):
+    settings = {"train_steps": 10, "train_batch": 4}
+    alone = planned(registry, "tomita-4", "pre-norm", **settings)
+    mixed = planned(registry, ["tomita-1", "tomita-4"], "pre-norm", **settings)
+    assert len(populations(mixed, registry)) == 1
+    one, two = trained(alone, registry), trained(mixed, registry)
+    for name, weight in one.weights["raw"].items():
+        torch.testing.assert_close(two.weights["raw"][name][1], weight[0], rtol=1e-4, atol=2e-6)
+        assert not torch.equal(two.weights["raw"][name][0], weight[0]) or weight.std() == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "arch"),
+    [("tomita-5", "transformer+peri-norm"), ("max-retrieval", "transformer+post-norm"), ("max-retrieval", "set-attention")],
+)
+def test_training_equals_a_plain_pytorch_loop(registry, planned, task, arch):
+    (experiment,) = planned(registry, task, arch, train_steps=20, train_batch=4, train_weight_decay=0.1)
+    losses = []
+    for model, loss in plain_training(experiment, registry):
+        losses.append(loss)
+    run = trained([experiment], registry)
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(run.weights["raw"][name][0], weight, rtol=0, atol=1e-5)
+    assert run.curve.steps == list(range(1, 21))
+    assert run.curve.loss[:, 0].tolist() == pytest.approx(losses, abs=1e-4)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 20])
+@pytest.mark.parametrize("warmup", [0.0, 0.3, 1.0])
+def test_the_learning_rate_rises_linearly_and_falls_linearly(toy_registry, planned, steps, warmup):
+    settings = {"train_steps": steps, "train_warmup": warmup, "train_lr": 0.05}
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", **settings)
+    *_, (model, _) = plain_training(experiment, toy_registry)
+    run = trained([experiment], toy_registry)
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(run.weights["raw"][name][0], weight.detach(), rtol=0, atol=1e-5)
+
+
+def test_gains_and_biases_are_not_decayed(toy_registry, planned):
+    """With a huge decay, matrices shrink and biases stay where a run without decay has them in the first step."""
+    runs = [
+        trained(planned(toy_registry, "toy-walk", "toy-table", train_steps=1, train_weight_decay=decay), toy_registry).weights["raw"]
+        for decay in (0.0, 50.0)
+    ]
+    assert torch.equal(runs[0]["out.bias"], runs[1]["out.bias"])
+    assert (runs[1]["out.weight"].abs() < runs[0]["out.weight"].abs()).all()
+
+
+def test_averagers_see_the_weights_at_every_multiple_of_average_every(toy_registry, planned):
+    settings = {"train_steps": 11, "train_average_every": 3}
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
+    run = trained(experiments, toy_registry)
+    for index, experiment in enumerate(experiments):
+        seen = []
+        for step, (model, _) in enumerate(plain_training(experiment, toy_registry), start=1):
+            if step in (3, 6, 9):
+                seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
+        for name, weight in run.weights["toy-mean"].items():
+            torch.testing.assert_close(weight[index], torch.stack([w[name] for w in seen]).mean(0), rtol=0, atol=1e-5)
+
+
+def test_an_averager_that_was_never_updated_gives_the_initial_weights(toy_registry, planned):
+    settings = {"train_steps": 4, "train_average_every": 100}
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", averagers=["toy-mean"], **settings)
+    run = trained([experiment], toy_registry)
+    for name, weight in initial(experiment, toy_registry).named_parameters():
+        assert torch.equal(run.weights["toy-mean"][name][0], weight)
+        assert not torch.equal(run.weights["raw"][name][0], weight)
+
+
+def test_global_randomness_is_neither_read_nor_set(toy_registry, planned):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), train_steps=3)
+    runs = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        before = torch.random.get_rng_state()
+        runs.append(trained(experiments, toy_registry).weights["raw"])
+        assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
+
+
+def test_a_diverged_model_is_marked_with_its_step_and_hurts_nobody(toy_registry, planned):
+    settings = {"train_steps": 20, "train_lr": 0.02}
+    experiments = planned(toy_registry, "toy-walk", "toy-fragile", seeds=range(6), **settings)
+    expected = []
+    for experiment in experiments:
+        losses = [loss for _, loss in plain_training(experiment, toy_registry)]
+        bad = [step for step, loss in enumerate(losses, start=1) if not np.isfinite(loss)]
+        expected.append(bad[0] if bad else None)
+    assert None in expected and any(expected), "the toy is meant to diverge for some seeds only"
+    run = trained(experiments, toy_registry)
+    assert run.diverged == expected
+    sound = [e for e, step in zip(experiments, expected, strict=True) if step is None]
+    without = trained(sound, toy_registry)
+    kept = [i for i, step in enumerate(expected) if step is None]
+    torch.testing.assert_close(run.weights["raw"]["table.weight"][kept], without.weights["raw"]["table.weight"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(run.curve.loss[:, kept], without.curve.loss, rtol=0, atol=1e-6)
+    assert without.curve.loss.isfinite().all()
+
+
+def test_nothing_that_comes_back_holds_an_autograd_graph(registry, planned):
+    experiments = planned(registry, "tomita-1", "pre-norm", averagers=None, train_steps=2, train_batch=2)
+    run = trained(experiments, registry)
+    tensors = [w for weights in run.weights.values() for w in weights.values()]
+    tensors += [run.curve.loss, run.curve.gradient_norm, *run.buffers.values()]
+    assert set(run.weights) == {"raw", "ema", "bema"}
+    assert not any(t.requires_grad or t.grad_fn for t in tensors)
+
+
+@pytest.mark.parametrize("steps", [1, 3, POINTS, POINTS + 1, 128])
+def test_the_curve_has_at_most_its_points_and_ends_with_the_last_step(toy_registry, planned, steps):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), train_steps=steps, train_batch=1)
+    curve = trained(experiments, toy_registry).curve
+    assert curve.steps == sorted(set(curve.steps)) and curve.steps[-1] == steps
+    assert len(curve.steps) == min(steps, POINTS)
+    assert curve.loss.shape == curve.gradient_norm.shape == (len(curve.steps), 2)
+
+
+def test_a_point_of_the_curve_is_the_mean_loss_of_the_steps_it_covers(toy_registry, planned):
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_steps=120)
+    losses = [loss for _, loss in plain_training(experiment, toy_registry)]
+    curve = trained([experiment], toy_registry).curve
+    starts = [0, *curve.steps[:-1]]
+    expected = [np.mean(losses[start:end]) for start, end in zip(starts, curve.steps, strict=True)]
+    assert curve.loss[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_every_step_is_reported_with_a_loss(toy_registry, planned):
+    (experiment,) = planned(toy_registry, "toy-largest", "toy-table", train_steps=5)
+    said = []
+    train([experiment], toy_registry, CPU, lambda step, loss: said.append((step, loss())))
+    plain = [loss for _, loss in plain_training(experiment, toy_registry)]
+    assert [step for step, _ in said] == [1, 2, 3, 4, 5]
+    assert [loss for _, loss in said] == pytest.approx(plain, abs=1e-5)
+
+
+def test_training_does_not_change_the_experiments_it_was_given(toy_registry, planned):
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_steps=2)
+    copy = replace(experiment)
+    first = trained([experiment], toy_registry)
+    second = trained([copy], toy_registry)
+    assert experiment == copy
+    assert all(torch.equal(first.weights["raw"][name], w) for name, w in second.weights["raw"].items())

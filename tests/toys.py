@@ -1,0 +1,198 @@
+"""Toy plugins through the public contracts alone. This module is a plugin itself: see `install` in conftest.py."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lgbench import (
+    Answers,
+    Architecture,
+    Averager,
+    Batch,
+    Language,
+    NormScheme,
+    Role,
+    Signature,
+    Strings,
+    Task,
+    Tokens,
+    Unsupported,
+    Vectors,
+    Weights,
+    hookimpl,
+)
+
+WALK = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])
+"""p* of `toy-walk` after each token; after token 2 every answer is legal."""
+
+
+class Walk(Task):
+    """Independent uniform tokens; what may follow depends on the latest one alone."""
+
+    name = "toy-walk"
+    family = "toy-walk"
+    version = 3
+    signature = Signature(Tokens(3), 3, Answers.EVERY_PREFIX)
+    train_lengths = (1, 6)
+    max_length = 64
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        inputs = torch.randint(3, (n, length), generator=generator, device=generator.device)
+        return Batch(inputs, WALK.to(generator.device)[inputs])
+
+
+class Largest(Task):
+    """Vectors of three features; the answer is the feature with the largest sum."""
+
+    name = "toy-largest"
+    family = "toy-largest"
+    version = 1
+    signature = Signature(Vectors(3), 3, Answers.LAST)
+    train_lengths = (2, 5)
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        inputs = torch.randn(n, length, 3, generator=generator, device=generator.device)
+        return Batch(inputs, torch.eye(3, device=generator.device)[inputs.sum(1).argmax(-1)][:, None])
+
+
+class Even(Language):
+    """Strings over 0 and 1 with an even number of 1s: 0, 1 or, where it is even, the end may come next."""
+
+    name = "toy-even"
+    family = "toy-even"
+    version = 1
+    signature = Signature(Tokens(3), 3, Answers.EVERY_PREFIX)
+    train_lengths = (0, 5)
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        symbols = torch.randint(2, (n, length), generator=generator, device=generator.device)
+        odd = nn.functional.pad(symbols.cumsum(-1) % 2, (1, 0))
+        answers = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0]], device=generator.device)
+        return Batch(nn.functional.pad(symbols, (1, 0), value=2), answers[odd])
+
+    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+        is_member = torch.arange(n, device=generator.device) < n // 2
+        free = torch.randint(2, (n, length - 1), generator=generator, device=generator.device)
+        last = (free.sum(-1) + ~is_member) % 2
+        symbols = torch.cat([free, last[:, None]], -1)
+        return Strings(nn.functional.pad(symbols, (1, 0), value=2), is_member)
+
+    def testable_length(self, length: int) -> int:
+        return max(1, length)
+
+
+class Table(nn.Module):
+    """Logits from the latest token, or from the sum of the vectors."""
+
+    def __init__(self, signature: Signature, norm: NormScheme, scale: float) -> None:
+        super().__init__()
+        inputs = signature.inputs
+        tokens = isinstance(inputs, Tokens)
+        self.table = nn.Embedding(inputs.size, 4) if tokens else nn.Linear(inputs.width, 4)
+        self.norm = norm.final(4)
+        self.out = nn.Linear(4, signature.classes)
+        self.register_buffer("scale", torch.tensor(scale))
+        self.last = signature.answers is Answers.LAST
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x = self.table(inputs.sum(1, keepdim=True) if self.last else inputs)
+        return self.out(self.norm(x)) * self.scale
+
+
+class TableArchitecture(Architecture):
+    """An embedding and a linear map. It has no sequence mixing at all."""
+
+    name = "toy-table"
+    default_norm = "toy-nothing"
+
+    def build(self, signature: Signature, norm: NormScheme, *, scale: float = 1.0, wide: bool = False) -> nn.Module:
+        if wide:
+            raise Unsupported("toy-table is never wide")
+        return Table(signature, norm, scale)
+
+
+class Fragile(nn.Module):
+    """A table that answers NaN once its weights moved further than a limit, which some initial draws set low."""
+
+    def __init__(self, signature: Signature) -> None:
+        super().__init__()
+        self.table = nn.Embedding(signature.inputs.size, signature.classes)
+        self.register_buffer("origin", self.table.weight.detach().clone())
+        self.register_buffer("limit", torch.where(torch.rand(()) < 0.5, 0.05, torch.inf))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        moved = (self.table.weight - self.origin).abs().max()
+        return self.table(inputs) + torch.where(moved > self.limit, torch.nan, 0.0)
+
+
+class FragileArchitecture(Architecture):
+    """Diverges for about half of the seeds; reads tokens only."""
+
+    name = "toy-fragile"
+    default_norm = "toy-nothing"
+
+    def build(self, signature: Signature, norm: NormScheme) -> nn.Module:
+        if not isinstance(signature.inputs, Tokens):
+            raise Unsupported("toy-fragile reads tokens, and the task has vectors")
+        return Fragile(signature)
+
+
+class Nothing(NormScheme):
+    """No normalization anywhere."""
+
+    name = "toy-nothing"
+
+    def embed(self, dim: int) -> nn.Module:
+        return nn.Identity()
+
+    def residual(self, dim: int, sublayer: nn.Module, role: Role) -> nn.Module:
+        raise NotImplementedError
+
+    def output(self, dim: int, role: Role) -> nn.Module:
+        return nn.Identity()
+
+    def final(self, dim: int) -> nn.Module:
+        return nn.Identity()
+
+
+class Mean(Averager):
+    """The plain mean of the weights at each update. TOYS_SLEEP, in seconds an update, makes runs long enough to interrupt."""
+
+    name = "toy-mean"
+
+    def start(self, weights: Weights) -> Any:
+        return [], {name: w.clone() for name, w in weights.items()}
+
+    def update(self, state: Any, weights: Weights, step: int) -> Any:
+        time.sleep(float(os.environ.get("TOYS_SLEEP", "0")))
+        steps, mean = state
+        return [*steps, step], {name: m + (weights[name] - m) / (len(steps) + 1) for name, m in mean.items()}
+
+    def weights(self, state: Any) -> Weights:
+        return state[1]
+
+
+@hookimpl
+def lgbench_tasks() -> Iterable[Task]:
+    return Walk(), Largest(), Even()
+
+
+@hookimpl
+def lgbench_architectures() -> Iterable[Architecture]:
+    return TableArchitecture(), FragileArchitecture()
+
+
+@hookimpl
+def lgbench_norms() -> Iterable[NormScheme]:
+    return [Nothing()]
+
+
+@hookimpl
+def lgbench_averagers() -> Iterable[Averager]:
+    return [Mean()]
