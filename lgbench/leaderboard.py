@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
@@ -132,15 +133,15 @@ class Results:
             raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
         load = "create or replace table results as select * from read_parquet($files)"
         try:
-            self.connection.execute(load, {"files": [str(path) for path in paths]})
-        except duckdb.Error:
+            self.connection.execute(load, {"files": [_unglobbed(path) for path in paths]})
+        except duckdb.Error as error:
             # A sound footer over broken data: find the culprits by reading every file.
             sound = [path for path in paths if self._usable(path, runfiles.read)]
             if len(sound) == len(paths):
-                raise
+                raise RunFileError(f"DuckDB cannot read the runs in {self.folder}: {error}") from error
             self._load(sound)
 
-    def _usable(self, path: Path, check: Any) -> bool:
+    def _usable(self, path: Path, check: Callable[[Path], object]) -> bool:
         try:
             check(path)
         except RunFileError as error:
@@ -163,6 +164,11 @@ def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:
         fields = ("kind", "length", "mean", "spread", "seeds", "diverged")
         rows.append(Row(rank, entry, tuple(Cell(*(c[name] for name in fields)) for c in own)))
     return tuple(rows)
+
+
+def _unglobbed(path: Path) -> str:
+    """A path that DuckDB takes literally, whatever brackets and stars are in it."""
+    return re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path))
 
 
 def _sql(name: str) -> str:

@@ -87,18 +87,20 @@ def metadata(path: Path) -> dict[str, Any]:
     Raises RunFileError with the reason where this is no run file.
     """
     try:
-        found = pq.read_schema(path)
+        footer = pq.read_metadata(path)
+        found = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
-        reason = (
-            "is empty" if path.is_file() and path.stat().st_size == 0 else f"is no readable Parquet file ({_first_line(error)})"
-        )
+        empty = path.is_file() and path.stat().st_size == 0
+        reason = "is empty" if empty else f"is no readable Parquet file ({_first_line(error)})"
         raise RunFileError(f"{path} {reason}") from error
     if not found.remove_metadata().equals(SCHEMA):
         missing = [name for name in SCHEMA.names if name not in found.names]
         detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
         raise RunFileError(f"{path} is not a run of lgbench: {detail}")
+    if not footer.num_rows:
+        raise RunFileError(f"{path} has no rows")
     try:
-        about = json.loads((found.metadata or {})[METADATA_KEY])
+        about = json.loads((footer.metadata or {})[METADATA_KEY])
     except (KeyError, ValueError) as error:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata") from error
     if not isinstance(about, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,41 +97,31 @@ def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def write_run() -> Callable[..., Path]:
-    """A function that writes a run file from {length: value}; keywords replace any column or the footer."""
-    return simulate
+def toys_alone(toys_installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this interpreter, the toys are what is installed."""
+    monkeypatch.syspath_prepend(toys_installed)
+    monkeypatch.setenv("LGBENCH_PLUGINS", "toys")
 
 
-def simulate(
-    folder: Path,
-    values: Mapping[int, float | None],
-    *,
-    entry: str = "arch+norm",
-    task: str = "alpha",
-    seed: int = 0,
-    trained: int = 8,
-    metadata: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    **columns: Any,
-) -> Path:
-    """See `write_run`."""
+def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: Any) -> list[dict[str, Any]]:
+    """Rows of a run from {length: value}; keywords replace any column."""
     same = {
-        "run_id": f"{task}-{entry}-{seed}",
-        "entry": entry,
-        "task": task,
-        "family": task,
+        "run_id": "0123456789abcdef",
+        "entry": "arch+norm",
+        "task": "alpha",
         "task_version": 1,
         "protocol": "quick/1",
-        "seed": seed,
+        "seed": 0,
         "weights": "raw",
         "metric": "tvd",
         "step": 5,
         "n": 4,
     } | columns
-    rows = [
-        same | {"length": length, "value": value, "in_training_range": length <= trained} for length, value in values.items()
-    ]
-    path = folder / (name or f"{'-'.join(str(v) for v in same.values()).replace('/', '_').replace(' ', '_')}.parquet")
-    runfiles.write(path, pa.Table.from_pylist(rows, schema=runfiles.SCHEMA), metadata or {"experiment": {}})
-    assert path.exists()
+    same.setdefault("family", same["task"])
+    return [same | {"length": length, "value": value, "in_training_range": length <= trained} for length, value in values.items()]
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -> Path:
+    """A run file of these rows."""
+    runfiles.write(path, pa.Table.from_pylist(list(rows), schema=runfiles.SCHEMA), metadata or {"experiment": {}})
     return path

@@ -68,7 +68,7 @@ def generator(seed: int) -> torch.Generator:
 def test_membership_agrees_with_a_stack_on_every_short_string(kinds: int, depth: int, longest: int) -> None:
     for length in range(longest + 1):
         strings = list(product(range(2 * kinds), repeat=length))
-        symbols = torch.tensor(strings, dtype=torch.int64).reshape(-1, length)
+        symbols = torch.tensor(strings, dtype=torch.int64)
         assert Dyck(kinds, depth).accepts(symbols).tolist() == [is_member(string, kinds, depth) for string in strings]
 
 

@@ -98,7 +98,7 @@ def looks_uniform(drawn: Iterable[str], outcomes: set[str]) -> bool:
     expected = counts.total() / len(outcomes)
     chi_square = sum((counts[outcome] - expected) ** 2 / expected for outcome in outcomes)
     freedom = len(outcomes) - 1
-    return counts.keys() <= outcomes and chi_square < freedom + 6 * (2 * freedom) ** 0.5
+    return counts.keys() <= outcomes and chi_square <= freedom + 6 * (2 * freedom) ** 0.5
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lgbench import Answers, Signature, Tokens, Unsupported, Vectors
+from lgbench.registry import Registry
+
+NORMS = ["attention-layer-norm", "attention-standardize", "peri-init-norm", "peri-norm", "post-norm", "pre-norm"]
+LANGUAGE = Signature(Tokens(3), 3, Answers.EVERY_PREFIX)
+SETS = Signature(Vectors(11), 10, Answers.LAST)
+norms = pytest.mark.parametrize("norm", NORMS)
+
+
+def build(registry: Registry, architecture: str, signature: Signature, norm: str, **options: Any) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = registry.architectures[architecture].build(signature, registry.norms[norm], **options)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, 0.3 if parameter.dim() < 2 else 0.0, 0.5)
+    return model
+
+
+def tokens(n: int, length: int) -> Tensor:
+    return torch.randint(3, (n, length), generator=torch.Generator().manual_seed(1))
+
+
+def sets(n: int, items: int) -> Tensor:
+    return torch.randn(n, items + 1, 11, generator=torch.Generator().manual_seed(2))
+
+
+def items_reversed(inputs: Tensor) -> Tensor:
+    """The query, last, stays where it is."""
+    return torch.cat([inputs[:, :-1].flip(1), inputs[:, -1:]], 1)
+
+
+@norms
+@pytest.mark.parametrize("heads", [1, 4])
+def test_no_position_sees_the_future(registry: Registry, norm: str, heads: int) -> None:
+    model = build(registry, "transformer", LANGUAGE, norm, heads=heads)
+    inputs = tokens(4, 12)
+    logits = model(inputs)
+    assert logits.shape == (4, 12, 3)
+    for at in range(12):
+        changed = inputs.clone()
+        changed[:, at:] = (changed[:, at:] + 1) % 3
+        moved = (model(changed) - logits).abs().amax((0, 2))
+        assert (moved[:at] < 1e-5).all()
+        assert (moved[at:] > 1e-3).all()
+
+
+@norms
+def test_every_position_sees_the_whole_past(registry: Registry, norm: str) -> None:
+    model = build(registry, "transformer", LANGUAGE, norm, layers=1).double()  # far positions may have little weight
+    inputs = tokens(4, 12)
+    for at in range(12):
+        changed = inputs.clone()
+        changed[:, at] = (changed[:, at] + 1) % 3
+        assert (model(changed) - model(inputs))[:, -1].abs().max() > 1e-12
+
+
+@norms
+@pytest.mark.parametrize("options", [{"layers": 1}, {"layers": 2, "heads": 2}, {"layers": 3, "mlp": False}], ids=str)
+def test_the_last_position_alone_is_what_a_full_computation_gives(
+    registry: Registry, norm: str, options: dict[str, Any]
+) -> None:
+    last = build(registry, "transformer", SETS, norm, **options)
+    full = build(registry, "transformer", replace(SETS, answers=Answers.EVERY_PREFIX), norm, **options)
+    full.load_state_dict(last.state_dict())
+    inputs = sets(5, 9)
+    assert last(inputs).shape == (5, 1, 10)
+    torch.testing.assert_close(last(inputs), full(inputs)[:, -1:], atol=1e-5, rtol=1e-5)
+
+
+def mlp(x: Tensor, weights: dict[str, Tensor], scope: str) -> Tensor:
+    hidden = x @ weights[f"{scope}.0.weight"].T + weights[f"{scope}.0.bias"]
+    hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2  # GELU
+    return hidden @ weights[f"{scope}.2.weight"].T + weights[f"{scope}.2.bias"]
+
+
+def rms(x: Tensor, gain: Tensor) -> Tensor:
+    return gain * x / (x.square().mean() + 1e-6).sqrt()
+
+
+@pytest.mark.parametrize("norm", ["pre-norm", "post-norm", "peri-init-norm"])
+def test_set_attention_is_the_published_equations(registry: Registry, norm: str) -> None:
+    model = build(registry, "set-attention", SETS, norm, width=16).double()
+    inputs = sets(3, 7).double()
+    weights = dict(model.named_parameters())
+    for logits, context in zip(model(inputs), inputs, strict=True):
+        items = [mlp(item, weights, "embed_item.0") for item in context[:-1]]
+        query = mlp(context[-1], weights, "embed_query.0")
+        if norm == "peri-init-norm":
+            items = [rms(item, weights["embed_item.1.weight"]) for item in items]
+            query = rms(query, weights["embed_query.1.weight"])
+        scores = [(weights["query.weight"] @ query) @ (weights["key.weight"] @ item) for item in items]
+        total = sum(score.exp() for score in scores)
+        mixed = sum(s.exp() / total * (weights["value.weight"] @ item) for s, item in zip(scores, items, strict=True))
+        if norm != "pre-norm":
+            (gain,) = (parameter for name, parameter in weights.items() if name.startswith("norm."))
+            mixed = rms(mixed, gain)
+        torch.testing.assert_close(logits[0], mlp(mixed, weights, "logits"))
+
+
+def test_set_attention_is_as_wide_as_published(registry: Registry) -> None:
+    model = build(registry, "set-attention", SETS, "pre-norm")
+    two_layers = [11 * 128 + 128 + 128 * 128 + 128] * 2 + [128 * 128 + 128 + 128 * 10 + 10]
+    assert sum(parameter.numel() for parameter in model.parameters()) == sum(two_layers) + 3 * 128 * 128
+
+
+@norms
+@pytest.mark.parametrize(("architecture", "options"), [("set-attention", {}), ("transformer", {"layers": 1})])
+def test_the_order_of_the_items_does_not_matter(
+    registry: Registry, norm: str, architecture: str, options: dict[str, Any]
+) -> None:
+    model = build(registry, architecture, SETS, norm, **options).double()
+    inputs = sets(4, 9).double()
+    torch.testing.assert_close(model(items_reversed(inputs)), model(inputs))
+    shuffled = inputs[:, [*torch.randperm(9, generator=torch.Generator().manual_seed(0)).tolist(), 9]]
+    torch.testing.assert_close(model(shuffled), model(inputs))
+
+
+def test_two_causal_layers_can_tell_the_order(registry: Registry) -> None:
+    model = build(registry, "transformer", SETS, "pre-norm", layers=2)
+    assert (model(items_reversed(sets(4, 9))) - model(sets(4, 9))).abs().max() > 1e-2
+
+
+@norms
+@pytest.mark.parametrize(
+    ("architecture", "signature"), [("transformer", LANGUAGE), ("transformer", SETS), ("set-attention", SETS)]
+)
+def test_one_model_reads_contexts_of_any_length(registry: Registry, norm: str, architecture: str, signature: Signature) -> None:
+    model = build(registry, architecture, signature, norm)
+    for length in (1, 2, 33):
+        inputs = tokens(2, length) if signature is LANGUAGE else sets(2, length)
+        answers = length if signature is LANGUAGE else 1
+        assert model(inputs).shape == (2, answers, signature.classes)
+        assert model(inputs).isfinite().all()
+
+
+@norms
+@pytest.mark.parametrize(
+    ("architecture", "signature", "options"),
+    [
+        ("transformer", LANGUAGE, {"layers": 2, "heads": 2}),
+        ("transformer", SETS, {"layers": 1}),
+        ("transformer", LANGUAGE, {"layers": 1, "mlp": False}),
+        ("set-attention", SETS, {"width": 16}),
+    ],
+    ids=str,
+)
+def test_gradients_reach_every_parameter(
+    registry: Registry, norm: str, architecture: str, signature: Signature, options: dict[str, Any]
+) -> None:
+    model = build(registry, architecture, signature, norm, **options)
+    logits = model(tokens(8, 10) if signature is LANGUAGE else sets(8, 9))
+    targets = torch.arange(logits[..., 0].numel()) % signature.classes
+    F.cross_entropy(logits.flatten(0, 1), targets).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert (parameter.grad != 0).any(), name
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "options", "reason"),
+    [
+        ("set-attention", "dyck-2-3", {}, "answer at every prefix"),
+        ("set-attention", "set-complement", {}, "answer at every prefix"),
+        ("set-attention", "max-retrieval", {"width": 0}, "width must be at least 1, got 0"),
+        ("transformer", "dyck-2-3", {"heads": 3}, "width must be a multiple of heads, got 32 and 3"),
+        ("transformer", "dyck-2-3", {"heads": 0}, "at least 1, got 2, 0 and 32"),
+        ("transformer", "dyck-2-3", {"layers": 0}, "at least 1, got 0, 1 and 32"),
+        ("transformer", "dyck-2-3", {"width": -4}, "at least 1, got 2, 1 and -4"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_the_reason(
+    registry: Registry, architecture: str, task: str, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        build(registry, architecture, registry.tasks[task].signature, "pre-norm", **options)
+
+
+def test_set_attention_refuses_tokens(registry: Registry) -> None:
+    with pytest.raises(Unsupported, match="sets of vectors, and the task has tokens"):
+        build(registry, "set-attention", replace(LANGUAGE, answers=Answers.LAST), "pre-norm")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [("transformer", {"layers": 2, "heads": 1, "width": 32, "mlp": True}), ("set-attention", {"width": 128})],
+)
+def test_options_are_keywords_with_plain_defaults(registry: Registry, architecture: str, expected: dict[str, Any]) -> None:
+    parameters = inspect.signature(registry.architectures[architecture].build).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert options == expected
+    assert {name: type(value) for name, value in options.items()} == {n: type(v) for n, v in expected.items()}
+
+
+@pytest.mark.parametrize("option", ["layers", "heads", "width", "mlp"])
+def test_every_option_of_the_transformer_changes_the_model(registry: Registry, option: str) -> None:
+    other = {"layers": 3, "heads": 2, "width": 16, "mlp": False}
+    plain, changed = (build(registry, "transformer", LANGUAGE, "pre-norm", **o) for o in ({}, {option: other[option]}))
+    shapes = [[tuple(p.shape) for p in model.parameters()] for model in (plain, changed)]
+    if option == "heads":  # same weights, other function
+        assert shapes[0] == shapes[1]
+        changed.load_state_dict(plain.state_dict())
+        assert not torch.allclose(plain(tokens(2, 9)), changed(tokens(2, 9)))
+    else:
+        assert shapes[0] != shapes[1]
+
+
+@norms
+def test_the_sizes_that_tasks_are_studied_at_can_be_built(registry: Registry, norm: str) -> None:
+    task = registry.tasks["set-complement"]
+    model = build(registry, "transformer", task.signature, norm, **task.model)
+    inputs, distribution = task.sample(2, 5, torch.Generator().manual_seed(0))
+    assert model(inputs).shape == distribution.shape
+    linear = [tuple(p.shape) for name, p in model.named_parameters() if p.dim() == 2]
+    assert sorted(linear) == sorted([(64, 63)] * 2 + [(63, 63)] * 4)

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lgbench_averaging import Bema, Ema
+from torch import Tensor
+
+from lgbench import Averager
+
+Trajectory = dict[int, dict[str, Tensor]]
+AVERAGERS = [Ema(), Bema()]
+averagers = pytest.mark.parametrize("averager", AVERAGERS, ids=lambda averager: averager.name)
+
+
+def trajectory(steps: int, shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> Trajectory:
+    """A random walk of float64 weights: step 0 is the initial ones."""
+    generator = torch.Generator().manual_seed(seed)
+    walk = {name: torch.randn(steps + 1, *shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+    return {step: {name: values[: step + 1].sum(0) for name, values in walk.items()} for step in range(steps + 1)}
+
+
+def averaged(averager: Averager, weights: Trajectory, every: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    state = averager.start(weights[0])
+    for step in range(every, len(weights), every):
+        state = averager.update(state, weights[step], step)
+        yield step, averager.weights(state)
+
+
+def published(
+    thetas: list[float], every: int, kappa: float, eta: float, gamma: float, rho: float
+) -> dict[int, tuple[float, float]]:
+    """(EMA, BEMA) of one number after each update: absolute t, an update at each multiple of `every`, as TRL reads it."""
+    origin = ema = thetas[0]
+    found = {}
+    for t, theta in enumerate(thetas):
+        if t and t % every == 0:
+            alpha, beta = 1 / (rho + gamma * t) ** eta, 1 / (rho + gamma * t) ** kappa
+            ema = (1 - beta) * ema + beta * theta
+            found[t] = ema, ema + alpha * (theta - origin)
+    return found
+
+
+def mutate(weights: Mapping[str, Tensor]) -> None:
+    for tensor in weights.values():
+        tensor.fill_(1e9)
+
+
+def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
+@pytest.mark.parametrize("every", [1, 10, 7])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kappa": 0.9, "gamma": 0.5, "rho": 3.0}, {"kappa": 0.0}],
+    ids=["published", "other", "no memory"],
+)
+def test_every_average_is_the_formula_step_by_step(every: int, options: dict[str, float]) -> None:
+    weights = trajectory(100, {"w": (2, 3), "b": ()})
+    numbers = {"kappa": 0.5, "gamma": 1.0, "rho": 10.0} | options
+    ema = dict(averaged(Ema(**options), weights, every))
+    bema = dict(averaged(Bema(**options, eta=0.3), weights, every))
+    for name, index in [("w", (0, 0)), ("w", (1, 2)), ("b", ())]:
+        expected = published([weights[t][name][index].item() for t in range(101)], every, eta=0.3, **numbers)
+        assert expected.keys() == ema.keys() == bema.keys()
+        for t, (plain, corrected) in expected.items():
+            assert ema[t][name][index].item() == pytest.approx(plain, rel=1e-12)
+            assert bema[t][name][index].item() == pytest.approx(corrected, rel=1e-12)
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    weights = trajectory(2000, {"w": ()})
+    expected = published([weights[t]["w"].item() for t in range(2001)], 400, kappa=0.5, eta=0.2, gamma=1, rho=10)
+    assert list(expected) == [400, 800, 1200, 1600, 2000]
+    bema = dict(averaged(Bema(), weights, 400))
+    assert {t: average["w"].item() for t, average in bema.items()} == pytest.approx({t: b for t, (_, b) in expected.items()})
+
+
+def test_a_power_of_zero_for_the_bias_is_the_greatest_correction() -> None:
+    start, now = {"w": torch.zeros(1, dtype=torch.float64)}, {"w": torch.ones(1, dtype=torch.float64)}
+    corrected = {}
+    for eta in (0.0, 0.2, 1.0):
+        averager = Bema(eta=eta)
+        corrected[eta] = averager.weights(averager.update(averager.start(start), now, 90))["w"].item()
+    assert corrected == pytest.approx({0.0: 0.1 + 1.0, 0.2: 0.1 + 100**-0.2, 1.0: 0.1 + 0.01})
+
+
+@averagers
+def test_before_the_first_update_the_average_is_the_initial_weights(averager: Averager) -> None:
+    weights = trajectory(0, {"w": (4,)})[0]
+    assert torch.equal(averager.weights(averager.start(weights))["w"], weights["w"])
+
+
+@averagers
+def test_weights_that_do_not_move_are_their_own_average(averager: Averager) -> None:
+    constant = trajectory(0, {"w": (4,)})[0]
+    for _, average in averaged(averager, {step: constant for step in range(50)}, 1):
+        assert torch.equal(average["w"], constant["w"])
+
+
+@averagers
+def test_averages_of_bfloat16_weights_are_float32_and_keep_small_changes(averager: Averager) -> None:
+    # One bfloat16 step above 1 is 2^-7; at t = 10^6 an EMA moves by a thousandth of it, which bfloat16 cannot hold.
+    start, now = ({"w": torch.full((3,), value, dtype=torch.bfloat16)} for value in (1.0, 1.0 + 2**-7))
+    state = averager.update(averager.start(start), now, 10**6)
+    average = averager.weights(state)["w"]
+    assert average.dtype == torch.float32 and averager.weights(averager.start(start))["w"].dtype == torch.float32
+    ((_, (plain, corrected)),) = published_once(1.0, 1.0 + 2**-7, 10**6)
+    expected = np.float32(corrected if isinstance(averager, Bema) else plain)
+    np.testing.assert_allclose(average.numpy(), expected, rtol=3e-7)
+    assert 1 < expected < 1 + 2**-7
+
+
+def published_once(start: float, now: float, step: int) -> Any:
+    return published([start] + [now] * step, step, kappa=0.5, eta=0.2, gamma=1, rho=10).items()
+
+
+@averagers
+def test_double_precision_is_not_narrowed(averager: Averager) -> None:
+    assert averager.weights(averager.start(trajectory(0, {"w": (2,)})[0]))["w"].dtype == torch.float64
+
+
+@averagers
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_training_in_place_does_not_move_the_average(averager: Averager, dtype: torch.dtype) -> None:
+    path = trajectory(3, {"w": (4, 2), "b": (2,)})
+    expected, state = averager.start(path[0]), None
+    for step in range(4):
+        live = {name: value.to(dtype, copy=True) for name, value in path[step].items()}
+        exact = copies(live)
+        if state is None:
+            expected, state = averager.start(exact), averager.start(live)
+        else:
+            expected, state = averager.update(expected, exact, step), averager.update(state, live, step)
+        before = copies(averager.weights(state))
+        mutate(live)
+        for name in path[0]:
+            assert torch.equal(averager.weights(state)[name], before[name])
+            assert torch.equal(averager.weights(state)[name], averager.weights(expected)[name])
+
+
+@averagers
+def test_averages_carry_no_gradient(averager: Averager) -> None:
+    weights = {"w": torch.nn.Parameter(torch.ones(3))}
+    state = averager.update(averager.start(weights), weights, 1)
+    assert not averager.weights(state)["w"].requires_grad
+
+
+@averagers
+def test_each_model_of_a_population_is_averaged_by_itself(averager: Averager) -> None:
+    alone = [trajectory(30, {"w": (2, 3), "b": (3,)}, seed) for seed in range(3)]
+    together = {step: {name: torch.stack([one[step][name] for one in alone]) for name in ("w", "b")} for step in range(31)}
+    population = dict(averaged(averager, together, 5))
+    for member, one in enumerate(alone):
+        for step, average in averaged(averager, one, 5):
+            for name, value in average.items():
+                assert torch.equal(population[step][name][member], value)
+
+
+@averagers
+def test_names_shapes_and_order_are_those_given(averager: Averager) -> None:
+    weights = trajectory(1, {"z": (2,), "a": (3, 1), "m": ()})
+    (_, average), *_ = averaged(averager, weights, 1)
+    assert [(name, value.shape) for name, value in average.items()] == [(n, w.shape) for n, w in weights[1].items()]

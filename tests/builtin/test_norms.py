@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lgbench import Answers, NormScheme, Role, Signature, Tokens
+from lgbench.registry import Registry
+
+DIM = 12
+BUILT_IN = ["attention-layer-norm", "attention-standardize", "peri-init-norm", "peri-norm", "post-norm", "pre-norm"]
+ROLES: list[Role] = ["attention", "mlp"]
+Params = dict[str, Tensor]
+
+
+def rms(x: Tensor, gain: Tensor) -> Tensor:
+    return gain * x / ((x * x).mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def standard(x: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / ((centred * centred).mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def peri(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+    return x + rms(f(rms(x, p["before.weight"])), p["after.weight"])
+
+
+def pre(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+    return x + f(rms(x, p["before.weight"]))
+
+
+def post(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+    return rms(x + f(x), p["total.weight"])
+
+
+def layer_normed(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+    return x + p["after.weight"] * standard(f(rms(x, p["before.weight"]))) + p["after.bias"]
+
+
+def standardized(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+    return x + standard(f(rms(x, p["before.weight"])))
+
+
+RESIDUAL: dict[tuple[str, Role], Callable[[Tensor, nn.Module, Params], Tensor]] = {
+    ("pre-norm", "attention"): pre,
+    ("pre-norm", "mlp"): pre,
+    ("post-norm", "attention"): post,
+    ("post-norm", "mlp"): post,
+    ("peri-norm", "attention"): peri,
+    ("peri-norm", "mlp"): peri,
+    ("peri-init-norm", "attention"): peri,
+    ("peri-init-norm", "mlp"): peri,
+    ("attention-layer-norm", "attention"): layer_normed,
+    ("attention-layer-norm", "mlp"): pre,
+    ("attention-standardize", "attention"): standardized,
+    ("attention-standardize", "mlp"): pre,
+}
+
+
+def randomized(module: nn.Module, seed: int = 0) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0.5, 0.5, generator=generator)
+    return module
+
+
+def stream(seed: int = 1) -> Tensor:
+    return 3 * torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(seed)) + 1
+
+
+def places(scheme: NormScheme) -> dict[str, nn.Module]:
+    return {
+        "embed": scheme.embed(DIM),
+        "output attention": scheme.output(DIM, "attention"),
+        "output mlp": scheme.output(DIM, "mlp"),
+        "final": scheme.final(DIM),
+    }
+
+
+@pytest.mark.parametrize(("name", "role"), RESIDUAL)
+def test_a_residual_connection_is_the_schemes_equation(registry: Registry, name: str, role: Role) -> None:
+    sublayer = nn.Linear(DIM, DIM)
+    module = randomized(registry.norms[name].residual(DIM, sublayer, role))
+    parameters = {key: value for key, value in module.state_dict().items() if not key.startswith("sublayer.")}
+    torch.testing.assert_close(module(stream()), RESIDUAL[name, role](stream(), sublayer, parameters))
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_scheme_has_no_other_parameters_than_its_equation(registry: Registry, name: str) -> None:
+    norms = {"pre-norm": 1, "post-norm": 1, "attention-standardize": 1, "peri-norm": 2, "peri-init-norm": 2}
+    expected = norms.get(name, 3) * DIM
+    counted = registry.norms[name].residual(DIM, nn.Identity(), "attention").parameters()
+    assert sum(parameter.numel() for parameter in counted) == expected
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_other_places_are_the_schemes_equation(registry: Registry, name: str) -> None:
+    x = stream()
+    changed = {
+        "pre-norm": {"final"},
+        "post-norm": {"output attention", "output mlp"},
+        "peri-norm": {"output attention", "output mlp", "final"},
+        "peri-init-norm": {"embed", "output attention", "output mlp", "final"},
+        "attention-layer-norm": {"output attention", "final"},
+        "attention-standardize": {"output attention", "final"},
+    }[name]
+    for place, module in places(registry.norms[name]).items():
+        parameters = list(randomized(module).parameters())
+        if place not in changed:
+            expected = x
+        elif place == "output attention" and name == "attention-layer-norm":
+            expected = parameters[0] * standard(x) + parameters[1]
+        elif place == "output attention" and name == "attention-standardize":
+            expected = standard(x)
+        else:
+            (gain,) = parameters
+            expected = rms(x, gain)
+        torch.testing.assert_close(module(x), expected, msg=place)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_gains_start_at_one_and_biases_at_zero(registry: Registry, name: str) -> None:
+    modules = [*places(registry.norms[name]).values(), registry.norms[name].residual(DIM, nn.Identity(), "attention")]
+    for key, parameter in (pair for module in modules for pair in module.named_parameters()):
+        assert (parameter == (0 if key.endswith("bias") else 1)).all()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_vector_of_zeros_stays_finite(registry: Registry, name: str) -> None:
+    for role in ROLES:
+        module = registry.norms[name].residual(DIM, nn.Linear(DIM, DIM, bias=False), role)
+        assert module(torch.zeros(1, 3, DIM)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_sublayer_may_answer_for_the_last_position_alone(registry: Registry, name: str) -> None:
+    class Last(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x[..., -1:, :])
+
+    torch.manual_seed(0)
+    everywhere, last = nn.Linear(DIM, DIM), Last(DIM, DIM)
+    last.load_state_dict(everywhere.state_dict())
+    for role in ROLES:
+        full, short = (registry.norms[name].residual(DIM, sublayer, role) for sublayer in (everywhere, last))
+        torch.testing.assert_close(short(stream())[..., -1:, :], full(stream())[..., -1:, :])
+
+
+@pytest.mark.parametrize(("name", "role"), RESIDUAL)
+def test_bfloat16_keeps_shape_and_type(registry: Registry, name: str, role: Role) -> None:
+    scheme = registry.norms[name]
+    modules = [scheme.residual(DIM, nn.Linear(DIM, DIM), role), *places(scheme).values()]
+    for module in modules:
+        wide = randomized(module)(stream())
+        narrow = module.to(torch.bfloat16)(stream().to(torch.bfloat16))
+        assert narrow.dtype == torch.bfloat16 and narrow.shape == wide.shape
+        torch.testing.assert_close(narrow.float(), wide, atol=0.3, rtol=0.1)
+
+
+def theirs(model: nn.Module, layers: int, heads: int, **options: Any) -> nn.Module:
+    """x-transformers' decoder with the weights of ours."""
+    import x_transformers
+
+    attention = x_transformers.Decoder(
+        dim=DIM, depth=layers, heads=heads, attn_dim_head=DIM // heads, use_rmsnorm=True, ff_glu=False, **options
+    )
+    wrapper = x_transformers.TransformerWrapper(
+        num_tokens=7, max_seq_len=64, use_abs_pos_emb=False, attn_layers=attention, emb_dropout=0.0
+    ).eval()
+    weights = model.state_dict()
+    gain = {"before": "0.0", "after": "0.1", "total": "0.2"}
+    copied = {"token_emb.emb.weight": weights["embed.0.weight"], "to_logits.weight": weights["logits.1.weight"]}
+    if "logits.0.weight" in weights:
+        copied["attn_layers.final_norm.g"] = weights["logits.0.weight"] - 1
+    names = {"query": "to_q", "key": "to_k", "value": "to_v", "out": "to_out", "0": "ff.0.0", "2": "ff.2"}
+    for key, value in weights.items():
+        scope, *rest = key.split(".")
+        if scope == "blocks" and rest[1] == "sublayer":
+            copied[f"attn_layers.layers.{rest[0]}.1.{names[rest[2]]}.{rest[3]}"] = value
+        elif scope == "blocks":
+            copied[f"attn_layers.layers.{rest[0]}.{gain[rest[1]]}.g"] = value - 1  # their gain is 1 + g
+    if heads == 1:  # theirs has no projection after a single head
+        for layer in range(0, 2 * layers, 2):
+            scope = f"attn_layers.layers.{layer}.1"
+            copied[f"{scope}.to_v.weight"] = copied.pop(f"{scope}.to_out.weight") @ copied[f"{scope}.to_v.weight"]
+    wrapper.load_state_dict(copied)
+    return wrapper
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is not supported:DeprecationWarning")
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("norm", "options"),
+    [("pre-norm", {}), ("peri-norm", {"sandwich_norm": True}), ("post-norm", {"pre_norm": False})],
+    ids=["pre-norm", "peri-norm", "post-norm"],
+)
+def test_x_transformers_gives_the_same_logits_with_the_same_weights(
+    registry: Registry, norm: str, options: dict[str, bool], layers: int, heads: int
+) -> None:
+    signature = Signature(Tokens(7), 7, Answers.EVERY_PREFIX)
+    model = registry.architectures["transformer"].build(signature, registry.norms[norm], layers=layers, heads=heads, width=DIM)
+    randomized(model)
+    tokens = torch.randint(7, (3, 20), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        expected = theirs(model, layers, heads, **options)(tokens)
+        assert expected.std() > 0.1
+        torch.testing.assert_close(model(tokens), expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import toys
+
+from lgbench import Budget, UsageError
+from lgbench.protocols import PROTOCOLS, Evaluation, Training, check_settings, override, parse_value, protocol_named
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "value"),
+    [
+        ("5", 1, 5),
+        ("1e3", 1, 1000),
+        (" 7 ", 1, 7),
+        ("-2", 1, -2),
+        ("0.5", 1.0, 0.5),
+        ("3", 1.0, 3.0),
+        ("on", False, True),
+        ("TRUE", False, True),
+        ("1", False, True),
+        ("no", True, False),
+        ("off", True, False),
+        ("0", True, False),
+        ("gelu", "relu", "gelu"),
+        ("12", "relu", "12"),
+    ],
+)
+def test_text_becomes_a_value_of_the_type_of_the_default(text, like, value):
+    found = parse_value("model.x", text, like)
+    assert found == value and type(found) is type(like)
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "expected"),
+    [
+        ("1.5", 1, "a whole number"),
+        ("five", 1, "a whole number"),
+        ("nan", 1, "a whole number"),
+        ("inf", 1, "a whole number"),
+        ("", 1, "a whole number"),
+        ("nan", 1.0, "a finite number"),
+        ("-inf", 1.0, "a finite number"),
+        ("fast", 1.0, "a finite number"),
+        ("maybe", True, "on or off"),
+        ("2", True, "on or off"),
+    ],
+)
+def test_text_of_another_type_is_refused_with_the_option_and_what_would_work(text, like, expected):
+    with pytest.raises(UsageError, match="train.x") as refused:
+        parse_value("train.x", text, like)
+    assert expected in str(refused.value) and repr(text) in str(refused.value)
+
+
+def test_an_unknown_protocol_suggests_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'standard'"):
+        protocol_named("standrad")
+
+
+def test_a_task_brings_its_own_budget_and_its_longest_context():
+    class Budgeted(toys.Walk):
+        budgets = {"quick": Budget(steps=7, lr=0.5), "standard": Budget(max_length=1000)}
+
+    quick, quick_test = PROTOCOLS["quick"].settings(Budgeted())
+    assert (quick.steps, quick.lr, quick.batch) == (7, 0.5, PROTOCOLS["quick"].batch)
+    assert (quick.min_length, quick.max_length) == Budgeted.train_lengths
+    assert quick_test.max_length == Budgeted.max_length == 64  # the protocol's 128 does not exist
+    standard, standard_test = PROTOCOLS["standard"].settings(Budgeted())
+    assert standard.steps == PROTOCOLS["standard"].steps
+    assert standard_test.max_length == 64
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)
+def test_sets_and_prefixes_are_tested_to_their_own_longest(protocol):
+    assert protocol.settings(toys.Largest())[1].max_length == protocol.longest_set
+    assert protocol.settings(toys.Even())[1].max_length == protocol.longest_prefix
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)
+def test_the_protocols_are_in_range_for_every_task(protocol, registry):
+    for task in registry.tasks:
+        check_settings(task, *protocol.settings(task))
+
+
+def test_override_changes_only_its_section():
+    train, evaluate = PROTOCOLS["quick"].settings(toys.Walk())
+    changes = {"train.steps": "9", "evaluate.contexts": "3", "model.width": "4"}
+    assert override("train", train, changes) == replace(train, steps=9)
+    assert override("evaluate", evaluate, changes) == replace(evaluate, contexts=3)
+
+
+@pytest.mark.parametrize(("section", "settings"), [("train", Training), ("evaluate", Evaluation)])
+def test_every_setting_can_be_changed_by_name(section, settings):
+    resolved = PROTOCOLS["quick"].settings(toys.Walk())[section == "evaluate"]
+    for field in fields(settings):
+        assert getattr(override(section, resolved, {f"{section}.{field.name}": "1"}), field.name) == 1

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+import toys
+from conftest import install, lgbench_command
+
+import lgbench
+from lgbench import UsageError, hookimpl
+from lgbench.errors import PluginError
+from lgbench.registry import Distribution, Registry
+
+
+def module(**hooks) -> ModuleType:
+    """A plugin module whose hooks are functions by name."""
+    made = ModuleType("plugin_at_hand")
+    for name, function in hooks.items():
+        setattr(made, name, hookimpl(function))
+    return made
+
+
+def norm(name: str) -> toys.Nothing:
+    scheme = toys.Nothing()
+    scheme.name = name
+    return scheme
+
+
+def taken(*plugins) -> Registry:
+    registry = Registry()
+    for index, plugin in enumerate(plugins):
+        registry.add(plugin, f"plugin{index}", Distribution(f"dist-{index}", f"{index}.0"))
+    return registry
+
+
+def test_a_registry_remembers_which_distribution_gave_what(toy_registry):
+    (plugin,) = toy_registry.plugins
+    assert plugin.error is None
+    assert sum(plugin.provides.values(), []) == [
+        "toy-walk",
+        "toy-largest",
+        "toy-even",
+        "toy-table",
+        "toy-fragile",
+        "toy-nothing",
+        "toy-mean",
+    ]
+    for catalog, name in zip(toy_registry.catalogs(), ("toy-walk", "toy-table", "toy-nothing", "toy-mean"), strict=True):
+        assert catalog.origin(name) == Distribution("lgbench-toys", "1.2.3")
+        assert catalog.origin("nobody") is None
+
+
+def test_the_built_ins_come_through_the_entry_points_of_their_distribution(registry):
+    assert registry.tasks.origin("tomita-1") == Distribution("lgbench", lgbench.__version__)
+    names = {plugin.name for plugin in registry.plugins}
+    assert {"lgbench_tasks", "lgbench_norms", "lgbench_transformer", "lgbench_averaging"} <= names
+    assert not registry.problems()
+
+
+def test_a_name_that_two_give_names_both_and_only_that_name_is_unusable():
+    registry = taken(
+        module(lgbench_norms=lambda: [norm("shared"), norm("one")]),
+        module(lgbench_norms=lambda: [norm("shared"), norm("two")]),
+    )
+    with pytest.raises(PluginError) as refused:
+        registry.norms["shared"]
+    for said in ("shared", "dist-0 0.0", "dist-1 1.0", "LGBENCH_PLUGINS"):
+        assert said in str(refused.value)
+    assert registry.norms.names() == ["one", "two"]
+    assert [scheme.name for scheme in registry.norms] == ["one", "two"]
+    assert registry.norms["two"].name == "two"
+    assert registry.problems() == [str(refused.value)]
+
+
+def test_one_name_for_two_kinds_is_no_clash():
+    averager = toys.Mean()
+    averager.name = "shared"
+    registry = taken(module(lgbench_norms=lambda: [norm("shared")], lgbench_averagers=lambda: [averager]))
+    assert not registry.problems()
+
+
+def test_a_plugin_that_gives_one_name_twice_cannot_use_it():
+    registry = taken(module(lgbench_norms=lambda: [norm("twice"), norm("twice"), norm("once")]))
+    assert registry.norms.names() == ["once"]
+    assert "twice" in registry.problems()[0]
+
+
+def test_a_misspelt_hook_is_refused_with_the_right_name():
+    registry = taken(module(lgbench_norm=lambda: [norm("lost")]), module(lgbench_norms=lambda: [norm("kept")]))
+    first, second = registry.plugins
+    assert "lgbench_norm'" in first.error and "did you mean 'lgbench_norms'?" in first.error
+    assert second.error is None
+    assert registry.norms.names() == ["kept"]
+
+
+def test_a_hook_with_arguments_that_do_not_exist_is_refused():
+    registry = taken(module(lgbench_norms=lambda width: [norm("lost")]))
+    assert "width" in registry.plugins[0].error
+    assert registry.norms.names() == []
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (lambda: ["pre-norm"], "expected objects of lgbench.NormScheme"),
+        (lambda: [toys.Mean()], "expected objects of lgbench.NormScheme"),
+        (lambda: [toys.Nothing], "expected objects of lgbench.NormScheme"),
+        (lambda: toys.Nothing(), "TypeError"),
+        (lambda: [norm("Pre Norm")], "'Pre Norm': use lower-case letters, digits and hyphens"),
+        (lambda: [norm("a+b")], "use lower-case letters, digits and hyphens"),
+        (lambda: [norm("")], "use lower-case letters, digits and hyphens"),
+        (lambda: [norm("../escape")], "use lower-case letters, digits and hyphens"),
+        (lambda: [norm("kept"), norm("-bad")], "use lower-case letters, digits and hyphens"),
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: sys.exit("no license"), "no license"),
+        (lambda: [], "provides nothing"),
+    ],
+)
+def test_what_breaks_the_contract_is_told_and_none_of_it_is_taken_in(hook, said):
+    registry = taken(module(lgbench_norms=hook), module(lgbench_norms=lambda: [norm("healthy")]))
+    assert said in registry.plugins[0].error
+    assert registry.norms.names() == ["healthy"]
+    assert len(registry.problems()) == 1
+    assert all(word in registry.problems()[0] for word in ("plugin0", "dist-0 0.0", said))
+
+
+def test_a_hook_that_returns_none_is_told():
+    registry = taken(module(lgbench_norms=lambda: None), module(lgbench_norms=lambda: [norm("healthy")]))
+    assert registry.plugins[0].error
+    assert registry.norms.names() == ["healthy"]
+
+
+def test_an_object_without_a_name_is_told():
+    class Nameless(lgbench.NormScheme):
+        embed = residual = output = final = lambda self, *args: None
+
+    registry = taken(module(lgbench_norms=lambda: [Nameless()]))
+    assert "name" in registry.plugins[0].error
+
+
+def test_a_plugin_without_hooks_provides_nothing():
+    assert "provides nothing" in taken(ModuleType("empty")).plugins[0].error
+
+
+def test_a_generator_is_a_fine_answer():
+    assert taken(module(lgbench_norms=lambda: (norm(name) for name in "ab"))).norms.names() == ["a", "b"]
+
+
+def test_an_unknown_name_lists_what_is_known(toy_registry):
+    with pytest.raises(UsageError, match=r"no averager 'toy-maen'; did you mean 'toy-mean'\? known: toy-mean"):
+        toy_registry.averagers["toy-maen"]
+    assert toy_registry.averagers.get("toy-maen") is None
+    assert "toy-maen" not in toy_registry.averagers
+
+
+def test_siblings_are_found_beyond_what_a_plugin_lists(registry):
+    task = registry.tasks["dyck-3-4"]
+    assert (task.name, task.family) == ("dyck-3-4", "dyck-3-4")
+    assert "dyck-3-4" not in registry.tasks.names()
+    assert registry.tasks.origin("dyck-3-4") == registry.tasks.origin("dyck-1-8")
+
+
+PLUGIN = """
+from toys import Nothing
+from lgbench import hookimpl
+
+class Scheme(Nothing):
+    name = "{name}"
+
+@hookimpl
+def lgbench_norms():
+    return [Scheme()]
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder of installed distributions that this interpreter sees; their modules are forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (tmp_path / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+def test_a_stranger_is_found_beside_the_built_ins(site):
+    install(site, "stranger_one", PLUGIN.format(name="strange"), "4.5", "stranger-dist")
+    registry = Registry.load({})
+    assert registry.norms.origin("strange") == Distribution("stranger-dist", "4.5")
+    assert "pre-norm" in registry.norms and not registry.problems()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import no_such_module_at_all", "no_such_module_at_all"),
+        ("raise SystemExit('bye')", "bye"),
+        ("def broken(:", "SyntaxError"),
+        (None, "ModuleNotFoundError"),
+    ],
+)
+def test_a_plugin_that_fails_to_import_is_told_and_the_others_work(site, source, said):
+    install(site, "broken_import", source)
+    registry = Registry.load({})
+    (problem,) = registry.problems()
+    assert said in problem and "broken_import" in problem and "1.0" in problem
+    assert "pre-norm" in registry.norms
+
+
+def test_two_distributions_with_one_entry_point_name_are_both_loaded(site):
+    install(site, "same_module", PLUGIN.format(name="same"), "1.0", "dist-a")
+    install(site, "same_module", None, "2.0", "dist-b")
+    registry = Registry.load({"LGBENCH_PLUGINS": "same_module"})
+    assert {p.distribution.name for p in registry.plugins} == {"dist-a", "dist-b"}
+    assert registry.problems()
+
+
+def test_plugins_to_load_can_be_named(site):
+    install(site, "wanted", PLUGIN.format(name="wanted-norm"))
+    install(site, "unwanted", "raise RuntimeError('must not be imported')")
+    registry = Registry.load({"LGBENCH_PLUGINS": " wanted , lgbench_averaging,"})
+    assert [p.name for p in registry.plugins] == ["lgbench_averaging", "wanted"]
+    assert registry.norms.names() == ["wanted-norm"]
+    assert not registry.problems()
+
+
+def test_naming_an_unknown_plugin_is_an_error_that_suggests(site):
+    with pytest.raises(UsageError, match=r"LGBENCH_PLUGINS: no plugin 'lgbench_task'; did you mean 'lgbench_tasks'\?"):
+        Registry.load({"LGBENCH_PLUGINS": "lgbench_task"})
+
+
+def test_a_broken_plugin_does_not_take_the_command_down(tmp_path):
+    install(tmp_path, "broken_import", "import no_such_module_at_all")
+    install(tmp_path, "misspelt", "from lgbench import hookimpl\n@hookimpl\ndef lgbench_task():\n    return []\n", "2.0")
+    done = lgbench_command("plugins", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    for said in ("broken_import  (broken_import 1.0)", "no_such_module_at_all", "misspelt  (misspelt 2.0)", "did you mean 'lgbench_tasks'?"):
+        assert said in done.stdout
+    assert "lgbench_tasks" in done.stdout and "tomita-7" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_run_with_toy_plugins_alone_needs_no_built_in_and_no_duckdb(tmp_path, toys_installed):
+    done = lgbench_command(
+        "run", "--task", "all", "--arch", "toy-table,toy-fragile", "--seeds", "0", "--protocol", "quick",
+        "--set", "train.steps=2", "--set", "evaluate.max_length=16", "--results", str(tmp_path / "results"),
+        then="print('imported', *sorted(m.partition('.')[0] for m in sys.modules if m.startswith(('lgbench_', 'duckdb'))))",
+        PYTHONPATH=str(toys_installed), LGBENCH_PLUGINS="toys",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["imported"]
+    assert "toy-fragile+toy-nothing cannot be run on toy-largest" in done.stderr
+    assert len(list((tmp_path / "results").glob("*.parquet"))) == 5
