@@ -16,6 +16,7 @@ from lgbench.options import Change, Names, Seeds
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lgbench.leaderboard import Results
     from lgbench.registry import Registry
 
 KINDS = ("tasks", "archs", "norms", "averagers", "protocols")
@@ -161,7 +162,8 @@ def sql(query: str, form: str, results: Path) -> None:
     """
     from lgbench import render
 
-    render.relation(_open(results).query(query), form, _console())
+    names, rows = _open(results).ask(query)
+    render.answer(names, rows, form, _console())
 
 
 @main.command(name="list")
@@ -209,7 +211,7 @@ def _registry() -> Registry:
     return registry
 
 
-def _open(folder: Path) -> Any:
+def _open(folder: Path) -> Results:
     from lgbench.leaderboard import Results
 
     opened = Results(folder)

@@ -48,9 +48,9 @@ def page(name: str, registry: Registry) -> str:
     if not pages:
         pages = [_page(item) for item in _found(name, registry)]
     if not pages:
-        known = [
-            name for kind in ("tasks", "archs", "norms", "averagers", "protocols") for name, _ in summaries(kind, registry)
-        ]
+        known = {task.family for task in registry.tasks}
+        for kind in ("tasks", "archs", "norms", "averagers", "protocols"):
+            known |= {name for name, _ in summaries(kind, registry)}
         raise unknown("thing", name, known)
     return "\n\n".join(pages)
 

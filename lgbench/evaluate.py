@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Language, Task
-from lgbench.metrics import WORST, roc_auc, support_found, total_variation
+from lgbench.metrics import roc_auc, support_found, total_variation
 from lgbench.protocols import Evaluation, Training
 
 POSITIONS = 2**18
@@ -88,21 +88,16 @@ def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
 def context_values(task: Task, logits: Tensor, distribution: Tensor) -> dict[str, Tensor]:
     """Each metric for every context and position: (n, A, V), (n, A, V) -> (n, A) float64.
 
-    NaN where the AUC is not defined, because every token is legal. Logits that are not finite are no answer at all and
-    score worst.
+    NaN where the AUC is not defined, because every token is legal.
     """
-    answered = logits.isfinite().all(-1)
-    probability = logits.double().softmax(-1).nan_to_num(0.0)
+    probability = logits.double().softmax(-1)
     values = {
         "tvd": total_variation(probability, distribution),
         "accuracy": support_found(probability, distribution).double(),
     }
     if not isinstance(task, Language):
         values["roc_auc"] = roc_auc(probability, distribution > 0)
-    return {
-        metric: torch.where(answered | value.isnan(), value, torch.tensor(WORST[metric], dtype=torch.float64))
-        for metric, value in values.items()
-    }
+    return values
 
 
 def _score_strings(
@@ -119,9 +114,8 @@ def _score_strings(
 def string_scores(logits: Tensor, inputs: Tensor) -> Tensor:
     """Log of the smallest probability that the model gave to any step of a string, its end included.
 
-    logits (n, L + 1, V), inputs (n, L + 1) with the begin token first -> (n,) float64; the last class is the end. A
-    model that gives no finite answer cannot tell strings apart: they all score 0.
+    logits (n, L + 1, V), inputs (n, L + 1) with the begin token first -> (n,) float64; the last class is the end.
     """
     steps = F.pad(inputs[:, 1:], (0, 1), value=logits.shape[-1] - 1)
     taken = logits.double().log_softmax(-1).gather(-1, steps[..., None])
-    return taken.amin((-1, -2)).nan_to_num(0.0)
+    return taken.amin((-1, -2))

@@ -11,9 +11,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-import torch
 from torch import nn
 
+from lgbench import seeds
 from lgbench.contracts import Architecture, NormScheme, Task
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.protocols import Evaluation, Training, check_settings, override, parse_value, protocol_named
@@ -83,17 +83,23 @@ def plan(request: Request, registry: Registry) -> Plan:
 
     Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible.
     """
+    for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
+        if not named:
+            raise UsageError(f"nothing to run: no {kind} was named")
     protocol = protocol_named(request.protocol)
     changes = dict(request.changes or {})
     _check_sections(changes)
     averagers = registry.averagers.names() if request.averagers is None else request.averagers
     averagers = tuple(sorted({registry.averagers[name].name for name in averagers}))
-    label = " ".join([f"{protocol.name}/{protocol.version}", *(f"{k}={v}" for k, v in sorted(changes.items()))])
     experiments, refusals = [], []
     for task, (architecture, norm) in product(find_tasks(request.tasks, registry), find_entries(request.archs, registry)):
-        train, evaluate = protocol.settings(task)
-        train, evaluate = override("train", train, changes), override("evaluate", evaluate, changes)
+        plain = protocol.settings(task)
+        train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
         check_settings(task, train, evaluate)
+        model = _model_options(task, architecture, changes)
+        before = _flat(*plain, _model_options(task, architecture, {}))
+        after = _flat(train, evaluate, model)
+        changed = sorted(f"{key}={value}" for key, value in after.items() if value != before[key])
         grid = [
             Experiment(
                 task=task.name,
@@ -101,16 +107,16 @@ def plan(request: Request, registry: Registry) -> Plan:
                 task_version=task.version,
                 architecture=architecture.name,
                 norm=norm.name,
-                model=_model_options(task, architecture, changes),
+                model=tuple(sorted(model.items())),
                 averagers=averagers,
-                protocol=label,
+                protocol=" ".join([f"{protocol.name}/{protocol.version}", *changed]),
                 train=train,
                 evaluate=evaluate,
                 seed=seed,
             )
             for seed in dict.fromkeys(request.seeds)
         ]
-        reason = _refusal(grid[0], registry) if grid else "no seed was given"
+        reason = _refusal(grid[0], registry)
         if reason:
             refusals.append(f"{architecture.name}+{norm.name} cannot be run on {task.name}: {reason}")
         else:
@@ -121,9 +127,9 @@ def plan(request: Request, registry: Registry) -> Plan:
 
 
 def _refusal(experiment: Experiment, registry: Registry) -> str | None:
-    """Why the model cannot be built, None if it can; nothing is allocated."""
+    """Why the model cannot be built, None if it can."""
     try:
-        with torch.device("meta"):
+        with seeds.initial(experiment.seed, "weights"):
             experiment.build(registry)
     except Unsupported as error:
         return str(error)
@@ -170,7 +176,13 @@ def model_options(architecture: Architecture) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def _model_options(task: Task, architecture: Architecture, changes: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
+def _flat(train: Training, evaluate: Evaluation, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting under the name by which `--set` reaches it."""
+    sections = {"train": asdict(train), "evaluate": asdict(evaluate), "model": model}
+    return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+
+
+def _model_options(task: Task, architecture: Architecture, changes: Mapping[str, str]) -> dict[str, Any]:
     options = model_options(architecture)
     options |= {name: value for name, value in task.model.items() if name in options}
     for key, text in changes.items():
@@ -179,7 +191,7 @@ def _model_options(task: Task, architecture: Architecture, changes: Mapping[str,
             if name not in options:
                 raise unknown(f"option of {architecture.name}", key, (f"model.{known}" for known in options))
             options[name] = parse_value(key, text, options[name])
-    return tuple(sorted(options.items()))
+    return options
 
 
 def _check_sections(changes: Mapping[str, str]) -> None:

@@ -86,15 +86,15 @@ class Results:
         self.connection = duckdb.connect()
         self._load([path for path in runfiles.find(self.folder) if self._usable(path, runfiles.metadata)])
 
-    def query(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """Any query over `results`. Raises UsageError with DuckDB's words where it is wrong."""
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows of any query over `results`. UsageError with DuckDB's words where it is wrong."""
         try:
-            relation = self.connection.sql(sql)
+            if not duckdb.extract_statements(sql):
+                raise UsageError("the query is empty; try select * from results limit 5")
+            cursor = self.connection.execute(sql)
+            return [column[0] for column in cursor.description or []], cursor.fetchall()
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
-        if relation is None:
-            raise UsageError("the query returns no rows: begin it with select, as in select * from results limit 5")
-        return relation
 
     def boards(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown."""
@@ -155,7 +155,7 @@ def results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     opened = Results(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return opened.query("select * from results")
+    return opened.connection.table("results")
 
 
 def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:

@@ -1,17 +1,17 @@
-"""The three metrics, as pure functions of a model's probabilities and p*. No metric knows a task."""
+"""The three metrics, as pure functions of a model's probabilities and p*. No metric knows a task.
+
+A probability of NaN is no answer, and scores as if nothing of the right answer had survived: TVD 1, accuracy 0, AUC 1/2.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-WORST = {"tvd": 1.0, "accuracy": 0.0, "roc_auc": 0.5}
-"""What a model scores that gives no finite answer: nothing of the right answer survives."""
-
 
 def total_variation(probability: Tensor, distribution: Tensor) -> Tensor:
     """Total variation distance 1/2 sum_v |p(v) - p*(v)|: (..., V), (..., V) -> (...)."""
-    return (probability - distribution).abs().sum(-1) / 2
+    return ((probability - distribution).abs().sum(-1) / 2).nan_to_num(1.0)
 
 
 def support_found(probability: Tensor, distribution: Tensor) -> Tensor:
@@ -28,14 +28,16 @@ def support_found(probability: Tensor, distribution: Tensor) -> Tensor:
 def roc_auc(score: Tensor, positive: Tensor) -> Tensor:
     """Probability that a positive outscores a negative, ties counting half: (..., N), (..., N) bool -> (...) float64.
 
-    NaN where there is no positive or no negative. Mann-Whitney U from midranks, so O(N log N) a row.
+    A score of NaN ties with every other. NaN comes back where there is no positive or no negative. Mann-Whitney U from
+    midranks, so O(N log N) a row.
     """
-    score = score.contiguous()
+    known = ~score.isnan()
+    score = score.masked_fill(~known, torch.inf).contiguous()  # above all others, so it moves no other's rank
     ordered = score.sort(-1).values
     below = torch.searchsorted(ordered, score)
     not_above = torch.searchsorted(ordered, score, right=True)
     midrank = (below + not_above + 1).double() / 2
-    positives = positive.sum(-1).double()
-    negatives = positive.shape[-1] - positives
-    u = (midrank * positive).sum(-1) - positives * (positives + 1) / 2
-    return u / (positives * negatives)
+    positives, negatives = ((side & known).sum(-1).double() for side in (positive, ~positive))
+    wins = (midrank * (positive & known)).sum(-1) - positives * (positives + 1) / 2
+    pairs = positive.sum(-1).double() * (~positive).sum(-1)
+    return (wins + (pairs - positives * negatives) / 2) / pairs

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+MOST_SEEDS = 10_000
 
 
 class Names(click.ParamType[str]):
@@ -31,15 +34,15 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         if isinstance(value, tuple):
             return value
         try:
-            seeds: list[int] = []
-            for part in str(value).split(","):
-                first, colon, last = part.partition(":")
-                seeds += range(int(first), int(last)) if colon else [int(first)]
+            parts = [part.partition(":") for part in str(value).split(",")]
+            ranges = [range(int(first), int(last) if colon else int(first) + 1) for first, colon, last in parts]
         except ValueError:
-            seeds = []
-        if not seeds or min(seeds) < 0 or max(seeds) >= 2**63:
+            ranges = []
+        if not any(ranges) or min(r.start for r in ranges) < 0 or max(r.stop for r in ranges) > 2**63:
             self.fail(f"{value!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
-        return tuple(dict.fromkeys(seeds))
+        if sum(max(0, r.stop - r.start) for r in ranges) > MOST_SEEDS:
+            self.fail(f"{value!r} names more than {MOST_SEEDS} seeds, which one command does not take", param, ctx)
+        return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 
 class Change(click.ParamType[tuple[str, str]]):

@@ -7,8 +7,9 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from math import isfinite
+from typing import Any
 
-from duckdb import DuckDBPyRelation
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,7 +22,7 @@ DIRECTION = {"tvd": "lower is better", "accuracy": "higher is better", "roc_auc"
 def table(boards: Sequence[Board], console: Console) -> None:
     """Boards for a terminal: the mean over seeds, below it the standard deviation."""
     for board in boards:
-        lines = Table(title=_title(board), title_justify="left", title_style="bold", padding=(0, 1))
+        lines = Table(title=escape(_title(board)), title_justify="left", title_style="bold", padding=(0, 1))
         lines.add_column("", justify="right")
         lines.add_column("entry", no_wrap=True)
         for name in ("seeds", "in range", "beyond", *(str(length) for length in board.lengths)):
@@ -109,19 +110,24 @@ def _one_line(cell: Cell | None) -> str:
     return f"{cell.mean:.4f}" + ("" if cell.spread is None else f" ± {cell.spread:.4f}")
 
 
-def relation(rows: DuckDBPyRelation, form: str, console: Console) -> None:
-    """The answer to a query, as a table, CSV or JSON lines in an array."""
-    values = rows.fetchall()
+def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], form: str, console: Console) -> None:
+    """The answer to a query, as a table, CSV or a JSON array of objects."""
     if form == "csv":
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([rows.columns, *values])
+        csv.writer(out, lineterminator="\n").writerows([names, *rows])
         print(out.getvalue(), end="")
     elif form == "json":
-        print(json.dumps([dict(zip(rows.columns, row, strict=True)) for row in values], indent=1, default=str))
+        objects = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows]
+        print(json.dumps(objects, indent=1, default=str))
     else:
         lines = Table()
-        for name in rows.columns:
-            lines.add_column(name)
-        for row in values:
+        for name in names:
+            lines.add_column(escape(name))
+        for row in rows:
             lines.add_row(*("" if value is None else escape(str(value)) for value in row))
         console.print(lines)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for a number that is not finite."""
+    return None if isinstance(value, float) and not isfinite(value) else value

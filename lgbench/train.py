@@ -41,7 +41,7 @@ class Trained:
     buffers: Weights
     curve: Curve
     diverged: list[int | None]
-    """The first step with a loss that is not finite, for each model."""
+    """The first step with a loss that is not finite, or the last where its update left weights that are not."""
 
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population as a function from inputs to logits."""
@@ -67,9 +67,9 @@ def train(
     After every step `report` is given the number of steps done and a function for the mean loss of the latest one.
     """
     training = experiments[0].train
-    with torch.device("meta"):
-        skeleton = experiments[0].build(registry)
-    params, buffers = _initial_state(experiments, registry, device)
+    models = [_fresh(experiment, registry) for experiment in experiments]
+    params, buffers = _stacked(models, device)
+    skeleton = models[0]
     averagers = {name: registry.averagers[name] for name in experiments[0].averagers}
     states = {name: averager.start(params) for name, averager in averagers.items()}
     optimizer, schedule = _optimizer(params, experiments[0])
@@ -90,18 +90,24 @@ def train(
             if step % training.average_every == 0:
                 states = {name: averager.update(states[name], params, step) for name, averager in averagers.items()}
             report(step, lambda losses=losses: losses.mean().item())  # type: ignore[misc]
+    recorder.check(params)
     averaged = {name: averager.weights(states[name]) for name, averager in averagers.items()}
     return Trained(skeleton, {"raw": params, **averaged}, buffers, recorder.curve(), recorder.diverged())
 
 
-def _initial_state(experiments: Sequence[Experiment], registry: Registry, device: torch.device) -> tuple[Weights, Weights]:
-    """Stacked parameters and buffers; each model's depend on its seed alone and are drawn on the CPU on every machine."""
-    models = []
-    for experiment in experiments:
-        with seeds.initial(experiment.seed, "weights"):
-            models.append(experiment.build(registry))
+def _fresh(experiment: Experiment, registry: Registry) -> nn.Module:
+    """A model whose initial weights depend on its seed alone and are drawn on the CPU on every machine."""
+    with seeds.initial(experiment.seed, "weights"):
+        return experiment.build(registry)
+
+
+def _stacked(models: list[nn.Module], device: torch.device) -> tuple[Weights, Weights]:
+    """What is trained and what is not (buffers and frozen parameters), each with a leading P."""
     params, buffers = stack_module_state(models)
-    return {name: p.detach().to(device) for name, p in params.items()}, {name: b.to(device) for name, b in buffers.items()}
+    frozen = {name for name, p in models[0].named_parameters() if not p.requires_grad}
+    state = {name: tensor.detach().to(device) for name, tensor in (params | buffers).items()}
+    trained = {name: tensor for name, tensor in state.items() if name in params and name not in frozen}
+    return trained, {name: tensor for name, tensor in state.items() if name not in trained}
 
 
 def _gradients(skeleton: nn.Module) -> Callable[..., tuple[Weights, Tensor]]:
@@ -154,6 +160,11 @@ class _Recorder:
                 torch.zeros_like(self.norm_max),
                 0,
             )
+
+    def check(self, params: Weights) -> None:
+        """The last update, which no loss follows, may have broken a model too."""
+        sound = torch.stack([p.flatten(1).isfinite().all(1) for p in params.values()]).all(0)
+        self.first_bad = torch.where((self.first_bad == 0) & ~sound, self.marks[-1], self.first_bad)
 
     def curve(self) -> Curve:
         loss, norm = (torch.stack(column).cpu() for column in zip(*self.points, strict=True))

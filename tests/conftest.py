@@ -118,10 +118,19 @@ def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: A
         "n": 4,
     } | columns
     same.setdefault("family", same["task"])
-    return [same | {"length": length, "value": value, "in_training_range": length <= trained} for length, value in values.items()]
+    return [
+        same | {"length": length, "value": value, "in_training_range": length <= trained} for length, value in values.items()
+    ]
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -> Path:
     """A run file of these rows."""
     runfiles.write(path, pa.Table.from_pylist(list(rows), schema=runfiles.SCHEMA), metadata or {"experiment": {}})
     return path
+
+
+def corrupt(path: Path) -> None:
+    """Ruin the first pages, and leave the footer alone."""
+    content = bytearray(path.read_bytes())
+    content[4:200] = b"\xff" * 196
+    path.write_bytes(bytes(content))

@@ -53,7 +53,7 @@ def even_oracle(inputs):
     return torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, TINY]]).log()[odd]
 
 
-def uniform(inputs, positions=True):
+def uniform(inputs):
     return torch.zeros(len(inputs), inputs.shape[1], 3)
 
 
@@ -99,9 +99,9 @@ def test_a_uniform_model_cannot_tell_strings_apart():
     assert {s.value for s in found if s.metric == "roc_auc"} == {0.5}
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
-def test_logits_that_are_not_finite_score_worst(task, bad):
+def test_logits_that_make_no_distribution_score_worst(task, bad):
     def broken(inputs):
         logits = torch.zeros(len(inputs), 1 if isinstance(task, toys.Largest) else inputs.shape[1], 3)
         logits[..., 1] = bad
@@ -124,6 +124,20 @@ def test_one_bad_position_costs_that_position_alone():
 
     found = table(scores(toys.Walk(), {"raw": broken_at_the_end}, longest=8))
     assert found["tvd", 8] == 1.0 and found["tvd", 7] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("broken", ["members", "others"])
+def test_strings_without_an_answer_are_never_a_help(broken):
+    """NaN for all members, or for all others, tells the two apart and must not be rewarded."""
+
+    def model(inputs):
+        is_member = inputs[:, 1:].sum(-1) % 2 == 0
+        logits = uniform(inputs)
+        logits[is_member if broken == "members" else ~is_member] = math.nan
+        return logits
+
+    found = scores(toys.Even(), {"raw": model}, low=0)
+    assert all(s.value <= 0.5 for s in found if s.metric == "roc_auc")
 
 
 def causal(inputs):
@@ -182,9 +196,8 @@ def test_lengths_and_counts_are_those_asked_for():
 
 def test_spaced_lengths_are_powers_of_two_with_the_training_length_and_the_longest():
     for low, trained, longest in [(1, 40, 512), (5, 16, 63), (5, 16, 16), (1, 1, 1), (3, 3, 3), (2, 100, 40), (1, 8, 9)]:
-        expected = [
-            n for n in range(1, longest + 1) if (n >= low and n & (n - 1) == 0) or n == longest or n == trained
-        ]
+        powers = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512} & set(range(low, longest + 1))
+        expected = sorted(powers | {longest, min(trained, longest)})
         assert spaced_lengths(low, trained, longest) == expected
 
 
@@ -255,3 +268,12 @@ def test_global_randomness_is_not_touched():
     before = torch.random.get_rng_state()
     scores(toys.Even(), {"raw": even_oracle})
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_logit_of_minus_infinity_is_the_probability_zero():
+    def perfect(inputs):
+        return toys.WALK[inputs].log()
+
+    found = scores(toys.Walk(), {"raw": perfect}, longest=8)
+    assert {s.value for s in found if s.metric == "accuracy"} == {1.0}
+    assert {s.value for s in found if s.metric == "tvd"} == {pytest.approx(0.0, abs=1e-7)}

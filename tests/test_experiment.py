@@ -31,7 +31,9 @@ def test_all_means_every_task(registry, planned):
 
 
 def test_a_task_that_is_named_twice_is_planned_once(registry, planned):
-    experiments = planned(registry, ["tomita-5", "tomita", "tomita-5", "all"], ["pre-norm", "transformer", "transformer+pre-norm"])
+    experiments = planned(
+        registry, ["tomita-5", "tomita", "tomita-5", "all"], ["pre-norm", "transformer", "transformer+pre-norm"]
+    )
     assert len(experiments) == len(registry.tasks.names())
     assert len({e.run_id for e in experiments}) == len(experiments)
 
@@ -97,10 +99,17 @@ def test_a_task_brings_its_model_sizes_and_a_change_wins_over_them(toy_registry,
 
 def test_the_run_id_changes_with_any_field(registry, planned):
     (experiment,) = planned(registry, "tomita-1", "pre-norm", averagers=["ema"])
-    others = [replace(experiment, **{f.name: changed(getattr(experiment, f.name))}) for f in fields(experiment) if f.name not in ("train", "evaluate")]
+    others = [
+        replace(experiment, **{f.name: changed(getattr(experiment, f.name))})
+        for f in fields(experiment)
+        if f.name not in ("train", "evaluate")
+    ]
     for section in ("train", "evaluate"):
         settings = getattr(experiment, section)
-        others += [replace(experiment, **{section: replace(settings, **{f.name: getattr(settings, f.name) + 1})}) for f in fields(settings)]
+        others += [
+            replace(experiment, **{section: replace(settings, **{f.name: getattr(settings, f.name) + 1})})
+            for f in fields(settings)
+        ]
     ids = [experiment.run_id, *(other.run_id for other in others)]
     assert len(set(ids)) == len(ids) > 18
     assert all(len(i) == 16 and set(i) <= set("0123456789abcdef") for i in ids)
@@ -119,9 +128,8 @@ def test_the_run_id_is_the_same_in_every_process(registry, planned):
         "print(*(e.run_id for e in plan(request, Registry.load()).experiments))"
     )
     here = planned(registry, ["tomita-1", "max-retrieval"], "peri-norm", averagers=None, seeds=(0, 1), train_lr="0.01")
-    for hash_seed in ("1", "2")[:1]:
-        there = python(code, PYTHONHASHSEED=hash_seed)
-        assert there.stdout.split() == [e.run_id for e in here], there.stderr
+    there = python(code, PYTHONHASHSEED="1")
+    assert there.stdout.split() == [e.run_id for e in here], there.stderr
 
 
 @pytest.mark.parametrize(

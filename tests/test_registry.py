@@ -43,6 +43,7 @@ def test_a_registry_remembers_which_distribution_gave_what(toy_registry):
         "toy-even",
         "toy-table",
         "toy-fragile",
+        "toy-broken",
         "toy-nothing",
         "toy-mean",
     ]
@@ -236,7 +237,12 @@ def test_a_broken_plugin_does_not_take_the_command_down(tmp_path):
     install(tmp_path, "misspelt", "from lgbench import hookimpl\n@hookimpl\ndef lgbench_task():\n    return []\n", "2.0")
     done = lgbench_command("plugins", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
-    for said in ("broken_import  (broken_import 1.0)", "no_such_module_at_all", "misspelt  (misspelt 2.0)", "did you mean 'lgbench_tasks'?"):
+    for said in (
+        "broken_import  (broken_import 1.0)",
+        "no_such_module_at_all",
+        "misspelt  (misspelt 2.0)",
+        "did you mean 'lgbench_tasks'?",
+    ):
         assert said in done.stdout
     assert "lgbench_tasks" in done.stdout and "tomita-7" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

@@ -113,26 +113,35 @@ QUERY = "select entry, count(*) as rows, null as nothing, '[red]' as markup from
 
 def test_an_answer_is_shown_as_a_table(opened):
     out = io.StringIO()
-    render.relation(opened.query(QUERY), "table", Console(file=out, width=100))
+    render.answer(*opened.ask(QUERY), "table", Console(file=out, width=100))
     lines = [[cell.strip() for cell in line.split("│")][1:-1] for line in out.getvalue().splitlines() if "+norm" in line]
     assert lines == [["good+norm", "16", "", "[red]"], ["lost+norm", "2", "", "[red]"], ["poor+norm", "8", "", "[red]"]]
 
 
 def test_an_answer_is_shown_as_csv(opened, capsys):
-    render.relation(opened.query(QUERY), "csv", Console())
+    render.answer(*opened.ask(QUERY), "csv", Console())
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert lines[0] == {"entry": "good+norm", "rows": "16", "nothing": "", "markup": "[red]"}
     assert len(lines) == 3
 
 
 def test_an_answer_is_shown_as_json(opened, capsys):
-    render.relation(opened.query(QUERY), "json", Console())
+    render.answer(*opened.ask(QUERY), "json", Console())
     lines = json.loads(capsys.readouterr().out)
     assert lines[0] == {"entry": "good+norm", "rows": 16, "nothing": None, "markup": "[red]"}
 
 
 def test_an_answer_without_rows_is_still_an_answer(opened, capsys):
-    render.relation(opened.query("select entry from results where false"), "csv", Console())
+    render.answer(*opened.ask("select entry from results where false"), "csv", Console())
     assert capsys.readouterr().out == "entry\n"
-    render.relation(opened.query("select entry from results where false"), "json", Console())
+    render.answer(*opened.ask("select entry from results where false"), "json", Console())
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_json_is_valid_whatever_the_numbers(opened, capsys):
+    render.answer(*opened.ask("select 'nan'::double as x, 'inf'::double as y, 0.5::double as z"), "json", Console())
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse)[0]["z"] == 0.5

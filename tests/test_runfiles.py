@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import CHEAP, simulated, write_rows
+from conftest import CHEAP, corrupt, simulated, write_rows
 
 import lgbench
 from lgbench import runfiles
@@ -137,13 +137,6 @@ def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
     assert runfiles.metadata(path)
     with pytest.raises(RunFileError, match="unreadable data"):
         runfiles.read(path)
-
-
-def corrupt(path: Path) -> None:
-    """Ruin the first pages, and leave the footer alone."""
-    content = bytearray(path.read_bytes())
-    content[4:200] = b"\xff" * 196
-    path.write_bytes(bytes(content))
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import toys
+from torch import nn
 
-from lgbench import seeds
+from lgbench import hookimpl, seeds
 from lgbench.data import stream
 from lgbench.evaluate import evaluate
-from lgbench.registry import Registry
+from lgbench.registry import Distribution, Registry
 from lgbench.runner import populations
 from lgbench.train import POINTS, train
 
@@ -40,7 +43,9 @@ def plain_training(experiment, registry: Registry):
     model = initial(experiment, registry)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}])
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    )
     warmup = max(1, round(training.warmup * training.steps))
     knots, heights = [-1, warmup - 1, warmup, max(training.steps, warmup + 1)], [0.0, 1.0, 1.0, 0.0]
     for done, (inputs, targets) in enumerate(stream(registry.tasks[experiment.task], training, experiment.seed, CPU)):
@@ -63,7 +68,9 @@ def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
             for name, weight in alone.weights[variant].items():
                 torch.testing.assert_close(together.weights[variant][name][index], weight[0], rtol=1e-4, atol=2e-6)
         torch.testing.assert_close(together.curve.loss[:, index], alone.curve.loss[:, 0], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(together.curve.gradient_norm[:, index], alone.curve.gradient_norm[:, 0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            together.curve.gradient_norm[:, index], alone.curve.gradient_norm[:, 0], rtol=1e-4, atol=1e-5
+        )
         one, many = (scores(experiments[index], registry, run, i) for run, i in ((alone, 0), (together, index)))
         assert one.keys() == many.keys()
         assert list(many.values()) == pytest.approx(list(one.values()), abs=1e-4)
@@ -101,9 +108,8 @@ def test_other_tasks_in_the_population_change_nothing(registry, planned):
 )
 def test_training_equals_a_plain_pytorch_loop(registry, planned, double, task, arch):
     (experiment,) = planned(registry, task, arch, train_steps=20, train_batch=4, train_weight_decay=0.1, model_width=16)
-    losses = []
-    for model, loss in plain_training(experiment, registry):
-        losses.append(loss)
+    *_, (model, _) = steps = list(plain_training(experiment, registry))
+    losses = [loss for _, loss in steps]
     run = trained([experiment], registry)
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(run.weights["raw"][name][0], weight, rtol=0, atol=1e-7)
@@ -125,7 +131,9 @@ def test_the_learning_rate_rises_linearly_and_falls_linearly(toy_registry, plann
 def test_gains_and_biases_are_not_decayed(toy_registry, planned):
     """With a huge decay, matrices shrink and biases stay where a run without decay has them in the first step."""
     runs = [
-        trained(planned(toy_registry, "toy-walk", "toy-table", train_steps=1, train_weight_decay=decay), toy_registry).weights["raw"]
+        trained(planned(toy_registry, "toy-walk", "toy-table", train_steps=1, train_weight_decay=decay), toy_registry).weights[
+            "raw"
+        ]
         for decay in (0.0, 50.0)
     ]
     assert torch.equal(runs[0]["out.bias"], runs[1]["out.bias"])
@@ -179,9 +187,65 @@ def test_a_diverged_model_is_marked_with_its_step_and_hurts_nobody(toy_registry,
     sound = [e for e, step in zip(experiments, expected, strict=True) if step is None]
     without = trained(sound, toy_registry)
     kept = [i for i, step in enumerate(expected) if step is None]
-    torch.testing.assert_close(run.weights["raw"]["table.weight"][kept], without.weights["raw"]["table.weight"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        run.weights["raw"]["table.weight"][kept], without.weights["raw"]["table.weight"], rtol=0, atol=1e-6
+    )
     torch.testing.assert_close(run.curve.loss[:, kept], without.curve.loss, rtol=0, atol=1e-6)
     assert without.curve.loss.isfinite().all()
+
+
+class Sharing(nn.Module):
+    """One matrix as embedding and as output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(3, 4)
+        self.out = nn.Linear(4, 3, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, inputs):
+        return self.out(self.embed(inputs))
+
+
+class Frozen(nn.Module):
+    """A random embedding that is not to be learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(3, 4).requires_grad_(False)
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, inputs):
+        return self.out(self.embed(inputs))
+
+
+def with_model(model) -> Registry:
+    """The toys and an architecture `toy-own` that builds this model."""
+
+    class Own(toys.FragileArchitecture):
+        name = "toy-own"
+
+        def build(self, signature, norm):
+            return model()
+
+    module = ModuleType("own")
+    module.lgbench_architectures = hookimpl(specname="lgbench_architectures")(lambda: [Own()])
+    registry = Registry()
+    for plugin in (toys, module):
+        registry.add(plugin, plugin.__name__, Distribution(plugin.__name__, "1"))
+    assert not registry.problems()
+    return registry
+
+
+@pytest.mark.parametrize("model", [Sharing, Frozen])
+def test_shared_weights_stay_shared_and_frozen_ones_frozen(planned, model):
+    registry = with_model(model)
+    experiments = planned(registry, "toy-walk", "toy-own", seeds=(0, 1), train_steps=10)
+    run = trained(experiments, registry)
+    inputs = torch.arange(3)[None]
+    for index, experiment in enumerate(experiments):
+        *_, (plain, _) = plain_training(experiment, registry)
+        torch.testing.assert_close(run.model("raw", index)(inputs), plain(inputs).detach(), rtol=0, atol=1e-4)
 
 
 def test_nothing_that_comes_back_holds_an_autograd_graph(registry, planned):

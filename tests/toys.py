@@ -143,6 +143,33 @@ class FragileArchitecture(Architecture):
         return Fragile(signature)
 
 
+class Broken(nn.Module):
+    """Fails once it has learned for two steps."""
+
+    def __init__(self, signature: Signature) -> None:
+        super().__init__()
+        self.table = nn.Embedding(signature.inputs.size, signature.classes)
+        self.calls = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls > 2:
+            raise RuntimeError("the toy is broken")
+        return self.table(inputs)
+
+
+class BrokenArchitecture(Architecture):
+    """Builds, and then fails in training."""
+
+    name = "toy-broken"
+    default_norm = "toy-nothing"
+
+    def build(self, signature: Signature, norm: NormScheme) -> nn.Module:
+        if not isinstance(signature.inputs, Tokens):
+            raise Unsupported("toy-broken reads tokens, and the task has vectors")
+        return Broken(signature)
+
+
 class Nothing(NormScheme):
     """No normalization anywhere."""
 
@@ -185,7 +212,7 @@ def lgbench_tasks() -> Iterable[Task]:
 
 @hookimpl
 def lgbench_architectures() -> Iterable[Architecture]:
-    return TableArchitecture(), FragileArchitecture()
+    return TableArchitecture(), FragileArchitecture(), BrokenArchitecture()
 
 
 @hookimpl

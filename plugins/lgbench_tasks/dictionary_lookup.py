@@ -22,9 +22,9 @@ class DictionaryLookup(Task):
 
     >>> inputs, distribution = DictionaryLookup().sample(1, 4, torch.Generator().manual_seed(0))
     >>> DictionaryLookup().text(inputs[0])
-    'a:3 b:7 c:1 d:2 b?'
+    'a:3 b:1 c:8 d:1 b?'
     >>> distribution[0, 0].argmax().item()
-    7
+    1
 
     Source: "On Vanishing Variance in Transformer Length Generalization" (arXiv 2504.02827), trained to length 16. How
     keys and values are drawn is not published: random directions in 32 dimensions and 10 values are our choice.

@@ -17,13 +17,13 @@ CLASSES = 10
 class MaxRetrieval(Task):
     """A context is a set of items [priority ~ U(0, 1); one-hot class] and a query; the answer is one class.
 
-    The query, last, is a random scalar in the place of the priority and no class. Of these three items the first wins:
+    The query, last, is a random scalar in the place of the priority and no class. Of these three items the second wins:
 
     >>> inputs, distribution = MaxRetrieval().sample(1, 3, torch.Generator().manual_seed(0))
     >>> MaxRetrieval().text(inputs[0])
-    '0.50:6 0.09:8 0.77:4 ?'
+    '0.50:3 0.77:9 0.09:7 ?'
     >>> distribution[0, 0].argmax().item()
-    4
+    9
 
     Source: "softmax is not enough" (arXiv 2410.01104), appendix A, sets of 5 to 16 items in training; the argmax
     retrieval of "On Vanishing Variance" (arXiv 2504.02827).

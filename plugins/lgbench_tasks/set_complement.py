@@ -15,12 +15,12 @@ from lgbench import Answers, Batch, Budget, Signature, Task, Tokens
 class SetComplement(Task):
     """A context is a sequence of tokens without repetition out of v; the answer is uniform over those not in it.
 
-    After 2 0 out of v = 4, the tokens 1 and 3 have probability 1/2 each:
+    After 0 3 out of v = 4, the tokens 1 and 2 have probability 1/2 each:
 
     >>> task = SetComplement(size=4)
     >>> inputs, distribution = task.sample(1, 2, torch.Generator().manual_seed(3))
     >>> inputs.tolist(), distribution[0, -1].tolist()
-    ([[2, 0]], [0.0, 0.5, 0.0, 0.5])
+    ([[0, 3]], [0.0, 0.5, 0.5, 0.0])
 
     Source: "Post-Norm can Resharpen Attention" (arXiv 2510.08341). The minimal model (one layer, attention only, one
     head, width v - 1) is published; v = 64 and training on up to 16 tokens are our choice.

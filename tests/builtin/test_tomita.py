@@ -10,6 +10,7 @@ import torch
 from aalpy.SULs import TomitaSUL
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
+from lgbench_tasks.automaton import Automaton
 from lgbench_tasks.tomita import Tomita
 
 from lgbench import UsageError
@@ -189,6 +190,12 @@ def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(number: in
         zero, one, _ = next_symbols(number, prefix)
         chance = zero / (zero + one)
         assert abs(zeros - chance * (zeros + ones)) <= 5 * (chance * (1 - chance) * (zeros + ones)) ** 0.5, prefix
+
+
+def test_rounding_never_leads_a_walk_to_an_impossible_symbol() -> None:
+    chances = torch.tensor([[0.9, 0.0]])  # as if rounding had lost a tenth
+    symbols, _ = Automaton([[0, 0]], [True]).walk(chances, 500, 4, generator(0))
+    assert (symbols == 0).all()
 
 
 @pytest.mark.parametrize(("number", "length"), [(1, 7), (2, 6), (3, 7), (4, 6), (5, 6), (6, 6), (7, 6)])

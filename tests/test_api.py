@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lgbench
+from lgbench import UsageError, runfiles, runner
+from lgbench.errors import RunFailed
+
+SETTINGS = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
+
+
+def toy_run(folder, task="toy-walk", arch="toy-table", **options):
+    return lgbench.run(task, arch, **{"seeds": (0, 1), "protocol": "quick", "set": SETTINGS, "results": folder} | options)
+
+
+def rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def test_a_run_returns_the_rows_of_its_files_and_a_second_call_trains_nothing(tmp_path, toys_alone, monkeypatch):
+    first = toy_run(tmp_path)
+    files = list(runfiles.find(tmp_path))
+    assert len(files) == 2
+    assert rows(first) == rows(pa.concat_tables([runfiles.read(path) for path in files]))
+
+    def never(*arguments):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(runner, "train", never)
+    assert rows(toy_run(tmp_path)) == rows(first)
+    assert list(runfiles.find(tmp_path)) == files
+
+
+def test_a_later_call_runs_what_is_missing_and_returns_everything_asked_for(tmp_path, toys_alone):
+    toy_run(tmp_path, seeds=(1,))
+    table = toy_run(tmp_path, seeds=(0, 1))
+    assert set(table["seed"].to_pylist()) == {0, 1}
+    alone = toy_run(tmp_path / "other", seeds=(0, 1))
+    assert scores(table) == pytest.approx(scores(alone), abs=1e-5, nan_ok=True)
+
+
+def scores(table: pa.Table) -> list[float]:
+    found = [row for row in table.to_pylist() if row["value"] is not None]
+    return [
+        row["value"] for row in sorted(found, key=lambda r: (r["seed"], r["weights"], r["metric"], r["step"], r["length"] or 0))
+    ]
+
+
+def test_results_are_the_rows_of_a_folder(tmp_path, toys_alone):
+    table = toy_run(tmp_path, task=["toy-walk", "toy-largest"])
+    relation = lgbench.results(tmp_path)
+    assert relation.columns == runfiles.SCHEMA.names
+    assert relation.shape[0] == table.num_rows
+    (mean,) = relation.filter("metric = 'tvd' and length = 16 and weights = 'raw'").aggregate("avg(value)").fetchall()[0]
+    by_hand = [r["value"] for r in table.to_pylist() if (r["metric"], r["length"], r["weights"]) == ("tvd", 16, "raw")]
+    assert mean == pytest.approx(sum(by_hand) / len(by_hand))
+
+
+def test_averagers_are_all_or_those_named_or_none(tmp_path, toys_alone):
+    assert set(toy_run(tmp_path, average=[])["weights"].to_pylist()) == {"raw"}
+    assert set(toy_run(tmp_path, average="toy-mean")["weights"].to_pylist()) == {"raw", "toy-mean"}
+    assert set(toy_run(tmp_path)["weights"].to_pylist()) == {"raw", "toy-mean"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"task": "toy-wlak"},
+        {"arch": "toy-tabel"},
+        {"protocol": "quik"},
+        {"set": {"train.steps": 0}},
+        {"device": "abacus"},
+        {"seeds": ()},
+    ],
+)
+def test_wrong_requests_raise_before_anything_is_written(tmp_path, toys_alone, options):
+    with pytest.raises(UsageError):
+        toy_run(tmp_path / "results", **options)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_usage_error_is_a_value_error():
+    assert issubclass(UsageError, ValueError)
+
+
+def test_a_run_that_breaks_raises_with_its_cause(tmp_path, toys_alone):
+    with pytest.raises(RunFailed, match="the toy is broken") as failed:
+        toy_run(tmp_path, arch="toy-broken", set=SETTINGS | {"train.steps": 5})
+    assert isinstance(failed.value.__cause__, RuntimeError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_everything_a_plugin_author_needs_is_importable_from_the_package():
+    assert all(getattr(lgbench, name) is not None for name in lgbench.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        lgbench.no_such_name  # noqa: B018
