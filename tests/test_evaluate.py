@@ -276,4 +276,4 @@ def test_a_logit_of_minus_infinity_is_the_probability_zero():
 
     found = scores(toys.Walk(), {"raw": perfect}, longest=8)
     assert {s.value for s in found if s.metric == "accuracy"} == {1.0}
-    assert {s.value for s in found if s.metric == "tvd"} == {pytest.approx(0.0, abs=1e-7)}
+    assert max(s.value for s in found if s.metric == "tvd") < 1e-7
