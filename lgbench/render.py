@@ -10,6 +10,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -18,20 +19,45 @@ from lgbench.leaderboard import Board, Cell, Row
 
 DIRECTION = {"tvd": "lower is better", "accuracy": "higher is better", "roc_auc": "higher is better"}
 
+WIDEST = 1000
+"""Columns no board needs more than."""
+
 
 def table(boards: Sequence[Board], console: Console) -> None:
-    """Boards for a terminal: the mean over seeds, below it the standard deviation."""
+    """Boards for a terminal: the mean over seeds, below it the standard deviation; as many lengths as have room."""
     for board in boards:
-        lines = Table(title=escape(_title(board)), title_justify="left", title_style="bold", padding=(0, 1))
-        lines.add_column("", justify="right")
-        lines.add_column("entry", no_wrap=True)
-        for name in ("seeds", "in range", "beyond", *(str(length) for length in board.lengths)):
-            lines.add_column(name, justify="right", no_wrap=True)
-        for row in board.rows:
-            lines.add_row(str(row.rank), row.entry, _seeds(row), *(_two_lines(cell) for cell in _cells(board, row)))
+        for count in range(len(board.lengths), -1, -1):
+            lengths = _spread(board.lengths, count)
+            lines = _table(board, lengths)
+            if console.measure(lines, options=console.options.update(max_width=WIDEST)).maximum <= console.width:
+                break
+        console.print(escape(_title(board)), style="bold", highlight=False)
         console.print(lines)
+        if len(lengths) < len(board.lengths):
+            console.print("lengths left out for want of room; a wider terminal or --format shows them all", style="dim")
         for note in board.incomplete:
             console.print(note, highlight=False, markup=False)
+
+
+def _table(board: Board, lengths: Sequence[int]) -> Table:
+    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    lines.add_column("", justify="right")
+    lines.add_column("entry", no_wrap=True)
+    for name in ("seeds", "in range", "beyond", *(str(length) for length in lengths)):
+        lines.add_column(name, justify="right", no_wrap=True)
+    for row in board.rows:
+        lines.add_row(str(row.rank), row.entry, _seeds(row), *(_two_lines(cell) for cell in _cells(row, lengths)))
+    return lines
+
+
+def _spread(lengths: Sequence[int], count: int) -> list[int]:
+    """`count` of the lengths, evenly spread, the longest among them.
+
+    >>> _spread([16, 32, 64, 128], 2), _spread([16, 32, 64, 128], 1)
+    ([16, 128], [128])
+    """
+    last = len(lengths) - 1
+    return sorted({lengths[last - round(i * last / max(1, count - 1))] for i in range(count)})
 
 
 def markdown(boards: Sequence[Board]) -> str:
@@ -39,7 +65,9 @@ def markdown(boards: Sequence[Board]) -> str:
     parts = []
     for board in boards:
         header = ["", "entry", "seeds", "in range", "beyond", *(str(length) for length in board.lengths)]
-        rows = [[str(row.rank), f"`{row.entry}`", _seeds(row), *map(_one_line, _cells(board, row))] for row in board.rows]
+        rows = [
+            [str(row.rank), f"`{row.entry}`", _seeds(row), *map(_one_line, _cells(row, board.lengths))] for row in board.rows
+        ]
         rule = ["--:", ":--", *["--:"] * (len(header) - 2)]
         lines = ["| " + " | ".join(line) + " |" for line in [header, rule, *rows]]
         notes = [f"\n{note}" for note in board.incomplete]
@@ -90,8 +118,8 @@ def _title(board: Board) -> str:
     )
 
 
-def _cells(board: Board, row: Row) -> list[Cell | None]:
-    return [row.cell("in range"), row.cell("score"), *(row.cell("length", length) for length in board.lengths)]
+def _cells(row: Row, lengths: Sequence[int]) -> list[Cell | None]:
+    return [row.cell("in range"), row.cell("score"), *(row.cell("length", length) for length in lengths)]
 
 
 def _seeds(row: Row) -> str:
