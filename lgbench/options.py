@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 MOST_SEEDS = 10_000
 
 
-class Names(click.ParamType[str]):
+class Names(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
     """A name, or several with commas between; what is installed completes it."""
 
     name = "name"
@@ -25,7 +25,7 @@ class Names(click.ParamType[str]):
         return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
 
 
-class Seeds(click.ParamType[tuple[int, ...]]):
+class Seeds(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
     """`0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone."""
 
     name = "seeds"
@@ -45,7 +45,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 
-class Change(click.ParamType[tuple[str, str]]):
+class Change(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
     """`key=value`."""
 
     name = "key=value"
