@@ -131,9 +131,10 @@ class Results:
     def _load(self, paths: list[Path]) -> None:
         if not paths:
             raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
+        self.files = [_unglobbed(path) for path in paths]
         load = "create or replace table results as select * from read_parquet($files)"
         try:
-            self.connection.execute(load, {"files": [_unglobbed(path) for path in paths]})
+            self.connection.execute(load, {"files": self.files})
         except duckdb.Error as error:
             # A sound footer over broken data: find the culprits by reading every file.
             sound = [path for path in paths if self._usable(path, runfiles.read)]
@@ -151,11 +152,14 @@ class Results:
 
 
 def results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
-    """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning."""
+    """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
+
+    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it.
+    """
     opened = Results(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return opened.connection.table("results")
+    return duckdb.read_parquet(opened.files)
 
 
 def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:

@@ -4,6 +4,7 @@ import random
 import statistics
 from collections import defaultdict
 
+import duckdb
 import pytest
 from conftest import corrupt, simulated, write_rows
 
@@ -281,6 +282,13 @@ def test_results_are_a_relation_that_keeps_working(tmp_path):
     relation = lgbench.results(tmp_path)
     assert relation.aggregate("avg(value)").fetchall() == [(0.375,)]
     assert relation.filter("length = 16").fetchall()[0][relation.columns.index("value")] == 0.25
+
+
+def test_results_can_be_named_in_a_query_of_duckdb(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
+    rows = lgbench.results(tmp_path)
+    assert duckdb.sql("select max(value) from rows").fetchall() == [(0.5,)]
+    assert rows.shape[0] == 2
 
 
 def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
