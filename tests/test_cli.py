@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -308,12 +307,11 @@ def test_an_interrupt_leaves_whole_files_and_the_same_command_goes_on(tmp_path, 
         [sys.executable, "-c", INTERRUPTIBLE, *arguments],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | environ | {"TOYS_SLEEP": "0.03"},
+        env=os.environ | environ | {"TOYS_SLEEP": "0.1"},
     )
     try:
         lines = iter(process.stderr.readline, "")
         said = next(line for line in lines if "train toy-largest" in line)
-        time.sleep(0.2)  # well inside the 1.2 s of the second training
         process.send_signal(signal.SIGINT)
         said += "".join(lines)
         assert process.wait(timeout=30) == 130
