@@ -16,7 +16,12 @@ from lgbench.metrics import roc_auc, support_found, total_variation
 from lgbench.protocols import Evaluation, Training
 
 POSITIONS = 2**18
-"""Positions evaluated at once at most, which bounds memory; at least one context is."""
+"""Positions drawn at once at most, which bounds memory; at least one context is. Changing it changes the contexts."""
+
+AT_ONCE = {"cpu": 2**15, "cuda": POSITIONS}
+"""Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
+retrieval at 2^14 took twice as long, most of it in the system).
+"""
 
 Predict = Callable[[Tensor], Tensor]
 
@@ -69,7 +74,8 @@ def _score_contexts(
     for inputs, distribution in _contexts(task, length, n, seed):
         inputs, distribution = inputs.to(device), distribution.to(device)
         for variant, predict in models.items():
-            for metric, values in context_values(task, predict(inputs), distribution).items():
+            logits = torch.cat([predict(part) for part in _parts(inputs)])
+            for metric, values in context_values(task, logits, distribution).items():
                 rows[variant, metric].append(values)
     for (variant, metric), chunks in rows.items():
         values = torch.cat(chunks)
@@ -83,6 +89,10 @@ def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
     size = max(1, POSITIONS // (length + 1))
     for start in range(0, n, size):
         yield task.sample(min(size, n - start), length, generator)
+
+
+def _parts(inputs: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(inputs, max(1, AT_ONCE[inputs.device.type] // inputs.shape[1]))
 
 
 def context_values(task: Task, logits: Tensor, distribution: Tensor) -> dict[str, Tensor]:
@@ -103,11 +113,10 @@ def context_values(task: Task, logits: Tensor, distribution: Tensor) -> dict[str
 def _score_strings(
     task: Language, models: Mapping[str, Predict], length: int, n: int, seed: int, device: torch.device
 ) -> Iterator[Score]:
-    strings = task.strings(n, length, seeds.generator(seed, "evaluate", task.name, "strings", length))
-    is_member = strings.is_member.to(device)
+    inputs, is_member = task.strings(n, length, seeds.generator(seed, "evaluate", task.name, "strings", length))
+    inputs, is_member = inputs.to(device), is_member.to(device)
     for variant, predict in models.items():
-        parts = torch.split(strings.inputs.to(device), max(1, POSITIONS // (length + 1)))
-        score = torch.cat([string_scores(predict(part), part) for part in parts])
+        score = torch.cat([string_scores(predict(part), part) for part in _parts(inputs)])
         yield Score(variant, "roc_auc", length, roc_auc(score, is_member).item(), n)
 
 

@@ -232,6 +232,7 @@ def test_small_chunks_keep_every_count_and_bound_the_batch(task, monkeypatch):
     assert max(length * n for length, n in sizes) > 50
     sizes.clear()
     monkeypatch.setattr(evaluate_module, "POSITIONS", 50)
+    monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 50)
     parts = scores(task, {"raw": model})
     assert max(length * n for length, n in sizes) <= 50
     assert [(s.metric, s.length) for s in parts] == [(s.metric, s.length) for s in whole]
@@ -239,8 +240,17 @@ def test_small_chunks_keep_every_count_and_bound_the_batch(task, monkeypatch):
     assert all(s.value == pytest.approx(0.0, abs=1e-6) for s in parts if s.metric == "tvd")
 
 
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
+def test_how_much_a_model_sees_at_once_changes_no_number(task, monkeypatch):
+    oracle = dict((t.name, o) for t, o in PERFECT)[task.name]
+    whole = scores(task, {"raw": oracle, "uniform": uniform})
+    monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 20)
+    assert scores(task, {"raw": oracle, "uniform": uniform}) == whole
+
+
 def test_a_context_longer_than_a_chunk_is_still_evaluated(monkeypatch):
     monkeypatch.setattr(evaluate_module, "POSITIONS", 1)
+    monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 1)
     found = scores(toys.Walk(), {"raw": walk_oracle}, contexts=3)
     assert {s.n for s in found if s.metric == "tvd"} == {3}
 
