@@ -156,7 +156,7 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @results_option
 def sql(query: str, form: str, results: Path) -> None:
-    """Ask anything of the view `results`, in DuckDB's SQL.
+    """Ask anything of the table `results`, in DuckDB's SQL.
 
     For example: lgbench sql "select entry, avg(value) from results where metric = 'tvd' and length = 64 group by all"
     """

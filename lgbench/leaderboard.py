@@ -75,7 +75,7 @@ class Board:
 
 
 class Results:
-    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out."""
+    """The runs of a folder as the DuckDB table `results`, and the files that had to be left out."""
 
     def __init__(self, folder: str | Path) -> None:
         """Raises UsageError where there is no folder, or no run in it."""
