@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from lgbench import runfiles
+from lgbench import packs, runfiles
 from lgbench.contracts import METRICS
 from lgbench.errors import RunFileError, UsageError, unknown
 
@@ -74,8 +73,12 @@ class Board:
         return sorted(length for length in found if length >= self.train_length)
 
 
+MANY = 250
+"""So many run files that are in no pack are packed; opening fewer takes less than half a second."""
+
+
 class Results:
-    """The runs of a folder as the DuckDB table `results`, and the files that had to be left out."""
+    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out."""
 
     def __init__(self, folder: str | Path) -> None:
         """Raises UsageError where there is no folder, or no run in it."""
@@ -84,7 +87,23 @@ class Results:
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self.connection = duckdb.connect()
-        self._load([path for path in runfiles.find(self.folder) if self._usable(path, runfiles.metadata)])
+        self.connection.from_arrow(runfiles.SCHEMA.empty_table()).create("loose")
+        found = packs.state(self.folder, runfiles.find(self.folder))
+        self._packs, loose = packs.find(self.folder, found)
+        self._loose: list[Path] = []
+        self._load({name: loose[name] for name in loose if self._usable(self.folder / name, runfiles.metadata)})
+        if not self.files:
+            raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
+        rows = self.connection.table("loose")
+        if self._packs:
+            rows = self.connection.read_parquet([packs.unglobbed(pack) for pack in self._packs]).union(rows)
+        rows.create_view("results")
+        self.connection.execute(_sql("chosen"))
+
+    @property
+    def files(self) -> list[str]:
+        """The Parquet files that together hold every row once, named as DuckDB wants it."""
+        return [packs.unglobbed(path) for path in self._packs + self._loose]
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of any query over `results`. UsageError with DuckDB's words where it is wrong."""
@@ -116,31 +135,35 @@ class Results:
 
     def _incomplete(self, parameters: dict[str, str | None]) -> dict[tuple[str, int, str], list[str]]:
         found: dict[tuple[str, int, str], list[str]] = {}
-        for family, version, protocol, entry, seed, present, tasks in self.connection.execute(
-            _sql("incomplete"), parameters
-        ).fetchall():
+        rows = self.connection.execute(_sql("incomplete"), parameters).fetchall()
+        for board, version, protocol, entry, seed, present, tasks in rows:
             sentence = f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out"
-            found.setdefault((family, version, protocol), []).append(sentence)
+            found.setdefault((board, version, protocol), []).append(sentence)
         return found
 
     def _check_known(self, kind: str, name: str | None, known: str) -> None:
-        names = [str(row[0]) for row in self.connection.execute(known).fetchall()]
-        if name is not None and name not in names:
-            raise UsageError(f"in {self.folder} there is {unknown(kind, name, names)}")
+        if name is not None:
+            names = [str(row[0]) for row in self.connection.execute(known).fetchall()]
+            if name not in names:
+                raise UsageError(f"in {self.folder} there is {unknown(kind, name, names)}")
 
-    def _load(self, paths: list[Path]) -> None:
-        if not paths:
-            raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
-        self.files = [_unglobbed(path) for path in paths]
-        load = "create or replace table results as select * from read_parquet($files)"
+    def _load(self, files: packs.Files) -> None:
+        """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
+        if len(files) >= MANY and (pack := packs.write(self.folder, files)):
+            self._packs.append(pack)
+            return
+        paths = [self.folder / name for name in files]
         try:
-            self.connection.execute(load, {"files": self.files})
+            if paths:
+                load = "insert into loose from read_parquet($paths, hive_partitioning = false)"
+                self.connection.execute(load, {"paths": [packs.unglobbed(path) for path in paths]})
+            self._loose += paths
         except duckdb.Error as error:
-            # A sound footer over broken data: find the culprits by reading every file.
-            sound = [path for path in paths if self._usable(path, runfiles.read)]
-            if len(sound) == len(paths):
+            if half := len(paths) // 2:
+                for part in (list(files)[:half], list(files)[half:]):
+                    self._load({name: files[name] for name in part})
+            elif self._usable(paths[0], runfiles.read):
                 raise RunFileError(f"DuckDB cannot read the runs in {self.folder}: {error}") from error
-            self._load(sound)
 
     def _usable(self, path: Path, check: Callable[[Path], object]) -> bool:
         try:
@@ -159,7 +182,7 @@ def results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     opened = Results(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return duckdb.read_parquet(opened.files)
+    return duckdb.read_parquet(opened.files, hive_partitioning=False)
 
 
 def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:
@@ -168,11 +191,6 @@ def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:
         fields = ("kind", "length", "mean", "spread", "seeds", "diverged")
         rows.append(Row(rank, entry, tuple(Cell(*(c[name] for name in fields)) for c in own)))
     return tuple(rows)
-
-
-def _unglobbed(path: Path) -> str:
-    """A path that DuckDB takes literally, whatever brackets and stars are in it."""
-    return re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path))
 
 
 def _sql(name: str) -> str:

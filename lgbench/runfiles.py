@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +43,34 @@ def path_for(folder: Path, task: str, entry: str, seed: int, run_id: str) -> Pat
     return folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet"
 
 
-def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any]) -> None:
+def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:
     """Write a run file once and whole; a file that is already there is left as it is.
 
-    A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed.
+    A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed. That other
+    file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
+    """
+    table = rows.cast(SCHEMA).replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    with whole(path, scratch) as partial, partial.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+
+
+@contextmanager
+def whole(path: Path, scratch: Path | None = None) -> Iterator[Path]:
+    """Another name to write a file under. Once the block ends without an error, the file is at `path`, whole and on the disk.
+
+    A file that is already there is left as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = rows.cast(SCHEMA).replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=scratch or path.parent)
+    partial = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(partial, 0o644)
-        _publish(Path(partial), path)
+        yield partial
+        os.fsync(handle)
+        partial.chmod(0o644)
+        _publish(partial, path)
     finally:
-        Path(partial).unlink(missing_ok=True)
+        os.close(handle)
+        partial.unlink(missing_ok=True)
 
 
 def _publish(partial: Path, path: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import random
 import statistics
+import threading
 from collections import defaultdict
 
 import duckdb
@@ -9,7 +11,7 @@ import pytest
 from conftest import corrupt, simulated, write_rows
 
 import lgbench
-from lgbench import UsageError
+from lgbench import UsageError, leaderboard, packs, runfiles
 from lgbench.leaderboard import Results
 
 LENGTHS = range(20)
@@ -295,3 +297,158 @@ def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
     folder = tmp_path / "runs [a]*'s"
     write_rows(folder / "run.parquet", simulated({8: 0.5, 16: 0.25}))
     assert lgbench.results(folder).shape[0] == 2
+
+
+def test_folders_that_say_key_equals_value_add_no_columns(tmp_path):
+    for seed in (0, 1):
+        write_rows(tmp_path / f"device={seed}" / "run.parquet", simulated({8: 0.5, 16: 0.25}, seed=seed))
+    assert lgbench.results(tmp_path).columns == runfiles.SCHEMA.names
+    assert Results(tmp_path).ask("select * from results")[0] == runfiles.SCHEMA.names
+
+
+@pytest.fixture
+def many(tmp_path, monkeypatch):
+    """A folder of six runs, which count as many."""
+    monkeypatch.setattr(leaderboard, "MANY", 6)
+    for seed in range(6):
+        write_rows(tmp_path / "it's [a]*" / f"{seed}.parquet", simulated({8: 0.1, 16: seed / 10}, seed=seed))
+    return tmp_path
+
+
+def seeds(folder):
+    """The seeds that results and a board of a folder have, each from its own code."""
+    opened = Results(folder)
+    assert opened.left_out == []
+    found = [row[0] for row in opened.ask("select seed from results where length = 16 order by seed")[1]]
+    (board,) = opened.boards("tvd")
+    assert board.rows[0].seeds == len(found)
+    assert sorted(lgbench.results(folder).filter("length = 16").project("seed").fetchall()) == [(seed,) for seed in found]
+    return found
+
+
+def packed(folder):
+    return sorted((folder / packs.FOLDER).glob("*"))
+
+
+def test_few_run_files_are_not_packed(many):
+    next(runfiles.find(many)).unlink()
+    assert seeds(many) == [1, 2, 3, 4, 5]
+    assert packed(many) == []
+
+
+def test_many_run_files_are_packed_once_and_read_from_the_pack(many, monkeypatch):
+    before = list(runfiles.find(many))
+    expected = Results(many).boards("tvd")
+    (pack,) = packed(many)
+    assert list(runfiles.find(many)) == before
+    monkeypatch.setattr(packs, "write", None)  # would fail if it was called
+    assert Results(many).files == [str(pack)]
+    assert Results(many).boards("tvd") == expected
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_new_run_counts_at_once_and_many_new_ones_get_a_pack_of_their_own(many):
+    Results(many)
+    first = packed(many)
+    for seed in range(6, 11):
+        write_rows(many / f"{seed}.parquet", simulated({8: 0.1, 16: 0.5}, seed=seed))
+    assert seeds(many) == list(range(11)) and packed(many) == first
+    write_rows(many / "11.parquet", simulated({8: 0.1, 16: 0.5}, seed=11))
+    assert seeds(many) == list(range(12))
+    assert len(packed(many)) == 2 and set(first) < set(packed(many))
+
+
+@pytest.mark.parametrize("when", ["later", "at the same time"])
+def test_a_file_that_was_changed_counts_as_it_is(many, when):
+    Results(many)
+    (outdated,) = packed(many)
+    path = next(runfiles.find(many))
+    before = path.stat()
+    path.unlink()
+    write_rows(path, simulated({8: 0.1, 16: 0.5, 32: 0.5}, seed=77))
+    if when == "at the same time":
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert path.stat().st_size != before.st_size
+    assert seeds(many) == [1, 2, 3, 4, 5, 77]
+    assert outdated not in packed(many) and len(packed(many)) == 1
+
+
+def test_a_file_that_was_deleted_counts_no_more(many):
+    Results(many)
+    next(runfiles.find(many)).unlink()
+    assert seeds(many) == [1, 2, 3, 4, 5]
+    assert packed(many) == []
+
+
+def test_packs_can_be_deleted_and_moved_with_their_folder(many):
+    Results(many)
+    moved = many.rename(many.with_name("moved"))
+    (pack,) = packed(moved)
+    assert seeds(moved) == [0, 1, 2, 3, 4, 5]
+    pack.unlink()
+    assert seeds(moved) == [0, 1, 2, 3, 4, 5] and packed(moved) == [pack]
+
+
+@pytest.mark.parametrize("ruin", [b"", b"hello", None])
+def test_a_pack_that_cannot_be_read_is_made_again(many, ruin):
+    Results(many)
+    (pack,) = packed(many)
+    pack.write_bytes(pack.read_bytes()[:-40] if ruin is None else ruin)
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+    assert runfiles.metadata(pack)
+
+
+def test_a_run_file_among_the_packs_is_no_pack(many):
+    (many / packs.FOLDER).mkdir()
+    write_rows(many / packs.FOLDER / "0.pack", simulated({8: 0.1, 16: 0.5}, seed=99))
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+
+
+def test_where_nothing_can_be_written_results_are_the_same(many):
+    (many / packs.FOLDER).write_text("a file, where a folder would be")
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+
+
+def test_overlapping_packs_count_every_run_once(many):
+    files = packs.state(many, runfiles.find(many))
+    names = list(files)
+    for part in (names, names[1:], names[:2]):
+        assert packs.write(many, {name: files[name] for name in part})
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+    assert len(packed(many)) == 3
+
+
+def test_several_at_once_leave_one_pack_and_see_everything(many):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(Results(many).boards("tvd"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(boards == found[0] for boards in found)
+    assert len(packed(many)) == 1
+
+
+def test_among_many_files_the_broken_ones_are_named_and_the_others_are_packed(many):
+    for seed in range(6, 30):
+        lengths = {n: n / 7 for n in range(1, 500)}
+        path = write_rows(many / f"{seed}.parquet", simulated(lengths, seed=seed))
+        if seed in (11, 12, 29):
+            corrupt(path)
+    (many / "text.parquet").write_text("hello")
+    for _ in range(2):
+        opened = Results(many)
+        broken = {name for name in ("11", "12", "29", "text") if f"/{name}.parquet" in "\n".join(opened.left_out)}
+        assert broken == {"11", "12", "29", "text"} and len(opened.left_out) == 4
+        (board,) = opened.boards("tvd")
+        assert board.rows[0].seeds == 27
+        assert packed(many)
+
+
+def test_a_full_disk_leaves_no_part_of_a_pack(many, monkeypatch):
+    def full(handle):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(runfiles.os, "fsync", full)
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+    assert packed(many) == []

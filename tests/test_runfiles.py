@@ -75,6 +75,17 @@ def test_a_file_is_published_with_or_without_hard_links(tmp_path, monkeypatch, s
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_another_library_writes_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "made" / "file"
+    with runfiles.whole(path) as partial:
+        partial.write_text("done")
+        assert not path.exists()
+    with pytest.raises(KeyboardInterrupt), runfiles.whole(tmp_path / "made" / "other") as partial:
+        partial.write_text("not d")
+        raise KeyboardInterrupt
+    assert path.read_text() == "done" and list(path.parent.iterdir()) == [path]
+
+
 def foreign(path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), path)
 

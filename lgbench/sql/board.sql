@@ -7,25 +7,8 @@
 -- Seeds are averaged last, so that the spread is that over seeds. A family's number is the mean over its tasks and
 -- exists for seeds that ran them all. Versions of tasks and protocols are never averaged together.
 
-with measured as (
-    -- one value a model and length, however many files hold it
-    select
-        case when $name is null or family = $name then family else task end as board,
-        task_version,
-        protocol,
-        entry || case weights when 'raw' then '' else '@' || weights end as entry,
-        task,
-        seed,
-        length,
-        any_value(value) as value,
-        any_value(in_training_range) as trained,
-        count(diverged_step) > 0 as diverged
-    from results
-    where metric = $metric
-        and length is not null
-        and ($name is null or family = $name or task = $name)
-        and ($protocol is null or protocol = $protocol or split_part(protocol, '/', 1) = $protocol and protocol not like '% %')
-    group by all
+with chosen as (
+    from chosen($metric, $name, $protocol)
 ),
 
 boards as (
@@ -34,31 +17,49 @@ boards as (
         task_version,
         protocol,
         count(distinct task) as tasks,
-        max(length) filter (trained) as train_length,
+        max(length) filter (in_training_range) as train_length,
         max(length) as longest
-    from measured
+    from chosen
+    group by all
+),
+
+measured as (
+    -- one value a model and length, however many files hold it, at the lengths that boards show
+    select
+        c.board,
+        c.task_version,
+        c.protocol,
+        c.entry || case c.weights when 'raw' then '' else '@' || c.weights end as entry,
+        c.task,
+        c.seed,
+        c.length,
+        any_value(c.value) as value,
+        any_value(c.in_training_range) as trained,
+        count(c.diverged_step) > 0 as diverged,
+        any_value(b.tasks) as tasks
+    from chosen as c
+    join boards as b using (board, task_version, protocol)
+    where c.length > 0
+        and ((c.length & (c.length - 1)) = 0 or c.length = b.train_length or c.length = b.longest)
     group by all
 ),
 
 models as (
-    -- lengths that boards show, averaged over the family's tasks
+    -- averaged over the family's tasks
     select
-        m.board,
-        m.task_version,
-        m.protocol,
-        m.entry,
-        m.seed,
-        m.length,
-        bool_and(m.trained) as trained,
-        bool_or(m.diverged) as diverged,
-        avg(m.value) as value
-    from measured as m
-    join boards as b using (board, task_version, protocol)
-    where m.value is not null
-        and m.length > 0
-        and ((m.length & (m.length - 1)) = 0 or m.length = b.train_length or m.length = b.longest)
+        board,
+        task_version,
+        protocol,
+        entry,
+        seed,
+        length,
+        bool_and(trained) as trained,
+        bool_or(diverged) as diverged,
+        avg(value) as value
+    from measured
+    where value is not null
     group by all
-    having count(distinct m.task) = any_value(b.tasks)
+    having count(*) = any_value(tasks)
 ),
 
 columns as (

@@ -1,30 +1,26 @@
 -- Entries whose seeds lack tasks of a family, and so are no part of the family's board. Parameters as in board.sql.
 
 with chosen as (
-    select distinct family, task_version, protocol, entry, seed, task
-    from results
-    where length is not null
-        and metric = $metric
-        and ($name is null or family = $name)
-        and ($protocol is null or protocol = $protocol or split_part(protocol, '/', 1) = $protocol and protocol not like '% %')
+    select distinct board, task_version, protocol, entry, seed, task
+    from chosen($metric, $name, $protocol)
 ),
 
-families as (
-    select family, task_version, protocol, count(distinct task) as tasks
+boards as (
+    select board, task_version, protocol, count(distinct task) as tasks
     from chosen
     group by all
 )
 
 select
-    c.family,
+    c.board,
     c.task_version,
     c.protocol,
     c.entry,
     c.seed,
     count(*) as present,
-    f.tasks
+    b.tasks
 from chosen as c
-join families as f using (family, task_version, protocol)
+join boards as b using (board, task_version, protocol)
 group by all
-having count(*) < f.tasks
+having count(*) < b.tasks
 order by all
