@@ -13,6 +13,7 @@ from lgbench.contracts import (
     Answers,
     Architecture,
     Averager,
+    AverageState,
     Batch,
     Budget,
     Language,
@@ -37,6 +38,7 @@ __version__ = version("lgbench")
 __all__ = [
     "Answers",
     "Architecture",
+    "AverageState",
     "Averager",
     "Batch",
     "Budget",

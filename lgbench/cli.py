@@ -82,9 +82,12 @@ def main() -> None:
     "changes",
     type=Change(),
     multiple=True,
-    help="Leave the protocol: train.steps=500, evaluate.contexts=32, model.layers=4.",
+    help="Leave the protocol: train.steps=500, model.layers=4. Several values, as in train.lr=1e-3,3e-3, make a grid.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--compile/--no-compile", default=None, help="Compile the training step.  [default: where it takes less time]")
+@click.option("--population", type=int, help="Most models to train together.  [default: as many as fit into memory]")
+@click.option("--checkpoint", type=float, default=60.0, show_default=True, help="Seconds of training between checkpoints.")
 @results_option
 def run(
     tasks: Sequence[str],
@@ -94,31 +97,35 @@ def run(
     protocol: str,
     changes: Sequence[tuple[str, str]],
     device: str,
+    compile: bool | None,
+    population: int | None,
+    checkpoint: float,
     results: Path,
 ) -> None:
     """Train and test entries on tasks, and write a Parquet file a run.
 
     Options that take names can be repeated, or take several with commas between; together they make a grid. A run that
-    is already among the results is not run again.
+    is already among the results is not run again, and several commands at once share the work.
     """
+    from lgbench.execution import Execution, choose_device
     from lgbench.experiment import Request, plan
     from lgbench.progress import ConsoleWatcher
-    from lgbench.runner import choose_device, run_plan
+    from lgbench.runner import run_plan
 
     registry = _registry()
     averagers = None if not average else [name for name in _split(average) if name != "none"]
     request = Request(_split(tasks), _split(archs), averagers, seeds, protocol, dict(changes))
     planned = plan(request, registry)
-    chosen = choose_device(device)
+    execution = Execution(choose_device(device), compile, population, checkpoint)
     watcher = ConsoleWatcher(_console(stderr=True))
     for sentence in planned.refusals:
         watcher.say(sentence)
     try:
-        outcome = run_plan(planned, registry, chosen, results, watcher)
+        outcome = run_plan(planned, registry, execution, results, watcher)
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted; no file was left half written. Runs that were done are kept, "
-            "and the same command goes on with the others."
+            "interrupted; no file was left half written. Runs that were done are kept, and the same command goes on "
+            "with the others, from the latest checkpoint where there is one."
         ) from None
     if outcome.found:
         runs = "1 run was" if len(outcome.found) == 1 else f"{len(outcome.found)} runs were"

@@ -19,6 +19,7 @@ METRICS = ("tvd", "accuracy", "roc_auc")
 
 Role = Literal["attention", "mlp"]
 Weights = dict[str, "Tensor"]
+AverageState = dict[str, Weights]
 
 
 @dataclass(frozen=True)
@@ -195,19 +196,26 @@ class Architecture(ABC):
 
 
 class Averager(ABC):
-    """A running average of the weights. Tensors may carry a leading population dimension: every operation is elementwise."""
+    """A running average of the weights. Tensors may carry a leading population dimension: every operation is elementwise.
+
+    A state is tensors under two names, a part and a weight, such as state["ema"]["logits.weight"]. Their names, shapes and
+    dtypes never change after `start`, so that a checkpoint can hold them and an update can be captured once.
+    """
 
     name: str
     about: str = ""
 
     @abstractmethod
-    def start(self, weights: Weights) -> Any:
+    def start(self, weights: Weights) -> AverageState:
         """The state before training, from the initial weights. Must not keep references to them."""
 
     @abstractmethod
-    def update(self, state: Any, weights: Weights, step: int) -> Any:
-        """The state after `step` optimizer steps; the harness calls it at every multiple of `train.average_every`."""
+    def update(self, state: AverageState, weights: Weights, step: Tensor) -> AverageState:
+        """The state after `step` optimizer steps, a float64 of no dimensions on the device of the weights.
+
+        The harness calls it at every multiple of `train.average_every`.
+        """
 
     @abstractmethod
-    def weights(self, state: Any) -> Weights:
+    def weights(self, state: AverageState) -> Weights:
         """The averaged weights, names and shapes as given to `start`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,18 +15,30 @@ from lgbench.protocols import Training
 CHUNK = 64
 """Steps drawn at once, so that a sampler's cost is shared. Part of what a seed means: changing it moves every number."""
 
+DRAWN_AT_ONCE = 2**18
+"""Probabilities summed up at once, few enough to stay in a CPU's cache. Changes no number."""
+
 
 class Step(NamedTuple):
-    """inputs: (B, T) or (B, T, F). targets: (B, A) int64, drawn from p* independently of how the context goes on."""
+    """inputs: (P, B, T) or (P, B, T, F). targets: (P, B, A) int64, drawn from p* independently of how the context goes on."""
 
     inputs: Tensor
     targets: Tensor
 
 
 def draw_targets(distribution: Tensor, generator: torch.Generator) -> Tensor:
-    """One token from each distribution: (..., V) -> (...). An exponential race, so p = 0 never wins."""
-    race = torch.empty_like(distribution).exponential_(generator=generator)
-    return (distribution / race).argmax(-1)
+    """One token from each distribution: (..., V) -> (...), where the cumulative distribution passes a uniform number.
+
+    In float64, so that the sums are exact in whatever order a device adds, and p = 0 is never drawn.
+    """
+    flat = distribution.flatten(0, -2)
+    level = torch.rand(len(flat), 1, dtype=torch.float64, generator=generator, device=flat.device)
+    drawn = torch.empty_like(level, dtype=torch.int64)
+    rows = max(1, DRAWN_AT_ONCE // flat.shape[-1])
+    for p, u, token in zip(*(torch.split(t, rows) for t in (flat, level, drawn)), strict=True):
+        cumulative = p.cumsum(-1, dtype=torch.float64)
+        torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True, out=token)
+    return drawn.view(distribution.shape[:-1])
 
 
 def training_lengths(task: Task, training: Training) -> list[int]:
@@ -38,18 +50,31 @@ def training_lengths(task: Task, training: Training) -> list[int]:
     return drawn
 
 
-def stream(task: Task, training: Training, seed: int, device: torch.device) -> Iterator[Step]:
-    """Every step's batch, in order."""
-    lengths = training_lengths(task, training)
-    for start in range(0, training.steps, CHUNK):
+def stream(members: Sequence[tuple[Task, int]], training: Training, device: torch.device, done: int = 0) -> Iterator[Step]:
+    """The batches of a population, one (task, seed) a model, in order, from the one after `done` steps on.
+
+    The tasks share a signature. Each chunk has a generator of its own, so going on in the middle needs no other state.
+    """
+    lengths = training_lengths(members[0][0], training)
+    for start in range(done - done % CHUNK, training.steps, CHUNK):
         chunk = lengths[start : start + CHUNK]
-        generator = seeds.generator(seed, "train", task.name, start, device=device)
-        drawn = {length: _draw(task, length, chunk.count(length), training.batch, generator) for length in sorted(set(chunk))}
-        for length in chunk:
-            yield next(drawn[length])
+        generators = [seeds.generator(seed, "train", task.name, start, device=device) for task, seed in members]
+        drawn = {
+            length: _draw([task for task, _ in members], length, chunk.count(length), training.batch, generators)
+            for length in sorted(set(chunk))
+        }
+        for step, length in enumerate(chunk, start + 1):
+            batch = next(drawn[length])
+            if step > done:
+                yield batch
 
 
-def _draw(task: Task, length: int, steps: int, batch: int, generator: torch.Generator) -> Iterator[Step]:
-    inputs, distribution = task.sample(steps * batch, length, generator)
-    targets = draw_targets(distribution, generator)
-    return (Step(x, y) for x, y in zip(torch.split(inputs, batch), torch.split(targets, batch), strict=True))
+def _draw(tasks: Sequence[Task], length: int, steps: int, batch: int, generators: Sequence[torch.Generator]) -> Iterator[Step]:
+    """The next `steps` batches of one length."""
+    columns: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for task, generator in zip(tasks, generators, strict=True):
+        inputs, distribution = task.sample(steps * batch, length, generator)
+        for column, tensor in zip(columns, (inputs, draw_targets(distribution, generator)), strict=True):
+            column.append(tensor.view(steps, batch, *tensor.shape[1:]))
+    inputs, targets = (torch.stack(column, 1) for column in columns)
+    return map(Step, inputs, targets)

@@ -74,7 +74,7 @@ def _score_contexts(
     for inputs, distribution in _contexts(task, length, n, seed):
         inputs, distribution = inputs.to(device), distribution.to(device)
         for variant, predict in models.items():
-            logits = torch.cat([predict(part) for part in _parts(inputs)])
+            logits = _in_parts(predict, inputs)
             for metric, values in context_values(task, logits, distribution).items():
                 rows[variant, metric].append(values)
     for (variant, metric), chunks in rows.items():
@@ -91,8 +91,16 @@ def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
         yield task.sample(min(size, n - start), length, generator)
 
 
-def _parts(inputs: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(inputs, max(1, AT_ONCE[inputs.device.type] // inputs.shape[1]))
+def _in_parts(function: Predict, inputs: Tensor) -> Tensor:
+    """`function` of all inputs, as many contexts at once as memory allows."""
+    size = max(1, AT_ONCE[inputs.device.type] // inputs.shape[1])
+    while True:
+        try:
+            return torch.cat([function(part) for part in torch.split(inputs, size)])
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size = min(size, len(inputs)) // 2
 
 
 def context_values(task: Task, logits: Tensor, distribution: Tensor) -> dict[str, Tensor]:
@@ -116,7 +124,7 @@ def _score_strings(
     inputs, is_member = task.strings(n, length, seeds.generator(seed, "evaluate", task.name, "strings", length))
     inputs, is_member = inputs.to(device), is_member.to(device)
     for variant, predict in models.items():
-        score = torch.cat([string_scores(predict(part), part) for part in _parts(inputs)])
+        score = _in_parts(lambda part, predict=predict: string_scores(predict(part), part), inputs)  # type: ignore[misc]
         yield Score(variant, "roc_auc", length, roc_auc(score, is_member).item(), n)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from lgbench import seeds
 from lgbench.contracts import Architecture, NormScheme, Task
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.protocols import Evaluation, Training, check_settings, override, parse_value, protocol_named
 from lgbench.registry import Registry
+from lgbench.seeds import initial
 
 BASELINE = "transformer"
 """The architecture that an entry means when it names a norm scheme alone."""
@@ -68,6 +68,7 @@ class Request:
     seeds: Sequence[int] = (0, 1, 2)
     protocol: str = "standard"
     changes: Mapping[str, str] | None = None
+    """By setting; several values with commas between make a grid."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,12 @@ def plan(request: Request, registry: Registry) -> Plan:
         if not named:
             raise UsageError(f"nothing to run: no {kind} was named")
     protocol = protocol_named(request.protocol)
-    changes = dict(request.changes or {})
-    _check_sections(changes)
     averagers = registry.averagers.names() if request.averagers is None else request.averagers
     averagers = tuple(sorted({registry.averagers[name].name for name in averagers}))
-    experiments, refusals = [], []
-    for task, (architecture, norm) in product(find_tasks(request.tasks, registry), find_entries(request.archs, registry)):
+    experiments: dict[Experiment, None] = {}
+    refusals: dict[str, None] = {}
+    pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
+    for (task, (architecture, norm)), changes in product(pairs, _settings(request.changes or {})):
         plain = protocol.settings(task)
         train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
         check_settings(task, train, evaluate)
@@ -100,7 +101,7 @@ def plan(request: Request, registry: Registry) -> Plan:
         before = _flat(*plain, _model_options(task, architecture, {}))
         after = _flat(train, evaluate, model)
         changed = sorted(f"{key}={value}" for key, value in after.items() if value != before[key])
-        grid = [
+        seeds = [
             Experiment(
                 task=task.name,
                 family=task.family,
@@ -116,20 +117,27 @@ def plan(request: Request, registry: Registry) -> Plan:
             )
             for seed in dict.fromkeys(request.seeds)
         ]
-        reason = _refusal(grid[0], registry)
+        reason = _refusal(seeds[0], registry)
         if reason:
-            refusals.append(f"{architecture.name}+{norm.name} cannot be run on {task.name}: {reason}")
+            refusals[f"{architecture.name}+{norm.name} cannot be run on {task.name}: {reason}"] = None
         else:
-            experiments += grid
+            experiments |= dict.fromkeys(seeds)
     if not experiments:
         raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals))
 
 
+def _settings(changes: Mapping[str, str]) -> list[dict[str, str]]:
+    """The grid over the values of each setting, which commas divide."""
+    _check_sections(changes)
+    values = [[value.strip() for value in text.split(",")] for text in changes.values()]
+    return [dict(zip(changes, chosen, strict=True)) for chosen in product(*values)]
+
+
 def _refusal(experiment: Experiment, registry: Registry) -> str | None:
     """Why the model cannot be built, None if it can."""
     try:
-        with seeds.initial(experiment.seed, "weights"):
+        with initial(experiment.seed, "weights"):
             experiment.build(registry)
     except Unsupported as error:
         return str(error)

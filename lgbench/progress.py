@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lgbench.watcher import Report
+
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
-
-Report = Callable[[int, Callable[[], float] | None], None]
 
 
 class ConsoleWatcher:

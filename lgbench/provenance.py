@@ -51,6 +51,12 @@ def plugins_of(experiment: Experiment, registry: Registry) -> dict[str, str]:
     return {origin.name: origin.version for origin in origins if origin}
 
 
+def made_by(experiment: Experiment, registry: Registry, device: torch.device) -> dict[str, str]:
+    """What must be the same for a training to be gone on with: kind of device, and versions of all that takes part."""
+    versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
+    return versions | plugins_of(experiment, registry)
+
+
 def _git(folder: Path, *words: str) -> str:
     done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()

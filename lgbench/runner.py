@@ -5,47 +5,27 @@ from __future__ import annotations
 import tempfile
 import time
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-import torch
 
-from lgbench import provenance, runfiles
+from lgbench import grid, provenance, runfiles
+from lgbench.checkpoint import Checkpoint
 from lgbench.errors import RunFailed, UsageError
 from lgbench.evaluate import Score, evaluate
+from lgbench.execution import Execution, choose_device
 from lgbench.experiment import Experiment, Plan, Request, plan
 from lgbench.registry import Registry
-from lgbench.train import Trained, population_key, train
-
-
-class Watcher(Protocol):
-    """Whoever wants to see a run's progress."""
-
-    def say(self, sentence: str) -> None:
-        """Something that the user should know."""
-
-    def phase(self, title: str, total: int) -> AbstractContextManager[Callable[[int, Callable[[], float] | None], None]]:
-        """A phase of `total` steps; inside, call with the steps done and, in training, a function for the loss."""
-
-
-class Silent:
-    """The watcher of a library call."""
-
-    def say(self, sentence: str) -> None:
-        pass
-
-    def phase(self, title: str, total: int) -> AbstractContextManager[Callable[[int, Callable[[], float] | None], None]]:
-        return nullcontext(lambda done, loss: None)
+from lgbench.train import Trained, train
+from lgbench.watcher import Silent, Watcher
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The file of each experiment, new or from before, and what failed."""
+    """The files of all experiments, written here or found when this was done, and what failed."""
 
     written: list[Path]
     found: list[Path]
@@ -61,97 +41,85 @@ def run(
     protocol: str = "standard",
     set: Mapping[str, Any] | None = None,
     device: str = "auto",
+    compile: bool | None = None,
+    population: int | None = None,
     results: str | Path = "results",
 ) -> pa.Table:
     """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
 
-    A run that is already in `results` is read, not repeated. `average=None` evaluates every installed averager.
-    Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its
-    cause, where training or testing broke.
+    A run that is already in `results` is read, not repeated. `average=None` evaluates every installed averager; a list as a
+    value of `set` makes a grid over it. Raises UsageError for unknown names and values out of range, before anything is
+    trained, and RunFailed, with its cause, where training or testing broke.
     """
     registry = Registry.load()
-    changes = {key: str(value) for key, value in (set or {}).items()}
-    request = Request(
-        _listed(task), _listed(arch), None if average is None else _listed(average), tuple(seeds), protocol, changes
-    )
-    outcome = run_plan(plan(request, registry), registry, choose_device(device), Path(results), Silent())
+    changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
+    averagers = None if average is None else _listed(average)
+    request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes)
+    execution = Execution(choose_device(device), compile, population)
+    outcome = run_plan(plan(request, registry), registry, execution, Path(results), Silent())
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([runfiles.read(path) for path in outcome.found + outcome.written])
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one. Raises UsageError where the device is unknown or not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"device {name!r} cannot be used here; use auto, cpu, or cuda where there is a GPU") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device {name!r} is not supported; use auto, cpu or cuda")
-    return device
-
-
-def run_plan(plan: Plan, registry: Registry, device: torch.device, folder: Path, watcher: Watcher) -> Outcome:
+def run_plan(plan: Plan, registry: Registry, execution: Execution, folder: Path, watcher: Watcher) -> Outcome:
     """Run what is not yet in `folder`, a population at a time; one that fails does not stop the others.
 
-    Raises UsageError where nothing can be written to `folder`, before anything is trained.
+    Other processes may do the same at the same time; this comes back when every run is there or failed here. Raises
+    UsageError where nothing can be written to `folder`, before anything is trained.
     """
     _check_writable(folder)
-    paths = {experiment: path_of(experiment, folder) for experiment in plan.experiments}
-    todo = [experiment for experiment, path in paths.items() if not path.exists()]
-    outcome = Outcome(written=[], found=[paths[e] for e in plan.experiments if e not in set(todo)], failed=[])
-    environment = provenance.environment(device)
-    for population in populations(todo, registry):
+    environment = provenance.environment(execution.device)
+    written: list[Path] = []
+    failed: list[RunFailed] = []
+
+    def fail(population: Sequence[Experiment], error: Exception) -> None:
+        failure = RunFailed(f"{_title(population)} failed: {_located(error)}")
+        failure.__cause__ = error
+        failed.append(failure)
+
+    for work in grid.populations(plan.experiments, registry, folder, execution, watcher, fail):
         try:
-            for experiment, table, about in _run_population(population, registry, device, watcher):
-                runfiles.write(paths[experiment], table, about | {"environment": environment})
-                outcome.written.append(paths[experiment])
+            with work.claim:
+                for experiment, table, about in _run_population(work, registry, execution, folder, watcher):
+                    path = grid.path_of(experiment, folder)
+                    runfiles.write(path, table, about | {"environment": environment}, scratch=work.claim.folder)
+                    written.append(path)
         except Exception as error:  # a plugin's model may raise anything
-            failure = RunFailed(f"{_title(population)} failed: {_located(error)}")
-            failure.__cause__ = error
-            outcome.failed.append(failure)
-    return outcome
+            fail(work.claim.experiments, error)
+    everything = [grid.path_of(experiment, folder) for experiment in plan.experiments]
+    mine = frozenset(written)
+    return Outcome(written, [path for path in everything if path not in mine and path.exists()], failed)
 
 
 def _run_population(
-    population: Sequence[Experiment], registry: Registry, device: torch.device, watcher: Watcher
+    work: grid.Work, registry: Registry, execution: Execution, folder: Path, watcher: Watcher
 ) -> Iterator[tuple[Experiment, pa.Table, dict[str, Any]]]:
     """Train all together, then evaluate one by one: rows and footer of each run as soon as it is whole."""
     started = time.monotonic()
+    population, device = work.claim.experiments, execution.device
+    checkpoint = Checkpoint(work.claim.checkpoint, execution.checkpoint)
     with watcher.phase(f"train {_title(population)}", population[0].train.steps) as report:
-        trained = train(population, registry, device, report)
-    seconds = {"train": time.monotonic() - started, "population": len(population)}
+        trained = train(population, registry, device, report, compile=work.compile, checkpoint=checkpoint, say=watcher.say)
+    how = {"population": len(population), "compiled": work.compile, "resumed": work.claim.resumed}
+    seconds = {"train": time.monotonic() - started}
     with watcher.phase(f"evaluate {_title(population)}", len(population)) as report:
         for index, experiment in enumerate(population):
             if trained.diverged[index]:
                 name = f"{experiment.task} {experiment.entry} seed {experiment.seed}"
                 watcher.say(f"{name}: diverged at step {trained.diverged[index]}")
-            models = {variant: trained.model(variant, index) for variant in trained.weights}
-            task = registry.tasks[experiment.task]
-            scores = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, device)
-            about = {
-                "experiment": asdict(experiment),
-                "plugins": provenance.plugins_of(experiment, registry),
-                "seconds": seconds | {"total": time.monotonic() - started},
-            }
-            yield experiment, _table(experiment, trained, index, scores), about
+            if not grid.path_of(experiment, folder).exists():  # a killed process may have come as far as some of the runs
+                models = {variant: trained.model(variant, index) for variant in trained.weights}
+                task = registry.tasks[experiment.task]
+                scores = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, device)
+                about = {
+                    "experiment": asdict(experiment),
+                    "plugins": provenance.plugins_of(experiment, registry),
+                    "execution": how,
+                    "seconds": seconds | {"total": time.monotonic() - started},
+                }
+                yield experiment, _table(experiment, trained, index, scores), about
             report(index + 1, None)
-
-
-def populations(experiments: Sequence[Experiment], registry: Registry) -> list[list[Experiment]]:
-    """Experiments that can be trained as one stack, together."""
-    groups: dict[tuple[object, ...], list[Experiment]] = defaultdict(list)
-    for experiment in experiments:
-        groups[population_key(experiment, registry)].append(experiment)
-    return list(groups.values())
-
-
-def path_of(experiment: Experiment, folder: Path) -> Path:
-    """Where an experiment's run file lives."""
-    return runfiles.path_for(folder, experiment.task, experiment.entry, experiment.seed, experiment.run_id)
 
 
 def _title(population: Sequence[Experiment]) -> str:
@@ -208,5 +176,5 @@ def _table(experiment: Experiment, trained: Trained, index: int, scores: Sequenc
     return pa.Table.from_pylist([same | row for row in rows], schema=runfiles.SCHEMA)
 
 
-def _listed(names: str | Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]

@@ -1,29 +1,32 @@
-"""Training a population: P models of one shape as one stacked set of parameters. P = 1 is not a special case."""
+"""Training a population from its first step, or from a checkpoint, to its last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.func import functional_call
 
-from lgbench import seeds
+from lgbench import cost, seeds
+from lgbench.checkpoint import Checkpoint
 from lgbench.contracts import Weights
-from lgbench.data import stream
+from lgbench.data import CHUNK, draw_targets, stream, training_lengths
+from lgbench.errors import RunFileError
 from lgbench.experiment import Experiment
+from lgbench.population import Advance, Population
 from lgbench.registry import Registry
 
-POINTS = 50
-"""How many points of the training curve are kept, at most."""
+Report = Callable[[int, Callable[[], float]], None]
+"""Given, after every step, the number of steps done and a function for the mean loss of the latest one."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What training looked like, at up to POINTS steps; a point covers the steps since the one before."""
+    """What training looked like, at a few dozen steps; a point covers the steps since the one before."""
 
     steps: list[int]
     loss: Tensor
@@ -49,126 +52,162 @@ class Trained:
         return lambda inputs: functional_call(self.skeleton, state, (inputs,))
 
 
-def population_key(experiment: Experiment, registry: Registry) -> tuple[object, ...]:
-    """Experiments with equal keys can be trained as one population: one shape, one way to train, any seed and task."""
+def population_key(experiment: Experiment, registry: Registry) -> Hashable:
+    """Experiments with equal keys can be trained as one population: one shape and one number of steps.
+
+    Seed, task, learning rate, weight decay and warmup may differ.
+    """
     signature = registry.tasks[experiment.task].signature
     model = (experiment.architecture, experiment.norm, experiment.model)
-    return (signature, *model, experiment.averagers, experiment.train, experiment.evaluate)
+    shared = replace(experiment.train, lr=0.0, weight_decay=0.0, warmup=0.0)
+    return (signature, *model, experiment.averagers, shared, experiment.evaluate)
 
 
 def train(
     experiments: Sequence[Experiment],
     registry: Registry,
     device: torch.device,
-    report: Callable[[int, Callable[[], float]], None],
+    report: Report = lambda step, loss: None,
+    *,
+    compile: bool = False,
+    checkpoint: Checkpoint | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
     """Train all experiments, which share a :func:`population_key`, at once.
 
-    After every step `report` is given the number of steps done and a function for the mean loss of the latest one.
+    With a `checkpoint` training goes on from it, where it holds a state, and saves to it from time to time. `say` is given
+    sentences about how training is done.
     """
     training = experiments[0].train
-    models = [_fresh(experiment, registry) for experiment in experiments]
-    params, buffers = _stacked(models, device)
-    skeleton = models[0]
-    averagers = {name: registry.averagers[name] for name in experiments[0].averagers}
-    states = {name: averager.start(params) for name, averager in averagers.items()}
-    optimizer, schedule = _optimizer(params, experiments[0])
-    gradients = _gradients(skeleton)
-    recorder = _Recorder(len(experiments), training.steps, device)
-    streams = [stream(registry.tasks[e.task], training, e.seed, device) for e in experiments]
-    # The fused attention kernels have no batching rule for their backward pass, so vmap would run them one by one.
+    population = Population(experiments, registry, device)
+    done = _restored(population, checkpoint, say) if checkpoint else 0
+    members = [(registry.tasks[e.task], e.seed) for e in experiments]
+    advance: Advance = population.advance
+    average: Callable[[], object] = population.average
+    if compile:
+        advance = _compiled(population, _programs(experiments[0], registry), say)
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
-    with sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        for step, batches in enumerate(zip(*streams, strict=True), start=1):
-            inputs, targets = (torch.stack(column) for column in zip(*batches, strict=True))
-            grads, losses = gradients(params, buffers, inputs, targets)
-            for name, parameter in params.items():
-                parameter.grad = grads[name]
-            optimizer.step()
-            schedule.step()
-            recorder.record(step, losses, grads)
+    with torch.no_grad():
+        if device.type == "cuda":
+            advance, average = _Captured(advance), _Captured(average)
+        for step, (inputs, targets) in enumerate(stream(members, training, device, done), start=done + 1):
+            losses = advance(inputs, targets)
             if step % training.average_every == 0:
-                states = {name: averager.update(states[name], params, step) for name, averager in averagers.items()}
+                average()
+            population.mark(step)
+            if checkpoint and checkpoint.due(last=step == training.steps):
+                checkpoint.save(step, population.tensors())
             report(step, lambda losses=losses: losses.mean().item())  # type: ignore[misc]
-    recorder.check(params)
-    averaged = {name: averager.weights(states[name]) for name, averager in averagers.items()}
-    return Trained(skeleton, {"raw": params, **averaged}, buffers, recorder.curve(), recorder.diverged())
+    loss, norm = population.curve.cpu().unbind(1)
+    curve = Curve(population.marks, loss, norm)
+    return Trained(population.skeleton, population.variants(), population.buffers, curve, population.diverged())
 
 
-def _fresh(experiment: Experiment, registry: Registry) -> nn.Module:
-    """A model whose initial weights depend on its seed alone and are drawn on the CPU on every machine."""
-    with seeds.initial(experiment.seed, "weights"):
-        return experiment.build(registry)
+def step_cost(experiment: Experiment, registry: Registry, device: torch.device) -> cost.Cost:
+    """What one training step of one model costs, found by running it."""
+    population = Population([experiment], registry, device)
+    task, training = registry.tasks[experiment.task], experiment.train
+    generator = seeds.generator(0, "cost", device=device)
+    inputs, distribution = task.sample(training.batch, training.max_length, generator)
+    targets = draw_targets(distribution, generator)
+    batches = min(training.steps, CHUNK) * (inputs.nbytes + targets.nbytes)
+    kept = batches + sum(tensor.nbytes for tensor in population.tensors().values())
+    with torch.no_grad():
+        return cost.measure(lambda: population.advance(inputs[None], targets[None]), kept)
 
 
-def _stacked(models: list[nn.Module], device: torch.device) -> tuple[Weights, Weights]:
-    """What is trained and what is not (buffers and frozen parameters), each with a leading P."""
-    params, buffers = stack_module_state(models)
-    frozen = {name for name, p in models[0].named_parameters() if not p.requires_grad}
-    state = {name: tensor.detach().to(device) for name, tensor in (params | buffers).items()}
-    trained = {name: tensor for name, tensor in state.items() if name in params and name not in frozen}
-    return trained, {name: tensor for name, tensor in state.items() if name not in trained}
+def compiling_gain(
+    population: Sequence[Experiment], registry: Registry, each: cost.Cost, device: torch.device
+) -> tuple[float, float]:
+    """Seconds that compiling would save in the whole training, and seconds that it would take.
+
+    From counts, not from a clock, so that the same command always trains in the same way.
+    """
+    compiling = cost.COMPILING[device.type]
+    saved = compiling.saved(each, len(population), population[0].train.steps)
+    return saved, compiling.seconds(each, _programs(population[0], registry))
 
 
-def _gradients(skeleton: nn.Module) -> Callable[..., tuple[Weights, Tensor]]:
-    """(params, buffers, inputs, targets), each with a leading P -> gradients with a leading P, losses (P,)."""
-
-    def loss(params: Weights, buffers: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = functional_call(skeleton, params | buffers, (inputs,))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-    vectorized: Callable[..., tuple[Weights, Tensor]] = vmap(grad_and_value(loss))
-    return vectorized
+def _programs(experiment: Experiment, registry: Registry) -> int:
+    """How many shapes of batches a training has."""
+    return len(set(training_lengths(registry.tasks[experiment.task], experiment.train)))
 
 
-def _optimizer(params: Weights, experiment: Experiment) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """AdamW is elementwise, so a population steps as its models would alone. Gains and biases are not decayed."""
-    training = experiment.train
-    matrices = [p for p in params.values() if p.ndim >= 3]
-    others = [p for p in params.values() if p.ndim < 3]
-    groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=training.lr, fused=True)
-    warmup = max(1, round(training.warmup * training.steps))
-
-    def factor(done: int) -> float:
-        return min((done + 1) / warmup, (training.steps - done) / max(1, training.steps - warmup))
-
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+def _restored(population: Population, checkpoint: Checkpoint, say: Callable[[str], None]) -> int:
+    try:
+        done = checkpoint.restore(population.tensors())
+    except RunFileError as error:
+        say(f"{error}; training starts from its beginning")
+        return 0
+    if done:
+        say(f"training goes on after step {done}")
+    return done
 
 
-class _Recorder:
-    """Keeps loss, gradient norm and the first step that diverged, on the device, without waiting for it."""
+def _compiled(population: Population, programs: int, say: Callable[[str], None]) -> Advance:
+    """The step compiled; as it is where that cannot be done, without a C++ compiler or with a model that has no one graph."""
+    torch.compiler.reset()  # what earlier populations left counts against the limit of programs
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, programs)
+    compiled = population.compiled()
+    chosen: Advance | None = None
 
-    def __init__(self, models: int, steps: int, device: torch.device) -> None:
-        self.marks = sorted({max(1, round(steps * (i + 1) / POINTS)) for i in range(POINTS)})
-        self.first_bad = torch.zeros(models, dtype=torch.int64, device=device)
-        self.loss_sum = torch.zeros(models, device=device)
-        self.norm_max = torch.zeros(models, device=device)
-        self.covered = 0
-        self.points: list[tuple[Tensor, Tensor]] = []
+    def advance(inputs: Tensor, targets: Tensor) -> Tensor:
+        nonlocal chosen
+        if chosen:
+            return chosen(inputs, targets)
+        started = time.monotonic()
+        try:
+            losses = compiled(inputs, targets)
+        except RuntimeError as error:  # raised before anything was changed
+            reason = str(error).strip().partition("\n")[0]
+            say(f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {reason}")
+            chosen = population.advance
+            return chosen(inputs, targets)
+        say(f"compiled the training step in {time.monotonic() - started:.0f} s")
+        chosen = compiled
+        return losses
 
-    def record(self, step: int, losses: Tensor, grads: Weights) -> None:
-        square = torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0)
-        self.first_bad = torch.where((self.first_bad == 0) & ~losses.isfinite(), step, self.first_bad)
-        self.loss_sum = self.loss_sum + losses
-        self.norm_max = torch.maximum(self.norm_max, square.sqrt())
-        self.covered += 1
-        if step == self.marks[len(self.points)]:
-            self.points.append((self.loss_sum / self.covered, self.norm_max))
-            self.loss_sum, self.norm_max, self.covered = (
-                torch.zeros_like(self.loss_sum),
-                torch.zeros_like(self.norm_max),
-                0,
-            )
+    return advance
 
-    def check(self, params: Weights) -> None:
-        """The last update, which no loss follows, may have broken a model too."""
-        sound = torch.stack([p.flatten(1).isfinite().all(1) for p in params.values()]).all(0)
-        self.first_bad = torch.where((self.first_bad == 0) & ~sound, self.marks[-1], self.first_bad)
 
-    def curve(self) -> Curve:
-        loss, norm = (torch.stack(column).cpu() for column in zip(*self.points, strict=True))
-        return Curve(self.marks, loss, norm)
+class _Captured:
+    """A function of tensors as CUDA graphs, one for each shape of its arguments, which then launch at once.
 
-    def diverged(self) -> list[int | None]:
-        return [step or None for step in self.first_bad.tolist()]
+    What it changes must be changed in place. The first call of a shape runs as it is, which sets up whatever the device needs;
+    the second is captured.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.seen: set[Hashable] = set()
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
+
+    def __call__(self, *arguments: Tensor) -> Any:
+        shape = tuple(argument.shape for argument in arguments)
+        if shape not in self.seen:
+            self.seen.add(shape)
+            return self._on_side(arguments)
+        if shape not in self.graphs:
+            self.graphs[shape] = self._capture(arguments)
+        graph, places, result = self.graphs[shape]
+        for place, argument in zip(places, arguments, strict=True):
+            place.copy_(argument)
+        graph.replay()
+        return result
+
+    def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
+        """On another stream than the default one, as capturing will be."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            result = self.function(*arguments)
+        torch.cuda.current_stream().wait_stream(stream)
+        return result
+
+    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
+        places = tuple(argument.clone() for argument in arguments)
+        graph = torch.cuda.CUDAGraph()
+        memory = next((known.pool() for known, _, _ in self.graphs.values()), None)
+        with torch.cuda.graph(graph, pool=memory):
+            result = self.function(*places)
+        return graph, places, result

@@ -1,4 +1,4 @@
-"""What several test files share: registries, fabricated distributions, subprocesses, a small results folder."""
+"""What several test files share: registries, a plain training loop, fabricated distributions, subprocesses, small results."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+import torch.nn.functional as F
 import toys
 
 import lgbench
-from lgbench import runfiles
+from lgbench import Averager, hookimpl, runfiles, seeds
+from lgbench.data import stream
+from lgbench.evaluate import evaluate
 from lgbench.experiment import Experiment, Request, plan
 from lgbench.registry import Distribution, Registry
 
 TESTS = Path(__file__).parent
+CPU = torch.device("cpu")
 CHEAP = {
     "train.steps": 3,
     "train.batch": 4,
@@ -53,6 +60,69 @@ def planned() -> Callable[..., tuple[Experiment, ...]]:
         return plan(Request(tasks, archs, averagers, seeds, "quick", settings), registry).experiments
 
     return build
+
+
+def initial(experiment, registry: Registry):
+    """A model as it is before its training."""
+    with seeds.initial(experiment.seed, "weights"):
+        return experiment.build(registry)
+
+
+def plain_training(experiment, registry: Registry):
+    """What any PyTorch tutorial would write: one model, backward(), AdamW. Yields the model and the loss after each step."""
+    training = experiment.train
+    model = initial(experiment, registry)
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    )
+    warmup = max(1, round(training.warmup * training.steps))
+    knots, heights = [-1, warmup - 1, warmup, max(training.steps, warmup + 1)], [0.0, 1.0, 1.0, 0.0]
+    members = [(registry.tasks[experiment.task], experiment.seed)]
+    for done, ((inputs,), (targets,)) in enumerate(stream(members, training, CPU)):
+        for group in optimizer.param_groups:
+            group["lr"] = training.lr * np.interp(done, knots, heights)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs).transpose(1, 2), targets)
+        loss.backward()
+        optimizer.step()
+        yield model, loss.item()
+
+
+def scores(experiment, registry, run, index):
+    """Every score of one model of a trained population."""
+    models = {variant: run.model(variant, index) for variant in run.weights}
+    task = registry.tasks[experiment.task]
+    found = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, CPU)
+    return {(s.weights, s.metric, s.length, s.n): s.value for s in found}
+
+
+def with_model(model) -> Registry:
+    """The toys and an architecture `toy-own` that builds this model."""
+
+    class Own(toys.FragileArchitecture):
+        name = "toy-own"
+
+        def build(self, signature, norm):
+            return model()
+
+    return _with("lgbench_architectures", Own())
+
+
+def with_averager(averager: Averager) -> Registry:
+    """The toys and this averager."""
+    return _with("lgbench_averagers", averager)
+
+
+def _with(hook: str, thing: object) -> Registry:
+    module = ModuleType("own")
+    setattr(module, hook, hookimpl(specname=hook)(lambda: [thing]))
+    registry = Registry()
+    for plugin in (toys, module):
+        registry.add(plugin, plugin.__name__, Distribution(plugin.__name__, "1"))
+    assert not registry.problems()
+    return registry
 
 
 def install(

@@ -13,6 +13,11 @@ from lgbench.protocols import PROTOCOLS
 CPU = torch.device("cpu")
 
 
+def alone(task, training, seed, device=CPU, done=0):
+    """The stream of a population of one, without the leading dimension."""
+    return ((inputs[0], targets[0]) for inputs, targets in stream([(task, seed)], training, device, done))
+
+
 def settings(task, **changes):
     return replace(PROTOCOLS["quick"].settings(task)[0], **{"batch": 3, **changes})
 
@@ -39,13 +44,22 @@ def test_targets_of_neighbouring_positions_are_independent():
 
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
 def test_a_stream_depends_on_its_seed_alone(task):
-    training = settings(task, steps=5)
-    alone = list(stream(task, training, 1, CPU))
-    with_others = [list(column) for column in zip(*(stream(task, training, seed, CPU) for seed in (0, 1, 2)), strict=True)]
-    for step, beside in zip(alone, with_others, strict=True):
-        assert torch.equal(step.inputs, beside[1].inputs)
-        assert torch.equal(step.targets, beside[1].targets)
-        assert not torch.equal(step.inputs, beside[0].inputs)
+    training = settings(task, steps=CHUNK + 5)
+    together = stream([(task, seed) for seed in (0, 1, 2)], training, CPU)
+    for (inputs, targets), beside in zip(alone(task, training, 1), together, strict=True):
+        assert torch.equal(inputs, beside.inputs[1])
+        assert torch.equal(targets, beside.targets[1])
+        assert not torch.equal(inputs, beside.inputs[0])
+
+
+@pytest.mark.parametrize("done", [1, CHUNK - 1, CHUNK, CHUNK + 3, CHUNK + 5])
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest()], ids=lambda task: task.name)
+def test_a_stream_can_be_entered_after_any_step(task, done):
+    training = settings(task, steps=CHUNK + 5)
+    whole, rest = list(alone(task, training, 0)), list(alone(task, training, 0, done=done))
+    assert len(rest) == len(whole) - done
+    for (inputs, targets), (later_inputs, later_targets) in zip(whole[done:], rest, strict=True):
+        assert torch.equal(inputs, later_inputs) and torch.equal(targets, later_targets)
 
 
 @pytest.mark.parametrize("steps", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
@@ -53,7 +67,7 @@ def test_a_stream_depends_on_its_seed_alone(task):
 def test_a_stream_has_one_batch_a_step_with_legal_targets(task, steps):
     training = settings(task, steps=steps)
     lengths = training_lengths(task, training)
-    batches = list(stream(task, training, 0, CPU))
+    batches = list(alone(task, training, 0))
     assert len(batches) == len(lengths) == steps
     for (inputs, targets), length in zip(batches, lengths, strict=True):
         assert inputs.shape[:2] == (3, length)
@@ -65,14 +79,14 @@ def test_a_stream_has_one_batch_a_step_with_legal_targets(task, steps):
 
 def test_no_batch_repeats_within_or_across_chunks():
     task = toys.Largest()
-    batches = list(stream(task, settings(task, steps=CHUNK + 9), 0, CPU))
+    batches = list(alone(task, settings(task, steps=CHUNK + 9), 0))
     assert len({inputs.sum().item() for inputs, _ in batches}) == len(batches)
 
 
 def test_a_longer_training_begins_with_the_steps_of_a_shorter_one():
     task = toys.Walk()
-    short, long = (list(stream(task, settings(task, steps=steps), 0, CPU)) for steps in (CHUNK, CHUNK + 5))
-    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(short, long, strict=False))
+    short, long = (list(alone(task, settings(task, steps=steps), 0)) for steps in (CHUNK, CHUNK + 5))
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(short, long, strict=False))
 
 
 def test_lengths_cover_the_range_and_are_the_same_for_all_seeds():
@@ -81,7 +95,7 @@ def test_lengths_cover_the_range_and_are_the_same_for_all_seeds():
     lengths = training_lengths(task, training)
     assert set(lengths) == {2, 3, 4, 5}
     for seed in (0, 1):
-        assert [step.inputs.shape[1] for step in stream(task, training, seed, CPU)] == lengths
+        assert [inputs.shape[1] for inputs, _ in alone(task, training, seed)] == lengths
 
 
 def test_tasks_that_answer_at_every_prefix_train_on_the_longest():
@@ -94,16 +108,16 @@ def test_two_tasks_of_one_seed_draw_different_contexts():
         name = "toy-other"
 
     training = settings(toys.Walk(), steps=1)
-    (one,), (two,) = (list(stream(task, training, 0, CPU)) for task in (toys.Walk(), Other()))
-    assert not torch.equal(one.inputs, two.inputs)
+    (one,), (two,) = (list(alone(task, training, 0)) for task in (toys.Walk(), Other()))
+    assert not torch.equal(one[0], two[0])
 
 
 def test_the_global_generator_is_neither_read_nor_set():
     task = toys.Walk()
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    first = next(stream(task, settings(task, steps=1), 0, CPU))
+    first, _ = next(alone(task, settings(task, steps=1), 0))
     assert torch.equal(before, torch.random.get_rng_state())
     torch.manual_seed(1)
-    assert torch.equal(first.inputs, next(stream(task, settings(task, steps=1), 0, CPU)).inputs)
+    assert torch.equal(first, next(alone(task, settings(task, steps=1), 0))[0])
     assert seeds.derive(0, "train") != seeds.derive(1, "train")

@@ -8,9 +8,9 @@ from conftest import python
 
 from lgbench import UsageError
 from lgbench.experiment import Request, plan
+from lgbench.grid import path_of, stacks
 from lgbench.protocols import PROTOCOLS
 from lgbench.registry import Distribution, Registry
-from lgbench.runner import path_of, populations
 
 
 def entries(experiments) -> set[str]:
@@ -79,7 +79,7 @@ def test_what_is_set_stands_in_the_label_in_one_order(registry):
         (experiment,) = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", changes), registry).experiments
         assert experiment.train.steps == 5 and dict(experiment.model)["layers"] == 1
         labels.add(experiment.protocol)
-    assert labels == {"quick/1 model.layers=1 train.steps=5"}
+    assert labels == {f"quick/{PROTOCOLS['quick'].version} model.layers=1 train.steps=5"}
 
 
 def test_a_task_brings_its_model_sizes_and_a_change_wins_over_them(toy_registry, planned):
@@ -222,8 +222,8 @@ def test_planning_does_not_touch_global_randomness(registry, planned):
 
 def test_populations_join_seeds_and_tasks_of_one_shape_and_nothing_else(toy_registry, registry, planned, tmp_path):
     experiments = planned(toy_registry, ["toy-walk", "toy-largest"], "toy-table", seeds=(0, 1, 2))
-    groups = populations(experiments, toy_registry)
+    groups = stacks(experiments, toy_registry)
     assert sorted(len(group) for group in groups) == [3, 3]
     norms = planned(registry, ["tomita-1", "tomita-2"], ["pre-norm", "peri-norm"], seeds=(0, 1))
-    assert sorted((len(group), len(entries(group))) for group in populations(norms, registry)) == [(4, 1), (4, 1)]
+    assert sorted((len(group), len(entries(group))) for group in stacks(norms, registry)) == [(4, 1), (4, 1)]
     assert len({path_of(e, tmp_path) for e in norms}) == len(norms)

@@ -1,32 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-import toys
+from conftest import CPU, initial, plain_training, scores, with_model
 from torch import nn
 
-from lgbench import hookimpl, seeds
-from lgbench.data import stream
-from lgbench.evaluate import evaluate
-from lgbench.registry import Distribution, Registry
-from lgbench.runner import populations
-from lgbench.train import POINTS, train
-
-CPU = torch.device("cpu")
+from lgbench.grid import stacks
+from lgbench.population import POINTS
+from lgbench.train import train
 
 
 def trained(experiments, registry):
-    return train(experiments, registry, CPU, lambda step, loss: None)
-
-
-def initial(experiment, registry):
-    with seeds.initial(experiment.seed, "weights"):
-        return experiment.build(registry)
+    return train(experiments, registry, CPU)
 
 
 @pytest.fixture
@@ -35,27 +23,6 @@ def double():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
-
-
-def plain_training(experiment, registry: Registry):
-    """What any PyTorch tutorial would write: one model, backward(), AdamW. Yields the model and the loss after each step."""
-    training = experiment.train
-    model = initial(experiment, registry)
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    )
-    warmup = max(1, round(training.warmup * training.steps))
-    knots, heights = [-1, warmup - 1, warmup, max(training.steps, warmup + 1)], [0.0, 1.0, 1.0, 0.0]
-    for done, (inputs, targets) in enumerate(stream(registry.tasks[experiment.task], training, experiment.seed, CPU)):
-        for group in optimizer.param_groups:
-            group["lr"] = training.lr * np.interp(done, knots, heights)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs).transpose(1, 2), targets)
-        loss.backward()
-        optimizer.step()
-        yield model, loss.item()
 
 
 def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
@@ -76,13 +43,6 @@ def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
         assert list(many.values()) == pytest.approx(list(one.values()), abs=1e-4)
 
 
-def scores(experiment, registry, run, index):
-    models = {variant: run.model(variant, index) for variant in run.weights}
-    task = registry.tasks[experiment.task]
-    found = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, CPU)
-    return {(s.weights, s.metric, s.length, s.n): s.value for s in found}
-
-
 def test_initial_weights_are_exactly_those_of_the_seed_alone(registry, planned):
     experiments = planned(registry, "tomita-4", "pre-norm", seeds=(0, 1), train_steps=1, train_lr=0.0, train_batch=1)
     together = trained(experiments, registry)
@@ -95,7 +55,7 @@ def test_other_tasks_in_the_population_change_nothing(registry, planned):
     settings = {"train_steps": 10, "train_batch": 4}
     alone = planned(registry, "tomita-4", "pre-norm", **settings)
     mixed = planned(registry, ["tomita-1", "tomita-4"], "pre-norm", **settings)
-    assert len(populations(mixed, registry)) == 1
+    assert len(stacks(mixed, registry)) == 1
     one, two = trained(alone, registry), trained(mixed, registry)
     for name, weight in one.weights["raw"].items():
         torch.testing.assert_close(two.weights["raw"][name][1], weight[0], rtol=1e-4, atol=2e-6)
@@ -217,24 +177,6 @@ class Frozen(nn.Module):
 
     def forward(self, inputs):
         return self.out(self.embed(inputs))
-
-
-def with_model(model) -> Registry:
-    """The toys and an architecture `toy-own` that builds this model."""
-
-    class Own(toys.FragileArchitecture):
-        name = "toy-own"
-
-        def build(self, signature, norm):
-            return model()
-
-    module = ModuleType("own")
-    module.lgbench_architectures = hookimpl(specname="lgbench_architectures")(lambda: [Own()])
-    registry = Registry()
-    for plugin in (toys, module):
-        registry.add(plugin, plugin.__name__, Distribution(plugin.__name__, "1"))
-    assert not registry.problems()
-    return registry
 
 
 @pytest.mark.parametrize("model", [Sharing, Frozen])

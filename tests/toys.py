@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -14,6 +13,7 @@ from lgbench import (
     Answers,
     Architecture,
     Averager,
+    AverageState,
     Batch,
     Language,
     NormScheme,
@@ -193,16 +193,17 @@ class Mean(Averager):
 
     name = "toy-mean"
 
-    def start(self, weights: Weights) -> Any:
-        return [], {name: w.clone() for name, w in weights.items()}
+    def start(self, weights: Weights) -> AverageState:
+        return {"mean": {name: w.clone() for name, w in weights.items()}, "seen": {"": torch.zeros(())}}
 
-    def update(self, state: Any, weights: Weights, step: int) -> Any:
+    def update(self, state: AverageState, weights: Weights, step: Tensor) -> AverageState:
         time.sleep(float(os.environ.get("TOYS_SLEEP", "0")))
-        steps, mean = state
-        return [*steps, step], {name: m + (weights[name] - m) / (len(steps) + 1) for name, m in mean.items()}
+        seen = state["seen"][""] + 1
+        mean = {name: m + (weights[name] - m) / seen for name, m in state["mean"].items()}
+        return {"mean": mean, "seen": {"": seen}}
 
-    def weights(self, state: Any) -> Weights:
-        return state[1]
+    def weights(self, state: AverageState) -> Weights:
+        return state["mean"]
 
 
 @hookimpl

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 import torch
+from torch import Tensor
 
-from lgbench import Averager, Weights, hookimpl
+from lgbench import Averager, AverageState, Weights, hookimpl
 
 
 def float_copies(weights: Weights) -> Weights:
@@ -22,7 +23,7 @@ def float_copies(weights: Weights) -> Weights:
     return {name: w.detach().to(torch.promote_types(w.dtype, torch.float32), copy=True) for name, w in weights.items()}
 
 
-def mixed(average: Weights, weights: Weights, beta: float) -> Weights:
+def mixed(average: Weights, weights: Weights, beta: Tensor) -> Weights:
     """(1 - beta) average + beta weights."""
     return {name: mean + beta * (weights[name].detach() - mean) for name, mean in average.items()}
 
@@ -37,22 +38,14 @@ class Ema(Averager):
     gamma: float = 1.0
     rho: float = 10.0
 
-    def start(self, weights: Weights) -> Weights:
-        return float_copies(weights)
+    def start(self, weights: Weights) -> AverageState:
+        return {"ema": float_copies(weights)}
 
-    def update(self, state: Weights, weights: Weights, step: int) -> Weights:
-        return mixed(state, weights, (self.rho + self.gamma * step) ** -self.kappa)
+    def update(self, state: AverageState, weights: Weights, step: Tensor) -> AverageState:
+        return {"ema": mixed(state["ema"], weights, (self.rho + self.gamma * step) ** -self.kappa)}
 
-    def weights(self, state: Weights) -> Weights:
-        return state
-
-
-class BemaState(NamedTuple):
-    """theta_0, mu_ema and mu."""
-
-    origin: Weights
-    ema: Weights
-    corrected: Weights
+    def weights(self, state: AverageState) -> Weights:
+        return state["ema"]
 
 
 @final
@@ -70,19 +63,19 @@ class Bema(Averager):
     gamma: float = 1.0
     rho: float = 10.0
 
-    def start(self, weights: Weights) -> BemaState:
-        origin = float_copies(weights)
-        return BemaState(origin, origin, origin)
+    def start(self, weights: Weights) -> AverageState:
+        """theta_0, mu_ema and mu."""
+        return {part: float_copies(weights) for part in ("origin", "ema", "corrected")}
 
-    def update(self, state: BemaState, weights: Weights, step: int) -> BemaState:
+    def update(self, state: AverageState, weights: Weights, step: Tensor) -> AverageState:
         age = self.rho + self.gamma * step
-        ema = mixed(state.ema, weights, age**-self.kappa)
+        ema = mixed(state["ema"], weights, age**-self.kappa)
         alpha = age**-self.eta
-        corrected = {name: mean + alpha * (weights[name].detach() - state.origin[name]) for name, mean in ema.items()}
-        return BemaState(state.origin, ema, corrected)
+        corrected = {name: mean + alpha * (weights[name].detach() - state["origin"][name]) for name, mean in ema.items()}
+        return {"origin": state["origin"], "ema": ema, "corrected": corrected}
 
-    def weights(self, state: BemaState) -> Weights:
-        return state.corrected
+    def weights(self, state: AverageState) -> Weights:
+        return state["corrected"]
 
 
 @hookimpl

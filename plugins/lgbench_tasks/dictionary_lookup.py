@@ -31,7 +31,7 @@ class DictionaryLookup(Task):
     """
 
     name = family = "dictionary-lookup"
-    version = 1
+    version = 2
     signature = Signature(Vectors(KEY_WIDTH + VALUES), VALUES, Answers.LAST)
     train_lengths = (1, 16)
     model = {"layers": 1, "heads": 1, "width": 128, "mlp": True}
@@ -43,13 +43,15 @@ class DictionaryLookup(Task):
     def sample(self, n: int, length: int, generator: Generator) -> Batch:
         """Sets of `length` items and a query, (n, length + 1, 42), with p* (n, 1, 10)."""
         device = generator.device
-        keys = F.normalize(torch.randn(n, length, KEY_WIDTH, generator=generator, device=device), dim=-1)
-        values = torch.randint(VALUES, (n, length), generator=generator, device=device)
-        asked = torch.randint(length, (n, 1), generator=generator, device=device)
-        query = keys.take_along_dim(asked[..., None], 1)
-        stored = F.pad(F.one_hot(values, VALUES).float(), (0, 0, 0, 1))
-        inputs = torch.cat([torch.cat([keys, query], 1), stored], -1)
-        return Batch(inputs, F.one_hot(values.gather(1, asked), VALUES).float())
+        directions = torch.randn(n, length, KEY_WIDTH, generator=generator, device=device)
+        values = torch.randint(VALUES, (n, length, 1), generator=generator, device=device)
+        asked = torch.randint(length, (n, 1, 1), generator=generator, device=device)
+        inputs = torch.zeros(n, length + 1, KEY_WIDTH + VALUES, device=device)
+        items, query = inputs[:, :length], inputs[:, length:, :KEY_WIDTH]
+        torch.div(directions, torch.linalg.vector_norm(directions, dim=-1, keepdim=True), out=items[..., :KEY_WIDTH])
+        items[..., KEY_WIDTH:].scatter_(-1, values, 1.0)
+        query.copy_(items[..., :KEY_WIDTH].take_along_dim(asked, 1))
+        return Batch(inputs, F.one_hot(values.take_along_dim(asked, 1)[..., 0], VALUES).float())
 
     def text(self, inputs: Tensor) -> str:
         """Items as key:value, keys named in order of appearance, and the key that is asked for."""

@@ -32,7 +32,7 @@ class Dyck(SymbolLanguage):
     """
 
     family = "dyck"
-    version = 1
+    version = 2
     train_lengths = (0, 40)
 
     def __init__(self, kinds: int, depth: int) -> None:

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from lgbench import Answers, Language, Signature, Strings, Tokens
 
+MOST_EDITS = 3
 EDIT_ROUNDS = 16
 """How often edits of members are drawn anew before what is still a member is replaced by a uniform non-member."""
 
@@ -68,10 +69,16 @@ class SymbolLanguage(Language):
         result = self.uniform(n, length, generator, False)
         missing = torch.ones(n, dtype=torch.bool, device=device)
         for _ in range(EDIT_ROUNDS):
-            edits = torch.randint(1, 4, (n, 1), generator=generator, device=device)
-            rank = torch.rand(n, length, generator=generator, device=device).argsort(-1).argsort(-1)
-            shift = torch.randint(1, len(self.symbols), (n, length), generator=generator, device=device)
-            edited = torch.where(rank < edits, (members + shift) % len(self.symbols), members)
+            if not missing.any():
+                break
+            edits = torch.randint(1, MOST_EDITS + 1, (n, 1), generator=generator, device=device)
+            places = torch.randint(length, (n, MOST_EDITS), generator=generator, device=device)
+            shifts = torch.randint(1, len(self.symbols), (n, MOST_EDITS), generator=generator, device=device)
+            others = (members.gather(1, places) + shifts) % len(self.symbols)
+            edited = members
+            for edit in range(MOST_EDITS):  # a place that is drawn twice is edited once
+                one = slice(edit, edit + 1)
+                edited = torch.where(edit < edits, edited.scatter(1, places[:, one], others[:, one]), edited)
             left = missing & ~self.accepts(edited)
             result = torch.where(left[:, None], edited, result)
             missing = missing & ~left

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import final
 
 import torch
-import torch.nn.functional as F
 from torch import Generator
 
 from lgbench import Answers, Batch, Budget, Signature, Task, Tokens
@@ -15,19 +14,19 @@ from lgbench import Answers, Batch, Budget, Signature, Task, Tokens
 class SetComplement(Task):
     """A context is a sequence of tokens without repetition out of v; the answer is uniform over those not in it.
 
-    After 0 3 out of v = 4, the tokens 1 and 2 have probability 1/2 each:
+    After 2 3 out of v = 4, the tokens 0 and 1 have probability 1/2 each:
 
     >>> task = SetComplement(size=4)
     >>> inputs, distribution = task.sample(1, 2, torch.Generator().manual_seed(3))
     >>> inputs.tolist(), distribution[0, -1].tolist()
-    ([[0, 3]], [0.0, 0.5, 0.5, 0.0])
+    ([[2, 3]], [0.5, 0.5, 0.0, 0.0])
 
     Source: "Post-Norm can Resharpen Attention" (arXiv 2510.08341). The minimal model (one layer, attention only, one
     head, width v - 1) is published; v = 64 and training on up to 16 tokens are our choice.
     """
 
     name = family = "set-complement"
-    version = 1
+    version = 2
     train_lengths = (1, 16)
     budgets = {"standard": Budget(steps=3000, batch=64, lr=1e-2)}
 
@@ -39,7 +38,15 @@ class SetComplement(Task):
 
     def sample(self, n: int, length: int, generator: Generator) -> Batch:
         """Prefixes of uniform permutations, (n, length), with p* (n, length, v)."""
-        order = torch.rand(n, self.size, generator=generator, device=generator.device).argsort(-1)
-        inputs = order[:, :length]
-        unseen = 1 - F.one_hot(inputs, self.size).cumsum(1, dtype=torch.float32)
-        return Batch(inputs, unseen / unseen.sum(-1, keepdim=True))
+        device = generator.device
+        inputs = torch.empty(n, length, dtype=torch.int64, device=device)
+        p = torch.empty(n, length, self.size, device=device)
+        order = torch.arange(self.size, device=device)[:, None].repeat(1, n)  # Fisher-Yates on every column
+        unseen = torch.ones(n, self.size, device=device)
+        for step in range(length):
+            chosen = torch.randint(step, self.size, (1, n), generator=generator, device=device)
+            inputs[:, step] = order.gather(0, chosen)[0]
+            order.scatter_(0, chosen, order[step : step + 1].clone())
+            unseen.scatter_(1, inputs[:, step, None], 0.0)
+            torch.mul(unseen, 1 / (self.size - 1 - step), out=p[:, step])
+        return Batch(inputs, p)

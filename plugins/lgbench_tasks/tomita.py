@@ -47,7 +47,7 @@ class Tomita(SymbolLanguage):
     """
 
     family = "tomita"
-    version = 1
+    version = 2
     train_lengths = (0, 40)
 
     def __init__(self, number: int) -> None:

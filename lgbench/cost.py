@@ -1,0 +1,110 @@
+"""What a training step costs, counted by running it once: operators, floating-point operations, bytes.
+
+From it follow how many models fit into memory together, and whether compiling a step pays.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+SHARE_OF_MEMORY = 0.5
+"""How much of what is free a population may fill; the rest is for the allocator, for evaluation, and for others."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One training step of one model. Flops and bytes grow with the population, operators do not."""
+
+    operators: int
+    flops: int
+    written: int
+    """Bytes of all results that operators made."""
+    peak: int
+    """Bytes alive at once, at most."""
+    kept: int
+    """Bytes that stay from step to step: weights, moments, averages, data drawn ahead."""
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """What compiling costs once and what it saves in each step, in seconds: measured by benchmarks/compilation.py."""
+
+    start: float
+    per_operator: float
+    saved_per_operator: float
+    saved_per_byte: float
+
+    def seconds(self, cost: Cost, programs: int) -> float:
+        """To compile the step for so many shapes of batches."""
+        return programs * (self.start + self.per_operator * cost.operators)
+
+    def saved(self, cost: Cost, models: int, steps: int) -> float:
+        """Seconds that a whole training takes less."""
+        return steps * (self.saved_per_operator * cost.operators + self.saved_per_byte * cost.written * models)
+
+
+COMPILING: Mapping[str, Compiling] = {
+    "cpu": Compiling(start=5.0, per_operator=0.018, saved_per_operator=7e-6, saved_per_byte=40e-12),
+    # Not measured yet. A captured step launches for nothing; what is left to save is traffic and gaps between kernels.
+    "cuda": Compiling(start=20.0, per_operator=0.05, saved_per_operator=1e-6, saved_per_byte=0.5e-12),
+}
+
+
+def measure(step: Callable[[], object], kept: int) -> Cost:
+    """The cost of what `step` does, which is run twice."""
+    with _Meter() as meter:
+        step()
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return Cost(meter.operators, counter.get_total_flops(), meter.written, meter.peak, kept)
+
+
+def models_that_fit(cost: Cost, device: torch.device) -> int:
+    """How many models can be trained together in the memory that is free now; at least one."""
+    return max(1, int(SHARE_OF_MEMORY * free_memory(device) / (cost.peak + cost.kept)))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be had on a device, without driving others out of it."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    return int(psutil.virtual_memory().available)
+
+
+class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operators and follows the memory that their results hold."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operators = self.written = self.peak = self.alive = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        self.operators += 1
+        for result in results if isinstance(results, tuple | list) else [results]:
+            if isinstance(result, Tensor):
+                self._follow(result.untyped_storage())
+        return results
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
+            self.written += storage.nbytes()
+            self.alive += storage.nbytes()
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.alive -= self._sizes.pop(key)

@@ -1,0 +1,42 @@
+"""Where and how runs are made, which changes no result beyond rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lgbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Raises UsageError where a number is out of range."""
+
+    device: torch.device
+    compile: bool | None = None
+    """Whether the training step is compiled; None where that takes less time."""
+    population: int | None = None
+    """Most models to train together; None as many as fit into memory."""
+    checkpoint: float = 60.0
+    """Seconds of training between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        if self.population is not None and self.population < 1:
+            raise UsageError(f"a population of {self.population} trains nothing: it must be at least 1")
+        if not self.checkpoint >= 0:
+            raise UsageError(f"{self.checkpoint} seconds between checkpoints cannot be: it must be at least 0")
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes a GPU where there is one. Raises UsageError where the device is unknown or not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"device {name!r} cannot be used here; use auto, cpu, or cuda where there is a GPU") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device {name!r} is not supported; use auto, cpu or cuda")
+    return device

@@ -1,0 +1,101 @@
+"""From a grid of experiments to populations, one after the other, shared with other processes at work in the same folder."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lgbench import cost, provenance, runfiles
+from lgbench.claims import Claim, Claims
+from lgbench.execution import Execution
+from lgbench.experiment import Experiment
+from lgbench.registry import Registry
+from lgbench.train import compiling_gain, population_key, step_cost
+from lgbench.watcher import Watcher
+
+WAIT_SECONDS = 1.0
+"""Between two looks at what other processes are doing, once nothing else is left to do."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A population to train now, and whether to compile its step."""
+
+    claim: Claim
+    compile: bool
+
+
+def path_of(experiment: Experiment, folder: Path) -> Path:
+    """Where an experiment's run file lives."""
+    return runfiles.path_for(folder, experiment.task, experiment.entry, experiment.seed, experiment.run_id)
+
+
+def stacks(experiments: Sequence[Experiment], registry: Registry) -> list[list[Experiment]]:
+    """Experiments that can be trained as one stack, together."""
+    groups: dict[Hashable, list[Experiment]] = defaultdict(list)
+    for experiment in experiments:
+        groups[population_key(experiment, registry)].append(experiment)
+    return list(groups.values())
+
+
+def populations(
+    experiments: Sequence[Experiment],
+    registry: Registry,
+    folder: Path,
+    execution: Execution,
+    watcher: Watcher,
+    fail: Callable[[Sequence[Experiment], Exception], None],
+) -> Iterator[Work]:
+    """Every population that this process is to train, until all runs have files or were tried here.
+
+    `fail` is given experiments whose first step already raised something.
+    """
+    claims = Claims(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
+    tried: set[Experiment] = set()
+    costs: dict[int, cost.Cost] = {}
+    waiting = False
+
+    def left(group: Sequence[Experiment]) -> list[Experiment]:
+        return claims.unfinished([experiment for experiment in group if experiment not in tried])
+
+    groups = stacks(claims.unfinished(experiments), registry)
+    while True:
+        for index, group in enumerate(groups):
+            made_by = provenance.made_by(group[0], registry, execution.device)
+            while todo := left(group):
+                try:
+                    each = costs[index] = costs.get(index) or step_cost(group[0], registry, execution.device)
+                except Exception as error:  # a plugin's model may raise anything
+                    tried |= set(group)
+                    fail(group, error)
+                    break
+                most = execution.population or cost.models_that_fit(each, execution.device)
+                claim = claims.take(todo, most, made_by)
+                if not claim:
+                    break
+                tried |= set(claim.experiments)
+                yield Work(claim, _compile(claim.experiments, each, registry, execution, watcher))
+        elsewhere = sum(len(left(group)) for group in groups)
+        if not elsewhere:
+            return
+        if not waiting:
+            waiting = True
+            watcher.say(f"waiting for {elsewhere} runs that other processes are making")
+        time.sleep(WAIT_SECONDS)
+
+
+def _compile(
+    population: Sequence[Experiment], each: cost.Cost, registry: Registry, execution: Execution, watcher: Watcher
+) -> bool:
+    """Whether to compile: as asked for, else where it takes less time in all."""
+    if execution.compile is not None:
+        return execution.compile
+    saved, needed = compiling_gain(population, registry, each, execution.device)
+    if saved > needed:
+        watcher.say(f"compiling the training step, which takes about {needed:.0f} s and saves about {saved:.0f} s")
+    else:
+        watcher.say(f"not compiling the training step, which would take about {needed:.0f} s and save about {saved:.0f} s")
+    return saved > needed
