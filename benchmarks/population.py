@@ -1,100 +1,125 @@
-"""Training many small models: a population of 8 in one stack, against x-transformers one model at a time.
+"""Training many small models: a population in one stack, against x-transformers one model at a time.
 
 The minimal model of set complement (v = 32, length 12, batch 64, width 31, one attention layer, no position code, sandwich
-norms), float32, AdamW, the same sampler for both sides, the sampling included. Sides take turns, so that a machine whose speed
-drifts hurts both.
+norms), float32, AdamW, the same sampler for all sides, the sampling included. The first fifth of the steps, in which whatever
+is compiled is compiled, is not timed. Sides take turns, so that a machine whose speed drifts hurts all of them.
 
-    python benchmarks/population.py [--rounds 5] [--steps 300]
+On a GPU lgbench's steps are captured in CUDA graphs, populations go to 1,024, and the roofline stands beside: what one step of
+the largest population reads and writes, computes and launches.
+
+    python benchmarks/population.py [--rounds 5] [--steps 500] [--device cuda]
 """
 
 import argparse
-import statistics
 import time
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from lgbench_norms import lgbench_norms
 from lgbench_tasks.set_complement import SetComplement
 from lgbench_transformer.transformer import Transformer
-from rich.console import Console
-from rich.table import Table
+from sides import compare
 from x_transformers import Decoder, TransformerWrapper
 
 from lgbench.data import stream
-from lgbench.experiment import Request, plan
+from lgbench.experiment import Experiment, Request, plan
 from lgbench.protocols import Training
 from lgbench.registry import Distribution, Registry
-from lgbench.train import train
+from lgbench.train import step_cost, train
 
-POPULATION, SIZE, LENGTH, BATCH = 8, 32, 12, 64
-CPU = torch.device("cpu")
-
-
-class Plugin:
-    """The one task, norm scheme and architecture that are timed."""
-
-    def __init__(self) -> None:
-        self.task = SetComplement(SIZE)
-        self.task.train_lengths = (1, LENGTH)
-
-    def registry(self) -> Registry:
-        registry = Registry()
-        here = Distribution("benchmark", "0")
-        registry.tasks.add(self.task, here)
-        registry.architectures.add(Transformer(), here)
-        for norm in lgbench_norms():
-            registry.norms.add(norm, here)
-        return registry
+SIZE, LENGTH, BATCH = 32, 12, 64
+POPULATIONS = {"cpu": (1, 8, 64), "cuda": (1, 16, 256, 1024)}
 
 
-def population(steps: int, size: int) -> float:
-    """Model-steps a second of lgbench with `size` models at once."""
-    registry = Plugin().registry()
+class Clock:
+    """Notes when each step was done, and gives the rate of all but the first fifth."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.times: list[float] = []
+
+    def tick(self, step: int, loss: Callable[[], float] | None = None) -> None:
+        self.times.append(time.perf_counter())
+
+    def rate(self, models: int) -> float:
+        """Model-steps a second."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+            self.times[-1] = time.perf_counter()
+        first = len(self.times) // 5
+        return models * (len(self.times) - 1 - first) / (self.times[-1] - self.times[first])
+
+
+def registry() -> Registry:
+    """The one task, architecture and kinds of norm that are timed."""
+    task = SetComplement(SIZE)
+    task.train_lengths = (1, LENGTH)
+    made, here = Registry(), Distribution("benchmark", "0")
+    made.tasks.add(task, here)
+    made.architectures.add(Transformer(), here)
+    for norm in lgbench_norms():
+        made.norms.add(norm, here)
+    return made
+
+
+def experiments(models: int, steps: int, known: Registry) -> tuple[Experiment, ...]:
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    planned = plan(Request(["set-complement"], ["peri-norm"], [], range(size), "standard", changes), registry)
-    started = time.perf_counter()
-    train(planned.experiments, registry, CPU, lambda step, loss: None)
-    return size * steps / (time.perf_counter() - started)
+    return plan(Request(["set-complement"], ["peri-norm"], [], range(models), "standard", changes), known).experiments
 
 
-def one_at_a_time(steps: int) -> float:
+def population(models: int, steps: int, device: torch.device, compile: bool) -> float:
+    """Model-steps a second of lgbench."""
+    known, clock = registry(), Clock(device)
+    train(experiments(models, steps, known), known, device, clock.tick, compile=compile)
+    return clock.rate(models)
+
+
+def one_at_a_time(steps: int, device: torch.device, compile: bool) -> float:
     """Model-steps a second of x-transformers, the usual loop."""
     layers = Decoder(
         dim=SIZE - 1, depth=1, heads=1, custom_layers=("a",), sandwich_norm=True, use_rmsnorm=True, attn_dim_head=SIZE - 1
     )
-    model = TransformerWrapper(num_tokens=SIZE, max_seq_len=0, use_abs_pos_emb=False, attn_layers=layers)
+    model = TransformerWrapper(num_tokens=SIZE, max_seq_len=0, use_abs_pos_emb=False, attn_layers=layers).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
-    task = Plugin().task
-    training = Training(steps, BATCH, 1e-2, 0.01, 0.1, 10, 1, LENGTH)
-    started = time.perf_counter()
-    for inputs, targets in stream(task, training, 0, CPU):
-        loss = F.cross_entropy(model(inputs).transpose(1, 2), targets)
+    forward = torch.compile(model) if compile else model
+    members = [(registry().tasks["set-complement"], 0)]
+    clock = Clock(device)
+    for inputs, targets in stream(members, Training(steps, BATCH, 1e-2, 0.01, 0.1, 10, 1, LENGTH), device):
+        loss = F.cross_entropy(forward(inputs[0]).transpose(1, 2), targets[0])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return steps / (time.perf_counter() - started)
+        clock.tick(0)
+    return clock.rate(1)
+
+
+def roofline(models: int, device: torch.device) -> str:
+    """What one step of a population costs at least, whatever runs it."""
+    known = registry()
+    each = step_cost(experiments(1, 10, known)[0], known, device)
+    flops, written = each.flops * models / 1e9, each.written * models / 1e6
+    return f"One step of {models} models: {flops:.2f} GFLOP, {written:.0f} MB of results, {each.operators} operators uncompiled"
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--steps", type=int, default=300)
+    options.add_argument("--steps", type=int, default=500)
+    options.add_argument("--device", default="cpu")
     chosen = options.parse_args()
+    device, steps = torch.device(chosen.device), chosen.steps
     sides = {
-        "x-transformers, one model": lambda: one_at_a_time(chosen.steps),
-        "lgbench, population of 1": lambda: population(chosen.steps, 1),
-        f"lgbench, population of {POPULATION}": lambda: population(chosen.steps, POPULATION),
-        "lgbench, population of 64": lambda: population(chosen.steps // 4, 64),
+        "x-transformers, one model": lambda: one_at_a_time(steps, device, False),
+        "x-transformers, one model, torch.compile": lambda: one_at_a_time(steps, device, True),
     }
-    rounds = [{name: side() for name, side in sides.items()} for _ in range(chosen.rounds + 1)][1:]  # the first warms up
-    table = Table(title=f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {chosen.rounds} rounds")
-    for name in ("", "model-steps/s", "ratio to x-transformers", "min", "max"):
-        table.add_column(name, justify="right" if name else "left")
-    for name in sides:
-        ratios = [r[name] / r["x-transformers, one model"] for r in rounds]
-        speed = statistics.median(r[name] for r in rounds)
-        table.add_row(name, f"{speed:.0f}", f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}")
-    Console(width=110).print(table)
+    for compile in (False, True):
+        for models in POPULATIONS[device.type]:
+            name = f"lgbench, population of {models}{', compiled' if compile else ''}"
+            few = max(20, min(steps, 8 * steps // models)) if device.type == "cpu" else steps
+            sides[name] = lambda m=models, few=few, c=compile: population(m, few, device, c)  # type: ignore[misc]
+    compare(sides, chosen.rounds, "model-steps/s", "x-transformers")
+    print(roofline(POPULATIONS[device.type][-1], device))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""When compiling a training step pays: what it costs once and saves in each step, measured and as `lgbench.cost` predicts.
+
+For populations of several shapes: seconds to compile with an empty cache, milliseconds a step as it is and compiled, and the
+number of steps from which compiling takes less time in all. The last lines fit the constants of `lgbench.cost.COMPILING` anew.
+
+    python benchmarks/compilation.py [--steps 40] [--device cuda]
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import torch
+from rich.console import Console
+from scipy.optimize import nnls
+from sides import WIDTH, table
+from torch._inductor.utils import fresh_cache
+
+from lgbench.cost import COMPILING
+from lgbench.data import Step, stream
+from lgbench.experiment import Request, plan
+from lgbench.population import Population
+from lgbench.registry import Registry
+from lgbench.train import step_cost
+
+CASES = [
+    ("set-complement", "pre-norm", 1),
+    ("set-complement", "peri-norm", 3),
+    ("set-complement", "peri-norm", 12),
+    ("tomita-1", "post-norm", 1),
+    ("tomita", "peri-norm", 1),
+    ("tomita", "peri-norm", 3),
+    ("dyck-8-5", "peri-norm", 3),
+    ("max-retrieval", "peri-norm", 3),
+    ("dictionary-lookup", "set-attention", 3),
+]
+"""Task, entry, seeds; a family is one population."""
+
+
+def seconds(advance: Callable[..., object], batches: list[Step]) -> float:
+    """The median time of one step."""
+    times = []
+    for batch in batches:
+        started = time.perf_counter()
+        advance(*batch)
+        times.append(time.perf_counter() - started)
+    return float(np.median(times[len(times) // 5 :]))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--steps", type=int, default=40)
+    options.add_argument("--device", default="cpu")
+    chosen = options.parse_args()
+    device = torch.device(chosen.device)
+    registry, compiling = Registry.load(), COMPILING[device.type]
+    rows = table(
+        1, "models", "operators", "MB", "compile, s", "predicted", "step, ms", "compiled", "saved", "predicted", "pays from"
+    )
+    operators, written, needed, saved = [], [], [], []
+    for task, arch, seeds in CASES:
+        shape = {"train.min_length": "16", "train.max_length": "16"} if task in ("max-retrieval", "dictionary-lookup") else {}
+        experiments = plan(Request([task], [arch], None, range(seeds), "standard", shape), registry).experiments
+        each, models = step_cost(experiments[0], registry, device), len(experiments)
+        population = Population(experiments, registry, device)
+        members = [(registry.tasks[e.task], e.seed) for e in experiments]
+        batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))
+        with torch.no_grad(), fresh_cache():
+            plain = seconds(population.advance, batches)
+            torch.compiler.reset()
+            compiled = population.compiled()
+            started = time.perf_counter()
+            compiled(*batches[0])
+            needed.append(time.perf_counter() - started)
+            saved.append(plain - seconds(compiled, batches))
+        operators.append(each.operators)
+        written.append(each.written * models)
+        predicted = compiling.seconds(each, 1), compiling.saved(each, models, 1)
+        rows.add_row(
+            f"{task} {arch}",
+            f"{models}",
+            f"{each.operators}",
+            f"{written[-1] / 1e6:.0f}",
+            f"{needed[-1]:.1f}",
+            f"{predicted[0]:.1f}",
+            f"{plain * 1e3:.2f}",
+            f"{(plain - saved[-1]) * 1e3:.2f}",
+            f"{saved[-1] * 1e3:.2f}",
+            f"{predicted[1] * 1e3:.2f}",
+            f"{needed[-1] / saved[-1]:.0f}" if saved[-1] > 0 else "never",
+        )
+    Console(width=WIDTH + 40).print(rows)
+    ones = np.ones(len(operators))
+    (start, per_operator), _ = nnls(np.stack([ones, operators], 1), np.array(needed))
+    (saved_per_operator, saved_per_byte), _ = nnls(np.stack([operators, written], 1).astype(float), np.array(saved))
+    print(f"fitted: start {start:.1f} s, {per_operator * 1e3:.1f} ms an operator to compile;")
+    print(f"saved a step: {saved_per_operator * 1e6:.1f} us an operator, {saved_per_byte * 1e9:.1f} ms a GB")
+
+
+if __name__ == "__main__":
+    main()
