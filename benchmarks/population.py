@@ -13,6 +13,7 @@ the largest population reads and writes, computes and launches.
 import argparse
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from lgbench_norms import lgbench_norms
 from lgbench_tasks.set_complement import SetComplement
 from lgbench_transformer.transformer import Transformer
 from sides import compare
-from x_transformers import Decoder, TransformerWrapper
+from torch import nn
 
 from lgbench.data import stream
 from lgbench.experiment import Experiment, Request, plan
@@ -75,12 +76,9 @@ def population(models: int, steps: int, device: torch.device, compile: bool) -> 
     return clock.rate(models)
 
 
-def one_at_a_time(steps: int, device: torch.device, compile: bool) -> float:
-    """Model-steps a second of x-transformers, the usual loop."""
-    layers = Decoder(
-        dim=SIZE - 1, depth=1, heads=1, custom_layers=("a",), sandwich_norm=True, use_rmsnorm=True, attn_dim_head=SIZE - 1
-    )
-    model = TransformerWrapper(num_tokens=SIZE, max_seq_len=0, use_abs_pos_emb=False, attn_layers=layers).to(device)
+def one_at_a_time(model: nn.Module, steps: int, device: torch.device, compile: bool = False) -> float:
+    """Model-steps a second of the usual loop."""
+    model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     forward = torch.compile(model) if compile else model
     members = [(registry().tasks["set-complement"], 0)]
@@ -92,6 +90,21 @@ def one_at_a_time(steps: int, device: torch.device, compile: bool) -> float:
         optimizer.step()
         clock.tick(0)
     return clock.rate(1)
+
+
+def ours() -> nn.Module:
+    known = registry()
+    return experiments(1, 1, known)[0].build(known)
+
+
+def theirs() -> nn.Module:
+    from x_transformers import Decoder, TransformerWrapper
+
+    width = SIZE - 1
+    layers = Decoder(
+        dim=width, depth=1, heads=1, custom_layers=("a",), sandwich_norm=True, use_rmsnorm=True, attn_dim_head=width
+    )
+    return TransformerWrapper(num_tokens=SIZE, max_seq_len=0, use_abs_pos_emb=False, attn_layers=layers)
 
 
 def roofline(models: int, device: torch.device) -> str:
@@ -109,16 +122,18 @@ def main() -> None:
     options.add_argument("--device", default="cpu")
     chosen = options.parse_args()
     device, steps = torch.device(chosen.device), chosen.steps
-    sides = {
-        "x-transformers, one model": lambda: one_at_a_time(steps, device, False),
-        "x-transformers, one model, torch.compile": lambda: one_at_a_time(steps, device, True),
+    eager = {
+        "x-transformers, one model": lambda: one_at_a_time(theirs(), steps, device),
+        "x-transformers, one model, torch.compile": lambda: one_at_a_time(theirs(), steps, device, compile=True),
     }
+    plain = {"plain PyTorch loop, one model of lgbench": lambda: one_at_a_time(ours(), steps, device)}
+    sides = eager | plain if find_spec("x_transformers") else plain
     for compile in (False, True):
         for models in POPULATIONS[device.type]:
             name = f"lgbench, population of {models}{', compiled' if compile else ''}"
             few = max(20, min(steps, 8 * steps // models)) if device.type == "cpu" else steps
             sides[name] = lambda m=models, few=few, c=compile: population(m, few, device, c)  # type: ignore[misc]
-    compare(sides, chosen.rounds, "model-steps/s", "x-transformers")
+    compare(sides, chosen.rounds, "model-steps/s", "the first")
     print(roofline(POPULATIONS[device.type][-1], device))
 
 

@@ -49,7 +49,7 @@ class Checkpoint:
     def save(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Save the state after `step` steps. A kill at any moment leaves the state before or this one."""
         partial = self.path.with_suffix(".partial")
-        save_file(dict(tensors), partial, metadata={"step": str(step)})
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata={"step": str(step)})
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(self.path)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -50,12 +51,21 @@ class Claim:
             self.lock.release()
 
 
+class _Abandoned(NamedTuple):
+    """A population of a process that was killed; this process holds its lock now."""
+
+    folder: Path
+    lock: FileLock
+    runs: list[str]
+    made_by: dict[str, str]
+
+
 class Claims:
     """The claims on runs of one results folder."""
 
     def __init__(self, results: Path, paths: Mapping[Experiment, Path]) -> None:
         """`paths`: where the file of every run of this command will be."""
-        self.folder = results / UNFINISHED
+        self.results, self.folder = results, results / UNFINISHED
         self.paths = paths
         self._by_id = {experiment.run_id: experiment for experiment in paths}
 
@@ -63,48 +73,62 @@ class Claims:
         """Those that have no file yet."""
         return [experiment for experiment in experiments if not self.paths[experiment].exists()]
 
+    def clear(self) -> None:
+        """Remove what killed processes left of populations that are finished."""
+        if self.folder.exists():
+            with _exclusive(self.folder), self._others():
+                pass
+
     def take(self, group: Sequence[Experiment], most: int, made_by: Mapping[str, str]) -> Claim | None:
         """A population of at most `most` runs of `group` that are neither finished nor another process's, None if none is left.
 
         What a killed process was training comes first, as it was, if this command asks for all of it and `made_by`, the
         versions that took part, is what it was.
         """
+        wanted = {experiment.run_id for experiment in group}
         with _exclusive(self.folder):
-            wanted = {experiment.run_id for experiment in group}
-            busy: set[str] = set()
-            abandoned: list[tuple[FileLock, Path, list[str]]] = []
-            for folder in sorted(path for path in self.folder.iterdir() if path.is_dir()):
-                if not (folder / RECORD).exists():
-                    shutil.rmtree(folder)  # killed while it was made, and nobody else makes one now
-                    continue
-                about = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-                lock = FileLock(folder / "lock", timeout=0)
-                try:
-                    lock.acquire()
-                except Timeout:
-                    busy |= set(about["runs"])
-                    continue
-                if about["made_by"] == made_by and not wanted.isdisjoint(about["runs"]):
-                    abandoned.append((lock, folder, about["runs"]))
-                else:
-                    self._leave(lock, folder, about["runs"])
-            claim = None
-            for lock, folder, runs in abandoned:
-                members = [self._by_id[run] for run in runs if run in self._by_id]
-                left = {experiment.run_id for experiment in self.unfinished(members)}
-                if claim or len(members) < len(runs) or not left or left & busy:
-                    self._leave(lock, folder, runs)
-                else:
-                    claim = Claim(members, folder, lock, resumed=True)
-            if claim:
-                return claim
-            free = [experiment for experiment in self.unfinished(group) if experiment.run_id not in busy]
-            return self._fresh(_first_part(free, most), made_by) if free else None
+            with self._others() as (busy, abandoned):
+                for left in abandoned:
+                    members = [self._by_id[run] for run in left.runs if run in self._by_id]
+                    asked_for = len(members) == len(left.runs) and not wanted.isdisjoint(left.runs)
+                    free = busy.isdisjoint(experiment.run_id for experiment in self.unfinished(members))
+                    if asked_for and free and left.made_by == made_by:
+                        abandoned.remove(left)
+                        return Claim(members, left.folder, left.lock, resumed=True)
+            fresh = [experiment for experiment in self.unfinished(group) if experiment.run_id not in busy]
+            return self._make(_first_part(fresh, most), made_by) if fresh else None
 
-    def _fresh(self, experiments: list[Experiment], made_by: Mapping[str, str]) -> Claim:
+    @contextmanager
+    def _others(self) -> Iterator[tuple[set[str], list[_Abandoned]]]:
+        """The runs that other processes are training, and what killed ones left, locked until the end if still in the list."""
+        busy: set[str] = set()
+        abandoned: list[_Abandoned] = []
+        for folder in sorted(path for path in self.folder.iterdir() if path.is_dir()):
+            if not (folder / RECORD).exists():
+                shutil.rmtree(folder)  # killed while it was made, and nobody else makes one now
+                continue
+            about = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            lock = FileLock(folder / "lock", timeout=0)
+            try:
+                lock.acquire()
+            except Timeout:
+                busy |= set(about["runs"])
+                continue
+            if all(any(self.results.glob(f"*.{run}.parquet")) for run in about["runs"]):
+                shutil.rmtree(folder)
+                lock.release()
+            else:
+                abandoned.append(_Abandoned(folder, lock, **about))
+        try:
+            yield busy, abandoned
+        finally:
+            for left in abandoned:
+                left.lock.release()
+
+    def _make(self, experiments: list[Experiment], made_by: Mapping[str, str]) -> Claim:
         runs = [experiment.run_id for experiment in experiments]
         folder = self.folder / hashlib.sha256(" ".join(runs).encode()).hexdigest()[:16]
-        shutil.rmtree(folder, ignore_errors=True)  # a killed one that cannot be gone on with
+        shutil.rmtree(folder, ignore_errors=True)  # an abandoned one that cannot be gone on with
         folder.mkdir()
         lock = FileLock(folder / "lock", timeout=0)
         lock.acquire()
@@ -112,12 +136,6 @@ class Claims:
         partial.write_text(json.dumps({"runs": runs, "made_by": dict(made_by)}), encoding="utf-8")
         partial.rename(folder / RECORD)
         return Claim(experiments, folder, lock, resumed=False)
-
-    def _leave(self, lock: FileLock, folder: Path, runs: Collection[str]) -> None:
-        """Leave an abandoned population for the command that began it, unless all its runs are finished by now."""
-        if all(run in self._by_id and self.paths[self._by_id[run]].exists() for run in runs):
-            shutil.rmtree(folder)
-        lock.release()
 
 
 @contextmanager

@@ -61,6 +61,7 @@ def populations(
     def left(group: Sequence[Experiment]) -> list[Experiment]:
         return claims.unfinished([experiment for experiment in group if experiment not in tried])
 
+    claims.clear()
     groups = stacks(claims.unfinished(experiments), registry)
     while True:
         for index, group in enumerate(groups):
@@ -72,8 +73,7 @@ def populations(
                     tried |= set(group)
                     fail(group, error)
                     break
-                most = execution.population or cost.models_that_fit(each, execution.device)
-                claim = claims.take(todo, most, made_by)
+                claim = claims.take(todo, _most(todo, each, execution, watcher), made_by)
                 if not claim:
                     break
                 tried |= set(claim.experiments)
@@ -85,6 +85,16 @@ def populations(
             waiting = True
             watcher.say(f"waiting for {elsewhere} runs that other processes are making")
         time.sleep(WAIT_SECONDS)
+
+
+def _most(todo: Sequence[Experiment], each: cost.Cost, execution: Execution, watcher: Watcher) -> int:
+    """How many to train together: as asked for, else as many as fit into memory."""
+    if execution.population is not None:
+        return execution.population
+    most = cost.models_that_fit(each, execution.device)
+    if most < len(todo):
+        watcher.say(f"memory is free for {most} of {len(todo)} models at once, so they are trained in several populations")
+    return most
 
 
 def _compile(

@@ -30,13 +30,15 @@ class ConsoleWatcher:
         started = time.monotonic()
         with self._bar(title, total) if self.console.is_terminal else self._lines(title) as show:
             shown = started
+            before: int | None = None  # what an earlier process did, of which the time is not known
 
             def report(done: int, loss: Callable[[], float] | None) -> None:
-                nonlocal shown
+                nonlocal shown, before
+                before = done - 1 if before is None else before
                 now = time.monotonic()
                 if done == total or now - shown >= (REFRESH_SECONDS if self.console.is_terminal else LINE_SECONDS):
                     shown = now
-                    rate = done / max(now - started, 1e-9)
+                    rate = (done - before) / max(now - started, 1e-9)
                     show(done, rate, (total - done) / rate, f"loss {loss():.4f}" if loss else "")
 
             yield report

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import toys
+from conftest import CPU, with_averager
+from safetensors.torch import save_file
+
+from lgbench import checkpoint as checkpoint_module
+from lgbench.checkpoint import Checkpoint
+from lgbench.data import CHUNK, stream, training_lengths
+from lgbench.errors import RunFileError
+from lgbench.population import Population
+from lgbench.train import train
+
+AWKWARD = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45, 1 / 3]
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Tensors of every kind that a population has, with the numbers that a careless format loses."""
+    return {
+        "weights": torch.tensor([AWKWARD, AWKWARD[::-1]]),
+        "step": torch.tensor([2.0**53 - 1], dtype=torch.float64),
+        "diverged": torch.tensor([0, 2**62 + 1, -1]),
+        "average/toy-mean/seen/": torch.tensor(0.1),
+        "average/toy-mean/half/out.weight": torch.tensor([[1e-7, 65504.0]], dtype=torch.float16),
+        "empty": torch.zeros(0, 3),
+    }
+
+
+def bits(tensors) -> dict[str, bytes]:
+    """What is in the tensors, so that nan equals nan and 0 is not -0."""
+    return {name: tensor.contiguous().numpy().tobytes() for name, tensor in tensors.items()}
+
+
+def blank(tensors) -> dict[str, torch.Tensor]:
+    return {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+
+
+def saved(path: Path, tensors=None, step: int = 7) -> Checkpoint:
+    checkpoint = Checkpoint(path, every=0)
+    checkpoint.save(step, state() if tensors is None else tensors)
+    return checkpoint
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "checkpoint.safetensors"
+
+
+@pytest.fixture
+def clock(monkeypatch) -> SimpleNamespace:
+    """The time as checkpoints see it, which the test sets; each look at it takes `tick` seconds."""
+    clock = SimpleNamespace(now=1000.0, tick=0.0)
+
+    def look() -> float:
+        clock.now += clock.tick
+        return clock.now
+
+    monkeypatch.setattr(checkpoint_module, "time", SimpleNamespace(monotonic=look))
+    return clock
+
+
+def test_every_tensor_comes_back_to_the_bit(path):
+    saved(path, step=12345)
+    tensors = blank(state())
+    places = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    assert Checkpoint(path, every=60).restore(tensors) == 12345
+    assert bits(tensors) == bits(state())
+    assert {name: tensor.data_ptr() for name, tensor in tensors.items()} == places  # compiled steps hold on to them
+
+
+def test_where_nothing_was_saved_nothing_is_restored(path):
+    tensors = state()
+    assert Checkpoint(path, every=60).restore(tensors) == 0
+    assert bits(tensors) == bits(state())
+
+
+def test_a_population_comes_back_with_all_that_training_changes(registry, planned, path):
+    settings = {"train_steps": 10, "train_batch": 2, "train_average_every": 1, "model_width": 8}
+    experiments = planned(registry, "tomita-4", "peri-norm", seeds=(0, 1), averagers=None, **settings)
+    batch = next(stream([(registry.tasks["tomita-4"], seed) for seed in (0, 1)], experiments[0].train, CPU))
+    before, after = (Population(experiments, registry, CPU) for _ in range(2))
+    fresh = bits(after.tensors())
+    with torch.no_grad():
+        before.advance(*batch)
+        before.average()
+        before.mark(1)
+        before.advance(*batch)
+    saved(path, before.tensors(), step=2)
+    assert Checkpoint(path, every=60).restore(after.tensors()) == 2
+    assert bits(after.tensors()) == bits(before.tensors())
+    same = {name for name, content in bits(before.tensors()).items() if content == fresh[name]}
+    assert same == {"diverged"} | {name for name in fresh if name.startswith("average/bema/origin/")}
+
+
+def truncated(path: Path) -> None:
+    saved(path)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def truncated_in_its_header(path: Path) -> None:
+    saved(path)
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"\xff" * 1000)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def without_a_step(path: Path) -> None:
+    save_file(state(), path)
+
+
+def with_a_step_that_is_no_number(path: Path) -> None:
+    save_file(state(), path, metadata={"step": "many"})
+
+
+def of_more_models(path: Path) -> None:
+    saved(path, {name: torch.cat([tensor, tensor]) if tensor.ndim else tensor for name, tensor in state().items()})
+
+
+def of_another_type(path: Path) -> None:
+    saved(path, state() | {"step": state()["step"].float()})
+
+
+def of_another_averager(path: Path) -> None:
+    saved(path, {name.replace("toy-mean", "toy-mode"): tensor for name, tensor in state().items()})
+
+
+def with_a_tensor_too_few(path: Path) -> None:
+    saved(path, {name: tensor for name, tensor in state().items() if name != "diverged"})
+
+
+def with_a_tensor_too_many(path: Path) -> None:
+    saved(path, state() | {"more": torch.zeros(1)})
+
+
+UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, folder, without_a_step, with_a_step_that_is_no_number]
+FOREIGN = [of_more_models, of_another_type, of_another_averager, with_a_tensor_too_few, with_a_tensor_too_many]
+
+
+@pytest.mark.parametrize("spoil", UNREADABLE + FOREIGN)
+def test_a_file_that_is_no_state_of_these_models_is_told_and_leaves_them_as_they_are(path, spoil):
+    spoil(path)
+    tensors = blank(state())
+    said = "is of other models" if spoil in FOREIGN else "cannot be read"
+    with pytest.raises(RunFileError, match=said) as raised:
+        Checkpoint(path, every=60).restore(tensors)
+    assert str(path) in str(raised.value)
+    assert bits(tensors) == bits(blank(state()))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_save_that_is_cut_short_leaves_the_state_before(path, monkeypatch, error):
+    checkpoint = saved(path, step=7)
+
+    def cut(*arguments):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", cut)
+        with pytest.raises(error):
+            checkpoint.save(8, blank(state()))
+    tensors = blank(state())
+    assert Checkpoint(path, every=60).restore(tensors) == 7
+    assert bits(tensors) == bits(state())
+
+
+def test_what_a_killed_save_left_is_in_nobodys_way(path):
+    path.with_suffix(".partial").write_bytes(b"half of a sta")
+    assert Checkpoint(path, every=60).restore(state()) == 0
+    saved(path, step=9)
+    assert Checkpoint(path, every=60).restore(blank(state())) == 9
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_later_state_replaces_the_one_before(path):
+    checkpoint = saved(path, step=7)
+    checkpoint.save(8, blank(state()))
+    tensors = state()
+    assert Checkpoint(path, every=60).restore(tensors) == 8
+    assert bits(tensors) == bits(blank(state()))
+
+
+def test_a_checkpoint_is_due_by_time_since_the_latest_one(path, clock):
+    checkpoint = Checkpoint(path, every=60)
+    assert not checkpoint.due(last=False)
+    clock.now += 59.9
+    assert not checkpoint.due(last=False)
+    clock.now += 0.1
+    assert checkpoint.due(last=False)
+    checkpoint.save(1, state())
+    assert not checkpoint.due(last=False)
+    clock.now += 60
+    assert checkpoint.due(last=False)
+
+
+def test_the_last_step_is_saved_where_training_took_long_enough_to_be_saved_before(path, clock):
+    checkpoint = Checkpoint(path, every=60)
+    assert not checkpoint.due(last=True)
+    checkpoint.save(1, state())
+    assert checkpoint.due(last=True) and not checkpoint.due(last=False)
+
+
+def test_zero_seconds_save_every_step(path, clock):
+    checkpoint = Checkpoint(path, every=0)
+    assert checkpoint.due(last=False)
+    checkpoint.save(1, state())
+    assert checkpoint.due(last=False)
+
+
+SMALL = {"train_batch": 2, "train_average_every": 3}
+DIVERGING = SMALL | {"train_steps": 90, "train_lr": 0.0015}
+
+
+def numbers(trained) -> dict[str, object]:
+    """Everything that training yields, to the bit."""
+    weights = {f"{variant}/{name}": w for variant, named in trained.weights.items() for name, w in named.items()}
+    curve = {"loss": trained.curve.loss, "gradient_norm": trained.curve.gradient_norm}
+    return bits(weights | curve) | {"steps": trained.curve.steps, "diverged": trained.diverged}
+
+
+def stopping_after(step: int):
+    """A report that stops training as Ctrl-C does, `step` steps done."""
+
+    def report(done, loss):
+        if done == step:
+            raise KeyboardInterrupt
+
+    return report
+
+
+@pytest.fixture(scope="module", params=["prefixes", "sets of varying sizes", "models that diverge"])
+def population(request, registry, toy_registry, planned):
+    """Experiments that are trained together, the registry that they are from, and the numbers of their training at once."""
+    if request.param == "prefixes":
+        settings = SMALL | {"train_steps": 100, "train_max_length": 12, "model_width": 8, "model_layers": 1}
+        experiments = planned(registry, ["tomita-4", "tomita-1"], "peri-norm", (0, 3), averagers=None, **settings)
+    elif request.param == "models that diverge":
+        experiments = planned(toy_registry, "toy-walk", "toy-fragile", range(6), averagers=None, **DIVERGING)
+    else:
+        settings = SMALL | {"train_steps": 100, "train_max_length": 9, "model_width": 8}
+        experiments = planned(registry, "max-retrieval", "set-attention", (0, 1), averagers=None, **settings)
+        assert len(set(training_lengths(registry.tasks["max-retrieval"], experiments[0].train))) > 1
+    found_in = toy_registry if request.param == "models that diverge" else registry
+    return experiments, found_in, numbers(train(experiments, found_in, CPU))
+
+
+@pytest.mark.parametrize("stops", [[1], [37], [CHUNK], [CHUNK + 7, 83]], ids=str)
+def test_training_in_parts_has_the_numbers_of_training_at_once(population, path, stops):
+    experiments, registry, whole = population
+    said: list[str] = []
+    for stop in stops:
+        with pytest.raises(KeyboardInterrupt):
+            train(experiments, registry, CPU, stopping_after(stop), checkpoint=Checkpoint(path, 0), say=said.append)
+    seen: list[int] = []
+    resumed = train(
+        experiments, registry, CPU, lambda step, loss: seen.append(step), checkpoint=Checkpoint(path, 0), say=said.append
+    )
+    assert numbers(resumed) == whole
+    assert seen == list(range(stops[-1] + 1, experiments[0].train.steps + 1))
+    assert said == [f"training goes on after step {stop}" for stop in stops]
+    variants = [b"".join(bits(weights).values()) for weights in resumed.weights.values()]
+    assert len(set(variants)) == len(variants) > 1  # equal averages would prove nothing
+
+
+def test_the_toy_diverges_after_some_stops_and_before_others(toy_registry, planned):
+    experiments = planned(toy_registry, "toy-walk", "toy-fragile", range(6), **DIVERGING)
+    diverged = train(experiments, toy_registry, CPU).diverged
+    assert None in diverged and {step for step in diverged if step} <= set(range(38, CHUNK)) and any(diverged)
+
+
+def test_steps_since_the_latest_checkpoint_are_done_again_with_the_same_numbers(registry, planned, path, clock):
+    settings = SMALL | {"train_steps": 80, "train_max_length": 8, "model_width": 8}
+    experiments = planned(registry, "tomita-4", "peri-norm", seeds=(0, 1), averagers=None, **settings)
+    whole = numbers(train(experiments, registry, CPU))
+    clock.tick = 1.0  # one look a step, and one at each saving
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        train(experiments, registry, CPU, stopping_after(50), checkpoint=Checkpoint(path, 30), say=said.append)
+    resumed = train(experiments, registry, CPU, checkpoint=Checkpoint(path, 30), say=said.append)
+    assert said == ["training goes on after step 30"]
+    assert numbers(resumed) == whole
+
+
+def test_a_training_that_was_done_is_not_repeated(toy_registry, planned, path):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=None, train_steps=20)
+    whole = train(experiments, toy_registry, CPU, checkpoint=Checkpoint(path, 0))
+    again = train(experiments, toy_registry, CPU, stopping_after(20), checkpoint=Checkpoint(path, 0))
+    assert numbers(again) == numbers(whole)
+
+
+def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry, planned, path):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=5)
+    train(experiments, toy_registry, CPU, checkpoint=Checkpoint(path, 60))
+    assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("spoil", [truncated, garbage, of_more_models])
+def test_a_checkpoint_that_cannot_be_used_is_told_and_training_starts_anew_with_the_same_numbers(
+    toy_registry, planned, path, spoil
+):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=None, train_steps=20)
+    whole = numbers(train(experiments, toy_registry, CPU))
+    spoil(path)
+    said: list[str] = []
+    again = train(experiments, toy_registry, CPU, checkpoint=Checkpoint(path, 0), say=said.append)
+    assert numbers(again) == whole
+    (sentence,) = said
+    assert str(path) in sentence and sentence.endswith("training starts from its beginning")
+
+
+class Transposed(toys.Mean):
+    """Keeps its tensors in another order of memory, which is nobody's business."""
+
+    name = "toy-transposed"
+
+    def start(self, weights):
+        return {"mean": {name: w.mT.contiguous().mT for name, w in weights.items()}, "seen": {"": torch.zeros(())}}
+
+
+def test_an_averager_may_lay_out_its_tensors_as_it_likes(planned, path):
+    registry = with_averager(Transposed())
+    settings = {"train_steps": 6, "train_average_every": 1}
+    experiments = planned(registry, "toy-walk", "toy-table", averagers=["toy-transposed"], **settings)
+    whole = numbers(train(experiments, registry, CPU))
+    assert numbers(train(experiments, registry, CPU, checkpoint=Checkpoint(path, 0))) == whole

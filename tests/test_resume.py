@@ -1,0 +1,217 @@
+"""Real processes through the command line: killed at any moment, at work side by side, and started once more."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lgbench import runfiles, runner
+from lgbench.cli import main
+
+COMMAND = "from lgbench.cli import main; main(prog_name='lgbench')"
+TOYS = ["run", "--arch", "toy-table", "--protocol", "quick", "--no-compile"]
+GRID = [*TOYS, "--task", "toy-even,toy-largest", "--set", "train.steps=130", "--set", "train.average_every=5"]
+GRID += ["--set", "evaluate.contexts=1000", "--set", "evaluate.strings=1000", "--set", "evaluate.max_length=64"]
+SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
+TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
+
+
+@pytest.fixture
+def environ(toys_installed) -> dict[str, str]:
+    """The toys are what is installed."""
+    return {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys"}
+
+
+@contextmanager
+def started(arguments: Sequence[object], code: str = COMMAND, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in an interpreter of its own, which does not outlive the block."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=os.environ | environ, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a command that comes to its end has left to say: stdout, stderr."""
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    return out, error
+
+
+def lgbench(*arguments: object) -> str:
+    """The command in this interpreter, to its end; what it said."""
+    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def rows(folder: Path) -> dict[str, str]:
+    """Every run file's rows by its name; a float's repr tells all its bits."""
+    return {path.name: repr(runfiles.read(path).to_pylist()) for path in folder.glob("*.parquet")}
+
+
+def left(folder: Path) -> list[str]:
+    """Everything in a results folder that is no run file."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".parquet")
+
+
+def resumed(folder: Path) -> list[bool]:
+    return [runfiles.metadata(path)["execution"]["resumed"] for path in folder.glob("*.parquet")]
+
+
+def killed(arguments: Sequence[object], moments: Sequence[tuple[str, float]], **environ: str) -> list[str]:
+    """Start the command and kill it so many seconds after it began a phase, once for each moment, unless it ends before.
+
+    What each killed process had said until then.
+    """
+    said = []
+    for phase, delay in moments:
+        with started(arguments, **environ) as process:
+            lines = list(until(process, phase))
+            time.sleep(delay)
+            if process.poll() is not None:
+                break
+            said.append("".join(lines))
+    return said
+
+
+def until(process: subprocess.Popen[str], words: str) -> Iterator[str]:
+    """Lines of stderr up to one with these words."""
+    assert process.stderr
+    for line in process.stderr:
+        yield line
+        if words in line:
+            return
+
+
+@pytest.mark.parametrize(("kills", "longest"), [(3, 0.7), pytest.param(20, 0.25, marks=pytest.mark.slow)])
+def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path, environ, toys_alone, kills, longest):
+    lgbench(*GRID, "--seeds", "0:3", "--results", tmp_path / "whole")
+    draw = random.Random(7)
+    moments = [(phase, draw.uniform(0, longest)) for phase in kills * ["train", "evaluate"]][:kills]
+    command = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--results", tmp_path / "killed"]
+    said = killed(command, moments, TOYS_SLEEP="0.05", **environ)
+    assert len(said) >= 2, "it came to its end before it was killed often enough to prove anything"
+    said.append(lgbench(*command))
+    assert "training goes on after step" in "".join(said) and any(resumed(tmp_path / "killed"))
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    assert len(rows(tmp_path / "whole")) == 6
+    assert left(tmp_path / "killed") == left(tmp_path / "whole") == []
+
+
+def test_a_real_model_that_is_killed_ends_with_the_same_numbers(tmp_path):
+    command = ["run", "--task", "tomita-4", "--arch", "peri-norm", "--average", "ema,bema", "--seeds", "0,1", "--no-compile"]
+    command += ["--protocol", "quick", "--set", "train.steps=150", "--set", "evaluate.max_length=64", "--checkpoint", "0"]
+    lgbench(*command, "--results", tmp_path / "whole")
+    draw = random.Random(11)
+    moments = [("train", draw.uniform(0, 1.5)), ("evaluate", draw.uniform(0, 0.2))]
+    said = killed([*command, "--results", tmp_path / "killed"], moments)
+    assert said
+    said.append(lgbench(*command, "--results", tmp_path / "killed"))
+    assert "training goes on after step" in "".join(said)
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    assert len(rows(tmp_path / "whole")) == 2
+    assert left(tmp_path / "killed") == []
+
+
+KILLS_ITSELF = """
+import os, signal
+import {module}
+left, original = iter(range({calls})), {name}
+
+def call(*arguments, **options):
+    if next(left, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*arguments, **options)
+
+{name} = call
+from lgbench.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        pytest.param("os.link", 1, id="while the second run file gets its name"),
+        pytest.param("lgbench.claims.Claim.__exit__", 0, id="once all is written"),
+    ],
+)
+def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tmp_path, environ, toys_alone, name, calls):
+    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--results"]
+    lgbench(*command, tmp_path / "whole")
+    code = KILLS_ITSELF.format(module=name.rpartition(".")[0].removesuffix(".Claim"), name=name, calls=calls)
+    with started([*command, tmp_path / "killed"], code, **environ) as process:
+        assert process.wait(timeout=60) == -9
+    lgbench(*command, tmp_path / "killed")
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    assert left(tmp_path / "killed") == []
+
+
+def trained(said: str) -> int:
+    """How many populations a process began to train."""
+    return len(re.findall(r"^train .*: started$", said, re.MULTILINE))
+
+
+def written(said: str) -> int:
+    return sum(map(int, re.findall(r"(\d+) runs? written", said)))
+
+
+def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, environ, toys_alone):
+    command = [*TWO_STACKS, "--seeds", "0,1", "--population", "1", "--results"]
+    lgbench(*command, tmp_path / "alone")
+    with (
+        started([*command, tmp_path / "shared"], TOYS_SLEEP="0.07", **environ) as one,
+        started([*command, tmp_path / "shared"], TOYS_SLEEP="0.07", **environ) as two,
+    ):
+        said = [finished(process) for process in (one, two)]
+    assert sum(trained(error) for _, error in said) == 4
+    assert sum(written(out) for out, _ in said) == 4
+    assert rows(tmp_path / "shared") == rows(tmp_path / "alone") and len(rows(tmp_path / "alone")) == 4
+    assert left(tmp_path / "shared") == []
+
+
+def test_a_process_takes_over_what_another_was_training_when_it_was_killed(tmp_path, environ, toys_alone):
+    """The first gets stuck in the average after its fifth step, its fourth being saved."""
+    command = [*TWO_STACKS, "--set", "train.average_every=5", "--seeds", "0,1", "--checkpoint", "0", "--results"]
+    lgbench(*command, tmp_path / "alone")
+    with started([*command, tmp_path / "shared"], TOYS_SLEEP="100", **environ) as slow:
+        assert trained("".join(until(slow, "train"))) == 1
+        with started([*command, tmp_path / "shared"], **environ) as quick:
+            said = "".join(until(quick, "waiting for 2 runs that other processes are making"))
+            slow.kill()
+            out, rest = finished(quick)
+    assert trained(said) == trained(rest) == 1
+    assert "training goes on after step 4" in rest and written(out) == 4
+    assert rows(tmp_path / "shared") == rows(tmp_path / "alone")
+    assert left(tmp_path / "shared") == []
+
+
+def test_seeds_that_are_added_to_a_finished_grid_are_all_that_is_trained(tmp_path, toys_alone, monkeypatch):
+    lgbench(*TWO_STACKS, "--seeds", "1,2", "--results", tmp_path)
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.glob("*.parquet")}
+    trained_seeds, train = [], runner.train
+
+    def recorded(experiments, *arguments, **options):
+        trained_seeds.extend((experiment.task, experiment.seed) for experiment in experiments)
+        return train(experiments, *arguments, **options)
+
+    monkeypatch.setattr(runner, "train", recorded)
+    said = lgbench(*TWO_STACKS, "--seeds", "0:4", "--results", tmp_path)
+    assert sorted(trained_seeds) == [(task, seed) for task in ("toy-even", "toy-largest") for seed in (0, 3)]
+    assert "4 runs were done before and not run again" in said and "4 runs written" in said
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in before} == before
+    assert len(rows(tmp_path)) == 8 and left(tmp_path) == []
