@@ -26,7 +26,7 @@ def test_every_generated_page_is_what_the_runs_say(generate):
 def test_every_published_run_says_how_to_run_it_again():
     for path in runfiles.find(LEADERBOARDS / "runs"):
         about = runfiles.metadata(path)
-        assert about["experiment"]["protocol"] == "standard/1"
+        assert about["experiment"]["protocol"] == "standard/2"
         assert about["environment"]["git_commit"] and not about["environment"]["git_commit"].endswith("+dirty")
         assert about["plugins"] == {"lgbench": "0.1.0"}
 

@@ -1,0 +1,73 @@
+"""What a GPU must do as a CPU does; run with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lgbench import cost
+from lgbench.checkpoint import Checkpoint
+from lgbench.data import stream
+from lgbench.population import Population
+from lgbench.train import step_cost, train
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture
+def deterministic(monkeypatch):
+    """No kernel that adds in whatever order its threads come."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def small(planned, registry, task):
+    settings = {"train_steps": 30, "train_batch": 8, "train_average_every": 5}
+    return planned(registry, task, "peri-norm", seeds=(0, 1, 2), averagers=("bema", "ema"), **settings)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("task", ["tomita-4", "max-retrieval"])
+def test_a_captured_training_equals_one_step_after_the_other(registry, planned, task, compile):
+    experiments = small(planned, registry, task)
+    captured = train(experiments, registry, CUDA, compile=compile)
+    plain = Population(experiments, registry, CUDA)
+    members = [(registry.tasks[e.task], e.seed) for e in experiments]
+    with torch.no_grad():
+        for step, batch in enumerate(stream(members, experiments[0].train, CUDA), start=1):
+            plain.advance(*batch)
+            if step % 5 == 0:
+                plain.average()
+    for variant, weights in plain.variants().items():
+        for name, weight in weights.items():
+            torch.testing.assert_close(captured.weights[variant][name], weight, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("task", ["tomita-4", "max-retrieval"])
+def test_a_training_that_was_cut_off_ends_with_the_same_bits(registry, planned, deterministic, tmp_path, task):
+    experiments = small(planned, registry, task)
+    whole = train(experiments, registry, CUDA)
+
+    def cut(step, loss):
+        if step == 17:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(experiments, registry, CUDA, cut, checkpoint=Checkpoint(tmp_path / "state", 0.0))
+    rest = train(experiments, registry, CUDA, checkpoint=Checkpoint(tmp_path / "state", 0.0))
+    for variant, weights in whole.weights.items():
+        assert all(torch.equal(rest.weights[variant][name], weight) for name, weight in weights.items())
+
+
+def test_the_memory_of_a_step_is_what_was_counted(registry, planned):
+    (experiment,) = planned(registry, "set-complement", "peri-norm", train_batch=256)
+    each = step_cost(experiment, registry, CUDA)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step_cost(experiment, registry, CUDA)
+    assert torch.cuda.max_memory_allocated() - before <= 1.5 * (each.peak + each.kept)
+    assert cost.free_memory(CUDA) > 0
