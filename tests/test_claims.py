@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TESTS
+from conftest import CPU, TESTS
 
 from lgbench.claims import RECORD, UNFINISHED, Claim, Claims
+from lgbench.execution import Execution
+from lgbench.experiment import Plan
 from lgbench.grid import path_of
+from lgbench.runner import run_plan
+from lgbench.watcher import Silent
 
 MADE_BY = {"lgbench": "1", "torch": "2", "device": "cpu"}
 
@@ -19,7 +23,7 @@ MADE_BY = {"lgbench": "1", "torch": "2", "device": "cpu"}
 @pytest.fixture(scope="module")
 def runs(toy_registry, planned):
     """Ten experiments that are one stack."""
-    return planned(toy_registry, "toy-walk", "toy-table", seeds=range(10))
+    return planned(toy_registry, "toy-walk", "toy-table", seeds=range(10), train_steps=2)
 
 
 def claims_on(folder: Path, experiments) -> Claims:
@@ -219,6 +223,14 @@ def test_locks_of_killed_processes_are_in_nobodys_way(tmp_path, runs):
     assert left(tmp_path) == set()
 
 
+@pytest.mark.xfail(strict=True, reason="a command clears what is finished when it starts, and not when it ends")
+def test_an_abandoned_population_that_other_commands_finish_is_removed(tmp_path, toy_registry, runs):
+    abandon(take(tmp_path, runs[:4]))
+    for part in (runs[:2], runs[2:4]):
+        assert not run_plan(Plan(part, ()), toy_registry, Execution(CPU, False), tmp_path, Silent()).failed
+    assert left(tmp_path) == set()
+
+
 HOLDS = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -230,7 +242,7 @@ from lgbench.registry import Distribution, Registry
 
 registry = Registry()
 registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
-runs = plan(Request(["toy-walk"], ["toy-table"], (), range(10), "quick", {}), registry).experiments
+runs = plan(Request(["toy-walk"], ["toy-table"], (), range(10), "quick", {"train.steps": "2"}), registry).experiments
 claim = take(Path(sys.argv[2]), runs, most=4)
 print("took", *(experiment.seed for experiment in claim.experiments), flush=True)
 sys.stdin.read()
@@ -266,9 +278,9 @@ while claim := take(folder, runs, most=1):
 
 def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_path):
     """Nothing is held for long here, so that the lock which is removed with the last claim is fought over."""
-    commands = [[sys.executable, "-c", TAKES_ALL, str(TESTS), str(tmp_path), name] for name in "abc"]
+    commands = [[sys.executable, "-c", TAKES_ALL, str(TESTS), str(tmp_path), name] for name in "ab"]
     processes = [subprocess.Popen(command) for command in commands]
-    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    assert [process.wait(timeout=60) for process in processes] == [0, 0]
     names = [path.read_text() for path in tmp_path.glob("*.parquet")]
-    assert len(names) == 10 and all(name in ("a", "b", "c") for name in names)
+    assert len(names) == 10 and all(name in ("a", "b") for name in names)
     assert left(tmp_path) == set()

@@ -114,10 +114,10 @@ def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_pa
 
 def test_a_real_model_that_is_killed_ends_with_the_same_numbers(tmp_path):
     command = ["run", "--task", "tomita-4", "--arch", "peri-norm", "--average", "ema,bema", "--seeds", "0,1", "--no-compile"]
-    command += ["--protocol", "quick", "--set", "train.steps=150", "--set", "evaluate.max_length=64", "--checkpoint", "0"]
+    command += ["--protocol", "quick", "--set", "train.steps=150", "--set", "model.layers=1", "--checkpoint", "0"]
     lgbench(*command, "--results", tmp_path / "whole")
     draw = random.Random(11)
-    moments = [("train", draw.uniform(0, 1.5)), ("evaluate", draw.uniform(0, 0.2))]
+    moments = [("train", draw.uniform(0, 1)), ("evaluate", draw.uniform(0, 0.2))]
     said = killed([*command, "--results", tmp_path / "killed"], moments)
     assert said
     said.append(lgbench(*command, "--results", tmp_path / "killed"))
@@ -143,17 +143,23 @@ main()
 """
 
 
+LITTER = pytest.mark.xfail(strict=True, reason="where all is written, the next command does not look for the last lock")
+
+
 @pytest.mark.parametrize(
-    ("name", "calls"),
+    ("module", "name", "calls"),
     [
-        pytest.param("os.link", 1, id="while the second run file gets its name"),
-        pytest.param("lgbench.claims.Claim.__exit__", 0, id="once all is written"),
+        pytest.param("os", "os.link", 1, id="while the second run file gets its name"),
+        pytest.param("lgbench.claims", "lgbench.claims.Claim.__exit__", 0, id="once all is written"),
+        pytest.param("pathlib", "pathlib.Path.unlink", 2, id="while the last lock is removed", marks=LITTER),
     ],
 )
-def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tmp_path, environ, toys_alone, name, calls):
+def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
+    tmp_path, environ, toys_alone, module, name, calls
+):
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--results"]
     lgbench(*command, tmp_path / "whole")
-    code = KILLS_ITSELF.format(module=name.rpartition(".")[0].removesuffix(".Claim"), name=name, calls=calls)
+    code = KILLS_ITSELF.format(module=module, name=name, calls=calls)
     with started([*command, tmp_path / "killed"], code, **environ) as process:
         assert process.wait(timeout=60) == -9
     lgbench(*command, tmp_path / "killed")
