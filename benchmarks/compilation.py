@@ -96,7 +96,7 @@ def main() -> None:
     (start, per_operator), _ = nnls(np.stack([ones, operators], 1), np.array(needed))
     (saved_per_operator, saved_per_byte), _ = nnls(np.stack([operators, written], 1).astype(float), np.array(saved))
     print(f"fitted: start {start:.1f} s, {per_operator * 1e3:.1f} ms an operator to compile;")
-    print(f"saved a step: {saved_per_operator * 1e6:.1f} us an operator, {saved_per_byte * 1e9:.1f} ms a GB")
+    print(f"saved a step: {saved_per_operator * 1e6:.1f} us an operator, {saved_per_byte * 1e12:.1f} ms a GB")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Claims:
 
     def clear(self) -> None:
         """Remove what killed processes left of populations that are finished."""
-        if self.folder.exists():
+        if self.folder.exists() or _lock_of(self.folder).exists():
             with _exclusive(self.folder), self._others():
                 pass
 
@@ -141,15 +141,18 @@ class Claims:
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
     """Inside, no other process looks at or changes who has what. Where nobody has anything, nothing is left at the end."""
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
-    with lock:
+    with FileLock(_lock_of(folder)):
         folder.mkdir(exist_ok=True)
         try:
             yield
         finally:
             if not any(folder.iterdir()):
                 folder.rmdir()
-                Path(lock.lock_file).unlink()  # whoever waits for it sees that it is gone, and makes a new one
+                _lock_of(folder).unlink()  # whoever waits for it sees that it is gone, and makes a new one
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def _first_part(experiments: list[Experiment], most: int) -> list[Experiment]:

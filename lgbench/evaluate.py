@@ -93,14 +93,14 @@ def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
 
 def _in_parts(function: Predict, inputs: Tensor) -> Tensor:
     """`function` of all inputs, as many contexts at once as memory allows."""
-    size = max(1, AT_ONCE[inputs.device.type] // inputs.shape[1])
+    size = min(len(inputs), max(1, AT_ONCE[inputs.device.type] // inputs.shape[1]))
     while True:
         try:
             return torch.cat([function(part) for part in torch.split(inputs, size)])
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
-            size = min(size, len(inputs)) // 2
+            size //= 2
 
 
 def context_values(task: Task, logits: Tensor, distribution: Tensor) -> dict[str, Tensor]:

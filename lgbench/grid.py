@@ -80,6 +80,7 @@ def populations(
                 yield Work(claim, _compile(claim.experiments, each, registry, execution, watcher))
         elsewhere = sum(len(left(group)) for group in groups)
         if not elsewhere:
+            claims.clear()
             return
         if not waiting:
             waiting = True

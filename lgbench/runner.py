@@ -101,7 +101,7 @@ def _run_population(
     checkpoint = Checkpoint(work.claim.checkpoint, execution.checkpoint)
     with watcher.phase(f"train {_title(population)}", population[0].train.steps) as report:
         trained = train(population, registry, device, report, compile=work.compile, checkpoint=checkpoint, say=watcher.say)
-    how = {"population": len(population), "compiled": work.compile, "resumed": work.claim.resumed}
+    how = {"population": len(population), "compiled": trained.compiled, "resumed": work.claim.resumed}
     seconds = {"train": time.monotonic() - started}
     with watcher.phase(f"evaluate {_title(population)}", len(population)) as report:
         for index, experiment in enumerate(population):

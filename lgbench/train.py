@@ -45,6 +45,8 @@ class Trained:
     curve: Curve
     diverged: list[int | None]
     """The first step with a loss that is not finite, or the last where its update left weights that are not."""
+    compiled: bool
+    """Whether the training step was compiled."""
 
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population as a function from inputs to logits."""
@@ -84,8 +86,9 @@ def train(
     members = [(registry.tasks[e.task], e.seed) for e in experiments]
     advance: Advance = population.advance
     average: Callable[[], object] = population.average
-    if compile:
-        advance = _compiled(population, _programs(experiments[0], registry), say)
+    compiled = _Compiled(population, _programs(experiments[0], registry), say) if compile else None
+    if compiled:
+        advance = compiled
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad():
         if device.type == "cuda":
@@ -100,7 +103,8 @@ def train(
             report(step, lambda losses=losses: losses.mean().item())  # type: ignore[misc]
     loss, norm = population.curve.cpu().unbind(1)
     curve = Curve(population.marks, loss, norm)
-    return Trained(population.skeleton, population.variants(), population.buffers, curve, population.diverged())
+    works = compiled is not None and compiled.works
+    return Trained(population.skeleton, population.variants(), population.buffers, curve, population.diverged(), works)
 
 
 def step_cost(experiment: Experiment, registry: Registry, device: torch.device) -> cost.Cost:
@@ -144,30 +148,34 @@ def _restored(population: Population, checkpoint: Checkpoint, say: Callable[[str
     return done
 
 
-def _compiled(population: Population, programs: int, say: Callable[[str], None]) -> Advance:
+class _Compiled:
     """The step compiled; as it is where that cannot be done, without a C++ compiler or with a model that has no one graph."""
-    torch.compiler.reset()  # what earlier populations left counts against the limit of programs
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, programs)
-    compiled = population.compiled()
-    chosen: Advance | None = None
 
-    def advance(inputs: Tensor, targets: Tensor) -> Tensor:
-        nonlocal chosen
-        if chosen:
-            return chosen(inputs, targets)
+    def __init__(self, population: Population, programs: int, say: Callable[[str], None]) -> None:
+        torch.compiler.reset()  # what earlier populations left counts against the limit of programs
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, programs)
+        self.advance, self.plain = population.compiled(), population.advance
+        self.say = say
+        self.tried = False
+
+    @property
+    def works(self) -> bool:
+        return self.tried and self.advance is not self.plain
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if self.tried:
+            return self.advance(inputs, targets)
+        self.tried = True
         started = time.monotonic()
         try:
-            losses = compiled(inputs, targets)
+            losses = self.advance(inputs, targets)
         except RuntimeError as error:  # raised before anything was changed
-            reason = str(error).strip().partition("\n")[0]
-            say(f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {reason}")
-            chosen = population.advance
-            return chosen(inputs, targets)
-        say(f"compiled the training step in {time.monotonic() - started:.0f} s")
-        chosen = compiled
+            reason = " ".join(str(error).split("\n")[:2]).strip()
+            self.say(f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {reason}")
+            self.advance = self.plain
+            return self.advance(inputs, targets)
+        self.say(f"compiled the training step in {time.monotonic() - started:.0f} s")
         return losses
-
-    return advance
 
 
 class _Captured:

@@ -223,7 +223,6 @@ def test_locks_of_killed_processes_are_in_nobodys_way(tmp_path, runs):
     assert left(tmp_path) == set()
 
 
-@pytest.mark.xfail(strict=True, reason="a command clears what is finished when it starts, and not when it ends")
 def test_an_abandoned_population_that_other_commands_finish_is_removed(tmp_path, toy_registry, runs):
     abandon(take(tmp_path, runs[:4]))
     for part in (runs[:2], runs[2:4]):

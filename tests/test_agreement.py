@@ -1,0 +1,201 @@
+"""Results do not move: whatever path a training takes, its numbers are those of the plain one."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import CPU, with_model
+from torch import nn
+from torch.func import grad, vmap
+
+from lgbench import runfiles
+from lgbench.checkpoint import Checkpoint
+from lgbench.contracts import METRICS
+from lgbench.data import stream, training_lengths
+from lgbench.execution import Execution
+from lgbench.experiment import Plan
+from lgbench.grid import stacks
+from lgbench.population import Population
+from lgbench.runner import run_plan
+from lgbench.train import train
+from lgbench.watcher import Silent
+
+WEIGHTS = 1e-5
+"""A compiled step rounds in another order. After one step from the same state the weights differ by no more than this."""
+
+TOLERANCES = {"tvd": 1e-4, "accuracy": 1 / 32 + 1e-9, "roc_auc": 1e-3, "train_loss": 1e-4, "gradient_norm": 1e-3}
+"""Over tens of steps rounding grows, to about 1e-5 in a weight; TVD and losses are as smooth as the weights. Accuracy counts
+contexts, 32 of them, and may move by one. The AUC of a language ranks hundreds of strings, and moves a little where two
+have nearly one score."""
+
+
+class Listening(Silent):
+    """Keeps what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+
+def numbers(experiments, registry, folder, execution) -> tuple[dict[tuple[object, ...], float | None], list[str]]:
+    """Every number of the run files by what it is a number of, and what was said."""
+    watcher = Listening()
+    outcome = run_plan(Plan(tuple(experiments), ()), registry, execution, folder, watcher)
+    assert not outcome.failed and len(outcome.written) == len(experiments)
+    rows = [row for path in outcome.written for row in runfiles.read(path).to_pylist()]
+    names = ("task", "entry", "seed", "weights", "metric", "step", "length", "n")
+    return {tuple(row[name] for name in names): row["value"] for row in rows}, watcher.said
+
+
+def assert_agreement(experiments, registry, folder) -> None:
+    """Compiled and all in one population, as against one by one and as they are."""
+    assert len(stacks(experiments, registry)) == 1
+    plain, _ = numbers(experiments, registry, folder / "plain", Execution(CPU, compile=False, population=1))
+    fast, said = numbers(experiments, registry, folder / "fast", Execution(CPU, compile=True))
+    assert [sentence for sentence in said if sentence.startswith("compiled the training step")] == said
+    assert {key[3] for key in plain} == {"raw", "ema", "bema"} and {key[4] for key in plain} == TOLERANCES.keys()
+    assert plain.keys() == fast.keys() and set(METRICS) < TOLERANCES.keys()
+    for metric, tolerance in TOLERANCES.items():
+        expected = {key: value for key, value in plain.items() if key[4] == metric}
+        found = {key: fast[key] for key in expected}
+        assert found == pytest.approx(expected, abs=tolerance), metric
+
+
+SMALL = {"train_steps": 40, "train_batch": 8, "train_max_length": 12, "train_lr": "0.001,0.003"}
+
+
+def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(registry, planned, tmp_path):
+    experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), averagers=None, **SMALL)
+    assert_agreement(experiments, registry, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tasks", "arch", "settings"),
+    [
+        (["tomita-4", "tomita-1"], "peri-norm", {"evaluate_strings": 512}),
+        (["set-complement"], "pre-norm", {}),
+        (["max-retrieval"], "set-attention", {"train_min_length": 16, "train_max_length": 16}),
+        (["max-retrieval"], "transformer+post-norm", {"train_min_length": 16, "train_max_length": 16}),
+    ],
+)
+def test_models_of_full_size_agree_too(registry, planned, tmp_path, tasks, arch, settings):
+    experiments = planned(registry, tasks, arch, seeds=(0, 1), averagers=None, train_steps=60, **settings)
+    assert_agreement(experiments, registry, tmp_path)
+
+
+def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(registry, planned):
+    experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), **SMALL)
+    members = [(registry.tasks[experiment.task], experiment.seed) for experiment in experiments]
+    plain, fast = (Population(experiments, registry, CPU) for _ in range(2))
+    batches = stream(members, experiments[0].train, CPU)
+    with torch.no_grad():
+        for _ in range(10):
+            plain.advance(*next(batches))
+        for name, tensor in fast.tensors().items():
+            tensor.copy_(plain.tensors()[name])
+        before = {name: tensor.clone() for name, tensor in fast.tensors().items()}
+        batch = next(batches)
+        losses, compiled_losses = plain.advance(*batch), fast.compiled()(*batch)
+    torch.testing.assert_close(compiled_losses, losses, rtol=0, atol=WEIGHTS)
+    assert fast.moving.step.item() == 11 and not torch.equal(fast.moving.weights, before["weights"])
+    for name, tensor in plain.tensors().items():
+        assert (fast.tensors()[name] - tensor).abs().max() <= WEIGHTS, name
+
+
+def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
+    settings = {"train_steps": 20, "train_min_length": 4, "train_max_length": 5, "train_average_every": 2}
+    experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=None, **settings)
+    assert set(training_lengths(toy_registry.tasks["toy-largest"], experiments[0].train)) == {4, 5}
+    said: list[str] = []
+    plain = train(experiments, toy_registry, CPU)
+    fast = train(experiments, toy_registry, CPU, compile=True, say=said.append)
+    assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"]
+    assert_same_numbers(fast, plain, atol=WEIGHTS)
+
+
+def assert_same_numbers(run, other, atol: float = 0) -> None:
+    assert run.weights.keys() == other.weights.keys() and run.diverged == other.diverged
+    for variant, weights in other.weights.items():
+        for name, weight in weights.items():
+            torch.testing.assert_close(run.weights[variant][name], weight, rtol=0, atol=atol)
+    torch.testing.assert_close(run.curve.loss, other.curve.loss, rtol=0, atol=atol)
+    torch.testing.assert_close(run.curve.gradient_norm, other.curve.gradient_norm, rtol=0, atol=atol)
+
+
+class Breaking(nn.Module):
+    """Has no one graph that could be compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(3, 3)
+
+    def forward(self, inputs):
+        torch._dynamo.graph_break()
+        return self.table(inputs)
+
+
+class Printing(Breaking):
+    """Talks, which no graph does."""
+
+    def forward(self, inputs):
+        print(end="")
+        return self.table(inputs)
+
+
+@pytest.mark.parametrize("model", [Breaking, Printing])
+def test_a_model_that_cannot_be_compiled_is_trained_as_it_is_and_that_is_told(planned, model):
+    registry = with_model(model)
+    experiments = planned(registry, "toy-walk", "toy-own", seeds=(0, 1), averagers=None, train_steps=10)
+    said: list[str] = []
+    fast = train(experiments, registry, CPU, compile=True, say=said.append)
+    (sentence,) = said
+    assert sentence.startswith("the training step cannot be compiled here and runs as it is: Unsupported: ")
+    assert_same_numbers(fast, train(experiments, registry, CPU))
+
+
+@pytest.mark.slow
+def test_a_compiled_training_in_parts_has_the_numbers_of_one_at_once(toy_registry, planned, tmp_path):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=None, train_steps=80)
+
+    def stop(step, loss):
+        if step == 37:
+            raise KeyboardInterrupt
+
+    whole = train(experiments, toy_registry, CPU, compile=True)
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        train(experiments, toy_registry, CPU, stop, compile=True, checkpoint=Checkpoint(path, 0))
+    said: list[str] = []
+    parts = train(experiments, toy_registry, CPU, compile=True, checkpoint=Checkpoint(path, 0), say=said.append)
+    assert said[0] == "training goes on after step 37"
+    assert_same_numbers(parts, whole)
+
+
+def test_attention_that_vmap_would_run_one_by_one_is_an_error_in_tests():
+    """Or the test below would prove nothing."""
+
+    def attended(q):
+        return F.scaled_dot_product_attention(q, q, q, is_causal=True).square().sum()
+
+    with pytest.raises(UserWarning, match="batching rule"):
+        vmap(grad(attended))(torch.randn(3, 2, 1, 5, 8))
+
+
+def test_no_built_in_model_is_run_one_by_one_in_a_population(registry, planned):
+    entries = [f"{arch}+{norm}" for arch, norm in product(registry.architectures.names(), registry.norms.names())]
+    tasks = ["tomita-4", "dyck-2-3", "set-complement", "max-retrieval", "dictionary-lookup"]
+    settings = {"train_steps": 1, "train_batch": 2, "model_width": 8}
+    experiments = planned(registry, tasks, entries, seeds=(0, 1), averagers=None, **settings)
+    assert {experiment.entry for experiment in experiments} == set(entries)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for stack in stacks(experiments, registry):
+            train(stack, registry, CPU)
+    assert [str(warning.message) for warning in warned] == []
