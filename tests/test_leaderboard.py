@@ -452,3 +452,13 @@ def test_a_full_disk_leaves_no_part_of_a_pack(many, monkeypatch):
     monkeypatch.setattr(runfiles.os, "fsync", full)
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
     assert packed(many) == []
+
+
+@pytest.mark.parametrize("order", range(10))
+def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_added(tmp_path, order):
+    values = [0.51825, 0.335, 0.9052, 0.7815, 0.7253]  # their mean is 0.65305, give or take the rounding of a sum
+    random.Random(order).shuffle(values)
+    for seed, value in enumerate(values):
+        write_rows(tmp_path / f"{seed}.parquet", simulated({16: value}, seed=seed) + simulated({8: 0.5}, seed=seed))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert board.rows[0].cell("length", 16).mean == 0.6531

@@ -85,8 +85,9 @@ cells as (
         entry,
         kind,
         length,
-        round(avg(value), 4) as mean,
-        round(stddev_samp(value), 4) as spread,
+        -- twice, so that a mean that stands between two does not follow the order in which threads happened to add
+        round(round(avg(value), 12), 4) as mean,
+        round(round(stddev_samp(value), 12), 4) as spread,
         count(*) as seeds,
         count(*) filter (diverged) as diverged
     from columns
