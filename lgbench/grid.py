@@ -55,7 +55,7 @@ def populations(
     """
     claims = Claims(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
     tried: set[Experiment] = set()
-    costs: dict[int, cost.Cost] = {}
+    known: dict[int, tuple[cost.Cost, int]] = {}  # of each group, what a model costs and how many are trained together
     waiting = False
 
     def left(group: Sequence[Experiment]) -> list[Experiment]:
@@ -67,13 +67,16 @@ def populations(
         for index, group in enumerate(groups):
             made_by = provenance.made_by(group[0], registry, execution.device)
             while todo := left(group):
-                try:
-                    each = costs[index] = costs.get(index) or step_cost(group[0], registry, execution.device)
-                except Exception as error:  # a plugin's model may raise anything
-                    tried |= set(group)
-                    fail(group, error)
-                    break
-                claim = claims.take(todo, _most(todo, each, execution, watcher), made_by)
+                if index not in known:
+                    try:
+                        each = step_cost(group[0], registry, execution.device)
+                    except Exception as error:  # a plugin's model may raise anything
+                        tried |= set(group)
+                        fail(group, error)
+                        break
+                    known[index] = each, _most(todo, each, execution, watcher)
+                each, most = known[index]
+                claim = claims.take(todo, most, made_by)
                 if not claim:
                     break
                 tried |= set(claim.experiments)
