@@ -28,7 +28,8 @@ RECORD = "population.json"
 class Claim:
     """A population that this process, and no other, trains. A context manager: what is left on the way out is cleared.
 
-    An interrupted training keeps its checkpoint; everything else, failures included, leaves nothing.
+    An interrupt keeps what the same command needs to end with the same numbers: the checkpoint, and, once runs are written, who
+    their models were trained with. Everything else, failures included, leaves nothing.
     """
 
     experiments: list[Experiment]
@@ -46,7 +47,9 @@ class Claim:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
         with _exclusive(self.folder.parent):
-            if not (interrupted and self.checkpoint.exists()):
+            results = self.folder.parent.parent
+            begun = self.checkpoint.exists() or any(_finished(results, e.run_id) for e in self.experiments)
+            if not (interrupted and begun):
                 shutil.rmtree(self.folder)
             self.lock.release()
 
@@ -114,7 +117,7 @@ class Claims:
             except Timeout:
                 busy |= set(about["runs"])
                 continue
-            if all(any(self.results.glob(f"*.{run}.parquet")) for run in about["runs"]):
+            if all(_finished(self.results, run) for run in about["runs"]):
                 shutil.rmtree(folder)
                 lock.release()
             else:
@@ -149,6 +152,11 @@ def _exclusive(folder: Path) -> Iterator[None]:
             if not any(folder.iterdir()):
                 folder.rmdir()
                 _lock_of(folder).unlink()  # whoever waits for it sees that it is gone, and makes a new one
+
+
+def _finished(results: Path, run_id: str) -> bool:
+    """Whether there is a file of the run, whoever asked for it."""
+    return any(results.glob(f"*.{run_id}.parquet"))
 
 
 def _lock_of(folder: Path) -> Path:

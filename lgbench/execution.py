@@ -1,4 +1,4 @@
-"""Where and how runs are made, which changes no result beyond rounding."""
+"""Where and how runs are made, which changes results by rounding alone."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,11 +87,11 @@ def train(
     members = [(registry.tasks[e.task], e.seed) for e in experiments]
     advance: Advance = population.advance
     average: Callable[[], object] = population.average
-    compiled = _Compiled(population, _programs(experiments[0], registry), say) if compile else None
+    compiled = _Compiled(population, say) if compile else None
     if compiled:
         advance = compiled
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
-    with torch.no_grad():
+    with torch.no_grad(), _room_for(_programs(experiments[0], registry)) if compile else nullcontext():
         if device.type == "cuda":
             advance, average = _Captured(advance), _Captured(average)
         for step, (inputs, targets) in enumerate(stream(members, training, device, done), start=done + 1):
@@ -148,12 +149,20 @@ def _restored(population: Population, checkpoint: Checkpoint, say: Callable[[str
     return done
 
 
+def _room_for(programs: int) -> AbstractContextManager[object]:
+    """Inside, torch compiles a function for so many shapes of its arguments instead of giving up."""
+    limits = ("recompile_limit", "accumulated_recompile_limit")
+    patched: AbstractContextManager[object] = torch._dynamo.config.patch(
+        {name: max(programs, getattr(torch._dynamo.config, name)) for name in limits}
+    )
+    return patched
+
+
 class _Compiled:
     """The step compiled; as it is where that cannot be done, without a C++ compiler or with a model that has no one graph."""
 
-    def __init__(self, population: Population, programs: int, say: Callable[[str], None]) -> None:
+    def __init__(self, population: Population, say: Callable[[str], None]) -> None:
         torch.compiler.reset()  # what earlier populations left counts against the limit of programs
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, programs)
         self.advance, self.plain = population.compiled(), population.advance
         self.say = say
         self.tried = False

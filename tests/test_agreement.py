@@ -117,6 +117,7 @@ def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
     plain = train(experiments, toy_registry, CPU)
     fast = train(experiments, toy_registry, CPU, compile=True, say=said.append)
     assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"]
+    assert fast.compiled and not plain.compiled
     assert_same_numbers(fast, plain, atol=WEIGHTS)
 
 
@@ -157,6 +158,7 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_is_and_that_is_told(pl
     fast = train(experiments, registry, CPU, compile=True, say=said.append)
     (sentence,) = said
     assert sentence.startswith("the training step cannot be compiled here and runs as it is: Unsupported: ")
+    assert not fast.compiled
     assert_same_numbers(fast, train(experiments, registry, CPU))
 
 

@@ -77,6 +77,17 @@ def test_an_interrupt_leaves_nothing_where_there_is_no_checkpoint(tmp_path, runs
     assert left(tmp_path) == set()
 
 
+def test_an_interrupt_once_runs_are_written_keeps_who_was_trained_together(tmp_path, runs):
+    """A smaller stack would round otherwise, and the rest end with other numbers."""
+    with pytest.raises(KeyboardInterrupt), take(tmp_path, runs, most=4):
+        finish(tmp_path, runs[:1])
+        raise KeyboardInterrupt
+    with take(tmp_path, runs, most=100) as claim:
+        assert claim.resumed and claim.experiments == list(runs[:4])
+        finish(tmp_path, runs)
+    assert left(tmp_path) == set()
+
+
 def test_an_interrupt_keeps_the_checkpoint_and_the_same_command_goes_on_from_it(tmp_path, runs):
     with pytest.raises(KeyboardInterrupt), take(tmp_path, runs, most=4) as claim:
         claim.checkpoint.write_text("a state")
