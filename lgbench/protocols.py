@@ -87,7 +87,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     for protocol in (
         Protocol(
             name="quick",
-            version=2,
+            version=3,
             about="seconds: for tests and first contact; nothing is learned well",
             steps=100,
             batch=16,
@@ -102,7 +102,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             name="standard",
-            version=2,
+            version=3,
             about="minutes on two CPU cores; the published leaderboards",
             steps=1000,
             batch=24,
@@ -117,7 +117,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             name="paper",
-            version=2,
+            version=3,
             about="1 M steps, the published training of the source papers where they say it; for a GPU",
             steps=1_000_000,
             batch=128,

@@ -27,6 +27,13 @@ def git_commit() -> str | None:
         return None
 
 
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the CPU's instruction set, which decides how numbers are rounded: "cpu (x86_64, AVX512)"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
+
+
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions and machine, the same for all runs of one command."""
     return {
@@ -34,7 +41,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "git_commit": git_commit(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})",
+        "device": device_name(device),
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -186,16 +186,16 @@ def labels(registry, **changes) -> list[str]:
 
 
 def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_registry):
-    assert labels(toy_registry, train_lr="1e-3,3e-3") == ["quick/2 train.lr=0.001", "quick/2"]  # quick's own is 0.003
+    assert labels(toy_registry, train_lr="1e-3,3e-3") == ["quick/3 train.lr=0.001", "quick/3"]  # quick's own is 0.003
     assert labels(toy_registry, train_lr="1e-3, 2e-3", train_steps="5,7") == [
-        f"quick/2 train.lr={lr} train.steps={steps}" for lr in ("0.001", "0.002") for steps in (5, 7)
+        f"quick/3 train.lr={lr} train.steps={steps}" for lr in ("0.001", "0.002") for steps in (5, 7)
     ]
-    assert labels(toy_registry, model_scale="1,2") == ["quick/2", "quick/2 model.scale=2.0"]
+    assert labels(toy_registry, model_scale="1,2") == ["quick/3", "quick/3 model.scale=2.0"]
 
 
 def test_values_that_are_equal_are_one(toy_registry):
-    assert labels(toy_registry, train_lr="2e-3,0.002,2E-3") == ["quick/2 train.lr=0.002"]
-    assert labels(toy_registry, train_lr="3e-3,0.003") == ["quick/2"]
+    assert labels(toy_registry, train_lr="2e-3,0.002,2E-3") == ["quick/3 train.lr=0.002"]
+    assert labels(toy_registry, train_lr="3e-3,0.003") == ["quick/3"]
 
 
 class OutOfMemory:
