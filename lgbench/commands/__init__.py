@@ -1,0 +1,1 @@
+"""The commands of `lgbench`, by what they are about."""

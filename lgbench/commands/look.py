@@ -1,0 +1,45 @@
+"""Commands that read results: `lgbench leaderboard` and `sql`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lgbench.commands.surroundings import console, opened, results_option
+from lgbench.contracts import METRICS
+from lgbench.errors import UsageError
+
+
+@click.command()
+@click.option("--task", help="Family or task.  [default: every family]")
+@click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help="What to rank by.")
+@click.option("--protocol", help="Protocol, or its full label.  [default: every one found]")
+@click.option("--format", "form", type=click.Choice(["table", "markdown", "csv", "json"]), default="table", show_default=True)
+@results_option
+def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+    """Rank the entries: mean over seeds at each length, in the training range, and beyond it."""
+    from lgbench import render
+
+    boards = opened(results).boards(metric, task, protocol)
+    if not boards:
+        raise UsageError(f"no {metric} in {results} for this task and protocol")
+    if form == "table":
+        render.table(boards, console())
+    else:
+        click.echo(render.FORMATS[form](boards), nl=False)
+
+
+@click.command()
+@click.argument("query")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@results_option
+def sql(query: str, form: str, results: Path) -> None:
+    """Ask anything of the table `results`, in DuckDB's SQL.
+
+    For example: lgbench sql "select entry, avg(value) from results where metric = 'tvd' and length = 64 group by all"
+    """
+    from lgbench import render
+
+    names, rows = opened(results).ask(query)
+    render.answer(names, rows, form, console())

@@ -1,0 +1,51 @@
+"""What several commands need: the results folder, what is installed, a console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lgbench.leaderboard import Results
+    from lgbench.registry import Registry
+
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder where runs live.",
+)
+
+
+def installed() -> Registry:
+    """Everything installed; what is wrong with a plugin is told, and nothing else is hurt by it."""
+    from lgbench.registry import Registry
+
+    registry = Registry.load()
+    for problem in registry.problems():
+        click.echo(f"lgbench: warning: {problem}", err=True)
+    return registry
+
+
+def opened(folder: Path) -> Results:
+    """The runs of a folder; files that are no runs are told."""
+    from lgbench.leaderboard import Results
+
+    results = Results(folder)
+    for sentence in results.left_out:
+        click.echo(f"lgbench: warning: left out: {sentence}", err=True)
+    return results
+
+
+def console(stderr: bool = False) -> Console:
+    """Standard output, or standard error, as rich knows it."""
+    from rich.console import Console
+
+    found = Console(stderr=stderr)
+    # A pipe has no width to fit into: nothing is cut there.
+    return found if found.is_terminal else Console(stderr=stderr, width=200)
