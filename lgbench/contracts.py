@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 METRICS = ("tvd", "accuracy", "roc_auc")
 """What every task is measured by; defined in :mod:`lgbench.metrics`."""
 
+BASELINE = "transformer"
+"""The architecture that an entry means when it names a norm scheme alone."""
+
 Role = Literal["attention", "mlp"]
 Weights = dict[str, "Tensor"]
 AverageState = dict[str, Weights]

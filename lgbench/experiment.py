@@ -13,14 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from lgbench.contracts import Architecture, NormScheme, Task
+from lgbench.contracts import BASELINE, Architecture, NormScheme, Task
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.protocols import Evaluation, Training, check_settings, override, parse_value, protocol_named
 from lgbench.registry import Registry
 from lgbench.seeds import initial
-
-BASELINE = "transformer"
-"""The architecture that an entry means when it names a norm scheme alone."""
 
 
 @dataclass(frozen=True)

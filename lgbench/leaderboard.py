@@ -1,10 +1,10 @@
-"""Leaderboards: DuckDB over run files. SQL ranks and rounds; what comes out is laid out by :mod:`lgbench.render`."""
+"""DuckDB over run files: SQL chooses, joins and averages over tasks; what seeds say is told by :mod:`lgbench.boards`."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from itertools import groupby
 from operator import itemgetter
@@ -14,64 +14,9 @@ from typing import Any
 import duckdb
 
 from lgbench import packs, runfiles
+from lgbench.boards import LEARNED, Board, Models, ranked_rows
 from lgbench.contracts import METRICS
 from lgbench.errors import RunFileError, UsageError, unknown
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of a board: mean over seeds, its standard deviation (None for one seed), and how many seeds."""
-
-    kind: str
-    """"length", "in range" or "score"."""
-    length: int | None
-    mean: float
-    spread: float | None
-    seeds: int
-    diverged: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """One entry of a board."""
-
-    rank: int
-    entry: str
-    cells: tuple[Cell, ...]
-
-    def cell(self, kind: str, length: int | None = None) -> Cell | None:
-        """The cell of a column, None where the entry has no number there."""
-        return next((c for c in self.cells if c.kind == kind and c.length == length), None)
-
-    @property
-    def seeds(self) -> int:
-        return max(c.seeds for c in self.cells)
-
-    @property
-    def diverged(self) -> int:
-        return max(c.diverged for c in self.cells)
-
-
-@dataclass(frozen=True)
-class Board:
-    """Entries ranked on one family (or task) under one version of task and protocol, by one metric, best first."""
-
-    name: str
-    metric: str
-    task_version: int
-    protocol: str
-    tasks: int
-    train_length: int
-    rows: tuple[Row, ...]
-    incomplete: tuple[str, ...]
-    """A sentence for each entry that is left out because seeds of it lack tasks of the family."""
-
-    @property
-    def lengths(self) -> list[int]:
-        """The lengths from the training length on, which are shown one by one."""
-        found = {c.length for row in self.rows for c in row.cells if c.length is not None}
-        return sorted(length for length in found if length >= self.train_length)
-
 
 MANY = 250
 """So many run files that are in no pack are packed; opening fewer takes less than half a second."""
@@ -117,21 +62,32 @@ class Results:
 
     def boards(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown."""
+        self.check(metric, name, protocol)
+        left_out = self._incomplete({"metric": metric, "name": name, "protocol": protocol})
+        unlearned = self._unlearned({"name": name, "protocol": protocol, "most": LEARNED})
+        found = []
+        for about, models in self.models(metric, name, protocol):
+            place = about.name, about.task_version, about.protocol
+            ranked = ranked_rows(models, metric, about.train_length, unlearned.get(place, {}))
+            found.append(replace(about, rows=ranked, incomplete=tuple(left_out.get(place, ()))))
+        return found
+
+    def check(self, metric: str, name: str | None, protocol: str | None) -> None:
+        """Raise UsageError for the first name that these results do not know."""
         if metric not in METRICS:
             raise unknown("metric", metric, METRICS)
         self._check_known("task", name, "select distinct unnest([family, task]) from results")
         self._check_known("protocol", protocol, "select distinct unnest([split_part(protocol, '/', 1), protocol]) from results")
-        parameters = {"metric": metric, "name": name, "protocol": protocol}
-        left_out = self._incomplete(parameters)
-        cursor = self.connection.execute(_sql("board"), parameters)
-        names = [column[0] for column in cursor.description or []]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        boards = []
-        for key, cells in groupby(rows, itemgetter("board", "task_version", "protocol", "tasks", "train_length")):
+
+    def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
+        """Of each board of :meth:`boards` what it is about, still without rows, and the values of every seed."""
+        cursor = self.connection.execute(_sql("models"), {"metric": metric, "name": name, "protocol": protocol})
+        found = []
+        for key, own in groupby(cursor.fetchall(), itemgetter(slice(5))):
             board, task_version, label, tasks, train_length = key
-            notes = tuple(left_out.get((board, task_version, label), ()))
-            boards.append(Board(board, metric, task_version, label, tasks, train_length, _rows(list(cells)), notes))
-        return boards
+            about = Board(board, metric, task_version, label, tasks, train_length or 0, (), ())
+            found.append((about, Models.of(row[5:] for row in own)))
+        return found
 
     def _incomplete(self, parameters: dict[str, str | None]) -> dict[tuple[str, int, str], list[str]]:
         found: dict[tuple[str, int, str], list[str]] = {}
@@ -139,6 +95,12 @@ class Results:
         for board, version, protocol, entry, seed, present, tasks in rows:
             sentence = f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out"
             found.setdefault((board, version, protocol), []).append(sentence)
+        return found
+
+    def _unlearned(self, parameters: dict[str, Any]) -> dict[tuple[str, int, str], dict[str, dict[str, list[int]]]]:
+        found: dict[tuple[str, int, str], dict[str, dict[str, list[int]]]] = {}
+        for board, version, protocol, entry, task, seeds in self.connection.execute(_sql("unlearned"), parameters).fetchall():
+            found.setdefault((board, version, protocol), {}).setdefault(entry, {})[task] = seeds
         return found
 
     def _check_known(self, kind: str, name: str | None, known: str) -> None:
@@ -183,14 +145,6 @@ def results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
     return duckdb.read_parquet(opened.files, hive_partitioning=False)
-
-
-def _rows(cells: Sequence[dict[str, Any]]) -> tuple[Row, ...]:
-    rows = []
-    for (rank, entry), own in groupby(cells, itemgetter("rank", "entry")):
-        fields = ("kind", "length", "mean", "spread", "seeds", "diverged")
-        rows.append(Row(rank, entry, tuple(Cell(*(c[name] for name in fields)) for c in own)))
-    return tuple(rows)
 
 
 def _sql(name: str) -> str:

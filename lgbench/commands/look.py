@@ -1,4 +1,4 @@
-"""Commands that read results: `lgbench leaderboard` and `sql`."""
+"""Commands that read results: `lgbench leaderboard`, `compare` and `sql`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,29 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
         render.table(boards, console())
     else:
         click.echo(render.FORMATS[form](boards), nl=False)
+
+
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@click.option("--task", help="Family or task.  [default: every family]")
+@click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help="What to compare by.")
+@click.option("--protocol", help="Protocol, or its full label.  [default: every one found]")
+@click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
+@results_option
+def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+    """Compare two entries, paired by seed: who is better, by how much, at which lengths, and how sure that is.
+
+    Entries are named as on the leaderboard, or short: peri-norm, peri-norm@bema.
+    """
+    from lgbench import render
+    from lgbench.compare import compare as compared
+
+    found = compared(opened(results), first, second, metric, task, protocol)
+    if form == "table":
+        render.comparisons(found, console())
+    else:
+        click.echo(render.COMPARISON_FORMATS[form](found), nl=False)
 
 
 @click.command()

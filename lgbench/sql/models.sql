@@ -1,11 +1,11 @@
--- Leaderboards: one row a board, entry and column. A column is a length, or the mean over the lengths in the training
--- range, or the score: the mean over the lengths beyond it.
+-- What boards are made of: one row a board, entry, seed and column. A column is a length, or the mean over the lengths in the
+-- training range, or the score: the mean over the lengths beyond it.
 --
 -- Parameters: $metric, $name (a family or task, null for all families), $protocol (a name, or a name with its version
 -- and changes, null for all).
 --
--- Seeds are averaged last, so that the spread is that over seeds. A family's number is the mean over its tasks and
--- exists for seeds that ran them all. Versions of tasks and protocols are never averaged together.
+-- A family's number is the mean over its tasks and exists for seeds that ran them all. Nothing is averaged over seeds here, nor
+-- ever over versions of tasks or protocols.
 
 with chosen as (
     from chosen($metric, $name, $protocol)
@@ -75,49 +75,6 @@ columns as (
     from models
     where not trained
     group by all
-),
-
-cells as (
-    select
-        board,
-        task_version,
-        protocol,
-        entry,
-        kind,
-        length,
-        -- twice, so that a mean that stands between two does not follow the order in which threads happened to add
-        round(round(avg(value), 12), 4) as mean,
-        round(round(stddev_samp(value), 12), 4) as spread,
-        count(*) as seeds,
-        count(*) filter (diverged) as diverged
-    from columns
-    group by all
-),
-
-summaries as (
-    select
-        board,
-        task_version,
-        protocol,
-        entry,
-        max(mean) filter (kind = 'score') as score,
-        max(mean) filter (kind = 'in range') as in_range,
-        case when $metric = 'tvd' then 1 else -1 end as direction  -- lower is better for a distance
-    from cells
-    group by all
-),
-
-ranks as (
-    select
-        board,
-        task_version,
-        protocol,
-        entry,
-        rank() over (
-            partition by board, task_version, protocol
-            order by direction * score nulls last, direction * in_range nulls last
-        ) as rank
-    from summaries
 )
 
 select
@@ -126,15 +83,13 @@ select
     c.protocol,
     b.tasks,
     b.train_length,
-    r.rank,
     c.entry,
+    c.seed,
     c.kind,
     c.length,
-    c.mean,
-    c.spread,
-    c.seeds,
+    -- so that what is equal but for the order in which threads happened to add is equal
+    round(c.value, 12) as value,
     c.diverged
-from cells as c
-join ranks as r using (board, task_version, protocol, entry)
+from columns as c
 join boards as b using (board, task_version, protocol)
-order by c.board, c.task_version desc, c.protocol, r.rank, c.entry, c.kind, c.length
+order by c.board, c.task_version desc, c.protocol, c.entry, c.seed, c.kind, c.length

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import simulated, write_rows
+from rich.console import Console
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from lgbench import UsageError, render
+from lgbench.cli import main
+from lgbench.compare import compare
+from lgbench.leaderboard import Results
+
+LENGTHS = (4, 8, 16, 32, 64)
+TRAINED = 8
+
+
+def values(entry, seed, task):
+    """What a model scores: alike on `beta`, on `alpha` better with `+good` at all lengths from 16 on."""
+    noise = random.Random(f"{entry} {seed} {task}")
+    shared = random.Random(f"{seed} {task}")  # the same seed has the same contexts
+    gain = 0.05 if "good" in entry and task == "alpha" else 0.0
+    return {n: 0.4 + 0.1 * shared.random() + 0.01 * noise.random() - gain * (n > TRAINED) for n in LENGTHS}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    for task in ("alpha", "beta"):
+        for entry in ("transformer+good", "transformer+plain"):
+            for seed in range(6 if "good" in entry else 5):
+                rows = simulated(values(entry, seed, task), TRAINED, entry=entry, task=task, seed=seed)
+                averaged = {n: v + 0.001 * n for n, v in values(entry, seed, task).items()}
+                rows += simulated(averaged, TRAINED, entry=entry, task=task, seed=seed, weights="ema")
+                write_rows(folder / f"{task}.{entry}.{seed}.parquet", rows)
+    write_rows(folder / "alone.parquet", simulated({8: 0.1, 16: 0.2}, TRAINED, entry="other+lone", task="gamma"))
+    return Results(folder)
+
+
+def by_length(entry, task, length):
+    return np.array([values(entry, seed, task)[length] for seed in range(5)])
+
+
+def test_differences_are_those_of_the_common_seeds(results):
+    alpha, beta = compare(results, "good", "plain", "tvd")
+    assert (alpha.name, beta.name) == ("alpha", "beta")
+    for comparison in (alpha, beta):
+        assert [d.length for d in comparison.lengths] == list(LENGTHS)
+        for d in comparison.lengths:
+            first, second = (by_length(f"transformer+{norm}", comparison.name, d.length) for norm in ("good", "plain"))
+            assert (d.first, d.second) == pytest.approx((first.mean(), second.mean()), abs=5.1e-5)
+            assert d.difference == pytest.approx((first - second).mean(), abs=5.1e-5)
+            assert d.n == 5 and d.low <= d.difference <= d.high
+
+
+def test_p_is_that_of_a_paired_t_test_corrected_for_the_lengths(results):
+    (alpha,) = compare(results, "good", "plain", "tvd", "alpha")
+    pairs = [[by_length(f"transformer+{norm}", "alpha", n) for norm in ("good", "plain")] for n in LENGTHS]
+    expected = multipletests([stats.ttest_rel(*pair).pvalue for pair in pairs], method="holm")[1]
+    assert [d.p for d in alpha.lengths] == pytest.approx(expected.tolist(), rel=0.01)
+
+
+def test_the_verdict_is_corrected_for_the_boards_it_is_given_on(results):
+    (alone,) = compare(results, "good", "plain", "tvd", "alpha")
+    both, beta = compare(results, "good", "plain", "tvd")
+    assert both.overall.p == pytest.approx(2 * alone.overall.p, rel=0.01)
+    assert both.overall.p < 0.05 < beta.overall.p
+
+
+def test_a_verdict_names_the_better_whichever_comes_first(results):
+    for first, second in (("good", "plain"), ("plain", "good")):
+        (alpha,) = compare(results, first, second, "tvd", "alpha")
+        said = "transformer+good is better than transformer+plain on alpha beyond the training range"
+        assert alpha.verdict.startswith(said)
+        assert alpha.verdict.endswith("Of 5 lengths they are separated at 16, 32, 64.")
+
+
+def test_what_cannot_be_told_apart_is_said_to_be_so(results):
+    (beta,) = compare(results, "good", "plain", "tvd", "beta")
+    assert beta.verdict.startswith("transformer+good and transformer+plain cannot be told apart on beta")
+    assert beta.verdict.endswith("At none of 5 lengths alone are they separated.")
+
+
+def test_higher_is_better_for_accuracy(tmp_path):
+    for seed in range(4):
+        for entry, gain in (("a+high", 0.3), ("a+low", 0.0)):
+            kept = {8: 0.5, 16: 0.4 + gain + 0.01 * seed * (1 + gain)}
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated(kept, entry=entry, seed=seed, metric="accuracy"))
+    (found,) = compare(Results(tmp_path), "a+low", "a+high", "accuracy")
+    assert found.verdict.startswith("a+high is better than a+low") and found.overall.difference < 0
+
+
+def test_averagers_compare_with_the_raw_weights_of_the_same_runs(results):
+    (found,) = compare(results, "plain", "plain@ema", "tvd", "alpha")
+    assert (found.first, found.second) == ("transformer+plain", "transformer+plain@ema")
+    assert found.verdict.startswith("transformer+plain is better than transformer+plain@ema")
+    assert found.lengths[-1].difference == pytest.approx(-0.064, abs=5.1e-5)
+
+
+def test_too_few_common_seeds_tell_nothing(tmp_path):
+    for seed in range(2):
+        for entry, value in (("a+x", 0.1), ("a+y", 0.9)):
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: value, 16: value}, entry=entry, seed=seed))
+    (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
+    assert "cannot be told apart" in found.verdict and "2 seeds in common, and it takes 3" in found.verdict
+    assert found.overall.p == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("goood", "plain", "did you mean"),
+        ("good", "transformer+good", "cannot be compared with itself"),
+        ("good", "other+lone", "no seed in common"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_a_reason(results, first, second, said):
+    with pytest.raises(UsageError, match=said):
+        compare(results, first, second, "tvd")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"metric": "loss"}, {"metric": "tvd", "name": "delta"}, {"metric": "tvd", "protocol": "slow"}]
+)
+def test_unknown_names_are_refused(results, wrong):
+    with pytest.raises(UsageError, match="no (metric|task|protocol)"):
+        compare(results, "good", "plain", **wrong)
+
+
+def test_the_command_prints_a_verdict_and_every_length(results):
+    done = CliRunner().invoke(main, ["compare", "good", "plain@ema", "--task", "alpha", "--results", str(results.folder)])
+    assert done.exit_code == 0, done.output
+    (found,) = compare(results, "good", "plain@ema", "tvd", "alpha")
+    lines = [re.split(r" {2,}", line.strip()) for line in done.output.splitlines()]
+    assert lines[0] == [found.verdict]
+    for d in found.lengths:
+        assert [str(d.length), f"{d.first:.4f}", f"{d.second:.4f}", f"{d.difference:+.4f}"] in [line[:4] for line in lines]
+
+
+def test_json_and_markdown_hold_the_same_numbers(results):
+    found = compare(results, "good", "plain", "tvd")
+    shown = json.loads(render.comparisons_json(found))
+    assert [c["verdict"] for c in shown] == [c.verdict for c in found]
+    assert [d["difference"] for d in shown[0]["lengths"]] == [d.difference for d in found[0].lengths]
+    text = render.comparisons_markdown(found)
+    assert all(f"{d.difference:+.4f}" in text for comparison in found for d in comparison.lengths)
+    out = io.StringIO()
+    render.comparisons(found, Console(file=out, width=60))
+    assert all(f"{d.difference:+.4f}" in out.getvalue() for comparison in found for d in comparison.lengths)
