@@ -21,7 +21,7 @@ def find_entry(name: str, known: Iterable[str]) -> str:
         if written in names:
             return written
     # Suggestions are as short as the name, or a misspelt short name would be near nothing.
-    raise unknown("entry", name, names if "+" in name else {known.removeprefix(PREFIX) for known in names})
+    raise unknown("entry", name, names if "+" in name else {full.removeprefix(PREFIX) for full in names})
 
 
 def short(names: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -26,7 +26,10 @@ WIDEST = 1000
 
 
 def table(boards: Sequence[Board], console: Console) -> None:
-    """Boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as have room."""
+    """Boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as have room.
+
+    Where there is none even for the rest, cells go over several lines; nothing is cut.
+    """
     for board in boards:
         for count in range(len(board.lengths), -1, -1):
             lengths = _spread(board.lengths, count)
@@ -44,9 +47,10 @@ def table(boards: Sequence[Board], console: Console) -> None:
 def _table(board: Board, lengths: Sequence[int]) -> Table:
     lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("tier", "places", "entry", "seeds", "in range", "beyond", "holds to", *(str(length) for length in lengths)):
-        lines.add_column(name, justify="left" if name == "entry" else "right", no_wrap=True)
+        side: Literal["left", "right"] = "left" if name == "entry" else "right"
+        lines.add_column(name, justify=side, no_wrap=bool(lengths), overflow="fold")
     for row in board.rows:
-        lines.add_row(*_standing(row), row.entry, _seeds(row), *_numbers(board, row, lengths, _two_lines))
+        lines.add_row(*_standing(row), escape(row.entry), _seeds(row), *_numbers(board, row, lengths, _two_lines))
     return lines
 
 
@@ -140,7 +144,8 @@ def holds_to(board: Board, row: Row) -> str:
     """The effective length in training lengths, with >= where it is the longest measured."""
     if not row.effective_length:
         return "-"
-    return f"{'>=' if row.effective_length == board.all_lengths[-1] else ''}{row.effective_multiple:.3g}x"
+    multiple = f"{row.effective_multiple:.0f}" if row.effective_multiple >= 100 else f"{row.effective_multiple:.3g}"
+    return f"{'>=' if row.effective_length == board.all_lengths[-1] else ''}{multiple}x"
 
 
 def _seeds(row: Row) -> str:

@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 FEWEST_RESAMPLED = 5
 """Fewer seeds have so few resamples (35 of 4) that no bootstrap interval covers what it should."""
 MOST_ENUMERATED = 6
-"""Seeds whose resamples are all looked at, 462 of 6; with more, 2000 are drawn."""
+"""Seeds whose resamples are all looked at, 456 of 6; with more, 2000 are drawn."""
 FEWEST_SEPARATED = 3
 """Fewer common seeds separate nothing: differences of rounded shares can then be equal by chance."""
 

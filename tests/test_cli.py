@@ -180,6 +180,7 @@ def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folde
         assert f"{score['mean']:.4f}" in shown["table"].output and f"{score['mean']:.4f}" in shown["markdown"].output
         (line,) = [line for line in lines if line["entry"] == row["entry"] and line["column"] == "score"]
         assert float(line["mean"]) == score["mean"]
+        assert [int(line[name]) for name in ("tier", "best_place", "worst_place")] == [row["tier"], *row["places"]]
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])

@@ -7,29 +7,32 @@ import threading
 from collections import defaultdict
 
 import duckdb
+import numpy as np
 import pytest
+import scipy.stats
 from conftest import corrupt, simulated, write_rows
 
 import lgbench
 from lgbench import UsageError, leaderboard, packs, runfiles
 from lgbench.leaderboard import Results
+from lgbench.statistics import standings
 
 LENGTHS = range(20)
 TRAINED = 6
 
 
 def boards_by_hand(rows, metric, name=None):
-    """What the boards should hold, computed in plain Python: {board: (train length, {entry: {column: ...}})}."""
+    """What boards are made of, in plain Python: {board: (train length, {column: {seed: value}}, diverged, unlearned)}."""
     values = {}  # one value a model, task and length, whatever holds it
     for row in rows:
-        if row["metric"] == metric and row["length"] is not None and name in (None, row["family"], row["task"]):
+        if row["length"] is not None and name in (None, row["family"], row["task"]):
             entry = row["entry"] + ("" if row["weights"] == "raw" else "@" + row["weights"])
             board = row["task"] if name == row["task"] != row["family"] else row["family"]
             place = (board, row["task_version"], row["protocol"])
-            values[place, entry, row["seed"], row["length"], row["task"]] = row
+            values[row["metric"], place, entry, row["seed"], row["length"], row["task"]] = row
     boards = {}
-    for place in {key[0] for key in values}:
-        own = {key[1:]: row for key, row in values.items() if key[0] == place}
+    for place in {key[1] for key in values if key[0] == metric}:
+        own = {key[2:]: row for key, row in values.items() if key[:2] == (metric, place)}
         tasks = {task for _, _, _, task in own}
         trained = max(length for (_, _, length, _), row in own.items() if row["in_training_range"])
         shown = {2**k for k in range(20)} | {trained, max(length for _, _, length, _ in own)}
@@ -50,8 +53,20 @@ def boards_by_hand(rows, metric, name=None):
             for column, chosen in (("in range", near), ("score", far)):
                 if chosen:
                     columns[entry, column, None][seed] = statistics.fmean(chosen)
-        boards[place] = (trained, dict(columns), diverged)
+        distances = {key[2:]: row["value"] for key, row in values.items() if key[:2] == ("tvd", place)}
+        boards[place] = (trained, dict(columns), diverged, unlearned_by_hand(distances, shown & set(range(1, trained + 1))))
     return boards
+
+
+def unlearned_by_hand(distances, lengths):
+    """Which seeds have not learned a task, {entry: {task: seeds}}, from {(entry, seed, length, task): TVD}."""
+    found = defaultdict(lambda: defaultdict(set))
+    for entry, seed, _, task in distances:
+        own = [distances.get((entry, seed, length, task)) for length in lengths]
+        known = [value for value in own if value is not None]
+        if not known or statistics.fmean(known) >= 0.1:
+            found[entry][task].add(seed)
+    return found
 
 
 def random_rows(seed, tasks=("alpha-1", "alpha-2", "beta"), metrics=("tvd", "accuracy")):
@@ -63,9 +78,12 @@ def random_rows(seed, tasks=("alpha-1", "alpha-2", "beta"), metrics=("tvd", "acc
                 if draw.random() < 0.1:
                     continue
                 diverged = draw.choice([None, None, None, 17])
+                holds = draw.choice([0, 4, 12, 99])  # up to this length it errs little
                 for weights in ("raw", "ema"):
                     for metric in metrics:
-                        values = {n: draw.choice([None, 0.0, 1.0, *(draw.random() for _ in range(9))]) for n in LENGTHS}
+                        errors = {n: draw.choice([None, 0.0, 1.0, *(draw.random() for _ in range(9))]) for n in LENGTHS}
+                        errors = {n: error / 8 if error and n <= holds else error for n, error in errors.items()}
+                        values = {n: 1 - e if metric == "accuracy" and e is not None else e for n, e in errors.items()}
                         labels = {"entry": entry, "task": task, "family": task.partition("-")[0], "seed": model}
                         rows += simulated(values, TRAINED, **labels, weights=weights, metric=metric, diverged_step=diverged)
     return rows
@@ -83,52 +101,214 @@ def test_boards_equal_a_computation_by_hand(tmp_path, seed):
             found = results.boards(metric, name)
             assert [(b.name, b.task_version, b.protocol) for b in found] == sorted(expected)
             for board in found:
-                check_board(board, *expected[board.name, board.task_version, board.protocol], lowest_first=metric == "tvd")
+                trained, columns, diverged, unlearned = expected[board.name, board.task_version, board.protocol]
+                assert board.train_length == trained
+                check_cells(board, columns)
+                check_seeds(board, columns, diverged, unlearned)
+                check_order(board, columns)
+                check_effective_lengths(board, columns)
 
 
-def check_board(board, trained, columns, diverged, lowest_first):
-    assert board.train_length == trained
-    cells = {(row.entry, c.kind, c.length): c for row in board.rows for c in row.cells}
+def check_cells(board, columns):
+    cells = {(row.entry, c.kind, c.length): (row, c) for row in board.rows for c in row.cells}
     assert cells.keys() == columns.keys()
     for key, by_seed in columns.items():
-        cell, values = cells[key], list(by_seed.values())
-        assert cell.mean == pytest.approx(statistics.fmean(values), abs=5.1e-5)
-        assert cell.seeds == len(values)
-        if len(values) == 1:
-            assert cell.spread is None
+        (row, cell), values, n = cells[key], list(by_seed.values()), len(by_seed)
+        assert row.cell(*key[1:]) is cell
+        assert cell.n == n
+        assert is_rounded(cell.mean, statistics.fmean(values))
+        assert [value is None for value in cell.values] == [seed not in by_seed for seed in row.seeds]
+        for seed, value in zip(row.seeds, cell.values, strict=True):
+            assert value is None or is_rounded(value, by_seed[seed])
+        if n == 1:
+            assert (cell.low, cell.high) == (None, None)
         else:
-            assert cell.spread == pytest.approx(statistics.stdev(values), abs=5.1e-5)
-        assert cell.diverged == len(diverged[key[0]] & by_seed.keys())
-    sign = 1 if lowest_first else -1
-    order = [sign * cells[row.entry, "score", None].mean for row in board.rows]
-    assert order == sorted(order)
-    assert [row.rank for row in board.rows] == [1 + sum(other < own for other in order) for own in order]
+            reach = scipy.stats.t.ppf(0.975, n - 1) * statistics.stdev(values) / n**0.5
+            assert is_rounded(cell.low, max(0, statistics.fmean(values) - reach))
+            assert is_rounded(cell.high, min(1, statistics.fmean(values) + reach))
+
+
+def is_rounded(shown, value):
+    return shown == round(shown, 4) and shown == pytest.approx(value, abs=5.001e-5)
+
+
+def check_seeds(board, columns, diverged, unlearned):
+    for row in board.rows:
+        own = {seed for (entry, _, _), by_seed in columns.items() if entry == row.entry for seed in by_seed}
+        assert row.seeds == tuple(sorted(own))
+        assert row.diverged == tuple(sorted(own & diverged[row.entry]))
+        lost = {task: seeds & own for task, seeds in unlearned[row.entry].items() if seeds & own}
+        assert row.unlearned_tasks == {task: len(seeds) for task, seeds in lost.items()}
+        assert row.unlearned == tuple(sorted(set().union(*lost.values())))
+
+
+def check_order(board, columns):
+    """The best score first; among equal ones the best in range, then the first by name. Those without a score come last."""
+    sign = 1 if board.metric == "tvd" else -1
+
+    def place(entry):
+        means = [statistics.fmean(columns[entry, column, None].values()) for column in ("in range", "score")]
+        return round(sign * means[1], 12), round(sign * means[0], 12), entry
+
+    scored = sorted((entry for entry, column, _ in columns if column == "score"), key=place)
+    assert [row.entry for row in board.rows][: len(scored)] == scored
+    seeds = sorted({seed for by_seed in columns.values() for seed in by_seed})
+    values = [[sign * columns[entry, "score", None].get(seed, np.nan) for seed in seeds] for entry in scored]
+    for row, expected in zip(board.rows, standings(np.array(values)), strict=False):
+        assert (row.tier, row.places) == (expected.tier, (expected.best_place, expected.worst_place))
+        assert row.ahead_of == tuple(scored[other] for other in expected.ahead_of)
+    for row in board.rows[len(scored) :]:
+        assert (row.tier, row.places, row.ahead_of) == (None, None, ())
+
+
+def check_effective_lengths(board, columns):
+    for row in board.rows:
+        by_length = sorted(
+            (length, by_seed) for (entry, _, length), by_seed in columns.items() if entry == row.entry and length
+        )
+        longest = 0
+        for length, by_seed in by_length:
+            mean = round(statistics.fmean(by_seed.values()), 4)
+            if not (mean < 0.1 if board.metric == "tvd" else mean > 0.9):
+                break
+            longest = length
+        assert row.effective_length == longest
+        assert row.effective_multiple == pytest.approx(longest / TRAINED, abs=5.1e-5)
+
+
+def write_seeds(folder, entries, **columns):
+    """A run file for each seed of {entry: [(in range, beyond), ...]}."""
+    for entry, pairs in entries.items():
+        for seed, (near, far) in enumerate(pairs):
+            write_rows(folder / f"{entry}{seed}.parquet", simulated({8: near, 16: far}, entry=entry, seed=seed, **columns))
+
+
+NOISE = (0.0, 0.01, -0.02, 0.015, -0.005)
 
 
 @pytest.mark.parametrize(("metric", "best"), [("tvd", "low"), ("accuracy", "high"), ("roc_auc", "high")])
 def test_the_best_comes_first_whichever_way_a_metric_points(tmp_path, metric, best):
-    rows = [simulated({8: 0.5, 16: value}, entry=entry, metric=metric) for entry, value in (("low", 0.1), ("high", 0.9))]
-    write_rows(tmp_path / "run.parquet", sum(rows, []))
+    entries = {"low": [(0.5, 0.2 + noise) for noise in NOISE], "high": [(0.5, 0.8 + noise / 2) for noise in NOISE]}
+    write_seeds(tmp_path, entries, metric=metric)
     (board,) = Results(tmp_path).boards(metric)
-    assert [row.rank for row in board.rows] == [1, 2]
-    assert board.rows[0].entry == best
+    first, second = board.rows
+    assert first.entry == best
+    assert (first.tier, first.places, first.ahead_of) == (1, (1, 1), (second.entry,))
+    assert (second.tier, second.places, second.ahead_of) == (2, (2, 2), ())
 
 
-def test_equal_scores_are_ranked_by_the_training_range_and_then_share_a_rank(tmp_path):
-    values = {"worse": (0.4, 0.5), "first": (0.1, 0.5), "also-first": (0.1, 0.5), "last": (0.0, 0.6)}
-    for entry, (near, far) in values.items():
-        write_rows(tmp_path / f"{entry}.parquet", simulated({8: near, 16: far}, entry=entry))
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_separate_nobody(tmp_path, seeds):
+    write_seeds(tmp_path, {"low": [(0.5, 0.1), (0.5, 0.11)][:seeds], "high": [(0.5, 0.9), (0.5, 0.92)][:seeds]})
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.rank, row.entry) for row in board.rows] == [(1, "also-first"), (1, "first"), (3, "worse"), (4, "last")]
+    assert [(row.entry, row.tier, row.places) for row in board.rows] == [("low", 1, (1, 2)), ("high", 1, (1, 2))]
 
 
-def test_an_entry_without_numbers_beyond_the_training_range_comes_last(tmp_path):
+def test_equal_scores_are_ordered_by_the_training_range_and_by_name_and_share_a_tier(tmp_path):
+    means = {"a-worse": (0.4, 0.5), "first": (0.1, 0.5), "also-first": (0.1, 0.5), "last": (0.0, 0.6)}
+    tilt = {"last": 0.5}
+    entries = {e: [(near, far + tilt.get(e, 1) * noise) for noise in NOISE] for e, (near, far) in means.items()}
+    write_seeds(tmp_path, entries)
+    (board,) = Results(tmp_path).boards("tvd")
+    assert [(row.tier, row.places, row.entry) for row in board.rows] == [
+        (1, (1, 3), "also-first"),
+        (1, (1, 3), "first"),
+        (1, (1, 3), "a-worse"),
+        (2, (4, 4), "last"),
+    ]
+
+
+@pytest.mark.parametrize(("difference", "places"), [(2e-15, [(1, 2), (1, 2)]), (1e-6, [(1, 1), (2, 2)])])
+def test_entries_that_differ_by_the_rounding_of_sums_are_equal_and_more_than_that_is_a_difference(tmp_path, difference, places):
+    better = [(0.1, 0.3 + noise) for noise in NOISE]
+    write_seeds(tmp_path, {"better": better, "a-little-worse": [(near, far + difference) for near, far in better]})
+    (board,) = Results(tmp_path).boards("tvd")
+    assert [row.places for row in board.rows] == places
+    assert [row.tier for row in board.rows] == [1, len(set(places))]
+    assert board.rows[0].entry == ("better" if places[0] == (1, 1) else "a-little-worse")
+    assert board.rows[0].cells == board.rows[1].cells  # whose four digits cannot show it
+
+
+def test_pairs_are_tested_on_the_seeds_that_both_have(tmp_path):
+    harder = [0.0, 0.1, 0.2, 0.3, 0.4]
+    write_seeds(tmp_path, {"short": [(0.1, 0.1 + more + noise / 9) for more, noise in zip(harder, NOISE, strict=True)][:3]})
+    write_seeds(tmp_path, {"whole": [(0.1, 0.2 + more) for more in harder]})
+    (board,) = Results(tmp_path).boards("tvd")
+    assert [(row.entry, row.seeds, row.ahead_of) for row in board.rows] == [
+        ("short", (0, 1, 2), ("whole",)),
+        ("whole", (0, 1, 2, 3, 4), ()),
+    ]
+
+
+def test_an_entry_without_numbers_beyond_the_training_range_comes_last_without_a_place(tmp_path):
     write_rows(tmp_path / "1.parquet", simulated({8: 0.9, 16: 0.9}, entry="tested"))
     write_rows(tmp_path / "2.parquet", simulated({8: 0.0, 16: None}, entry="untested"))
-    for metric in ("tvd",):
-        (board,) = Results(tmp_path).boards(metric)
-        assert [row.entry for row in board.rows] == ["tested", "untested"]
-        assert board.rows[1].cell("score") is None
+    (board,) = Results(tmp_path).boards("tvd")
+    assert [(row.entry, row.tier, row.places) for row in board.rows] == [("tested", 1, (1, 1)), ("untested", None, None)]
+    assert board.rows[1].cell("score") is None
+
+
+def test_where_nothing_beyond_the_training_range_was_measured_the_range_decides(tmp_path):
+    for entry, far, near in (("worse", 0.3, 0.01), ("better", 0.1, 0.0)):
+        for seed, noise in enumerate(NOISE):
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: far + near * noise}, entry=entry, seed=seed))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert [(row.entry, row.tier, row.places) for row in board.rows] == [("better", 1, (1, 1)), ("worse", 2, (2, 2))]
+
+
+def test_a_seed_has_learned_a_task_if_its_tvd_over_the_shown_lengths_of_the_training_range_is_small(tmp_path):
+    def write(seed, task, values, **columns):
+        rows = simulated(values, 6, task=task, family="alpha", seed=seed, metric="tvd", **columns)
+        rows += simulated(dict.fromkeys(values, 0.5), 6, task=task, family="alpha", seed=seed, metric="accuracy", **columns)
+        write_rows(tmp_path / f"{seed}{task}{columns.get('weights')}.parquet", rows)
+
+    learned = {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.2, 5: 1.0, 6: 0.199, 8: 1.0}  # neither 3 nor 5 is shown, 8 is beyond
+    cases = [learned, learned | {6: 0.2}, learned | {6: None, 4: 0.1}, dict.fromkeys(learned), learned]
+    for seed, values in enumerate(cases):
+        write(seed, "alpha-1", values)
+        write(seed, "alpha-2", dict.fromkeys(learned, 0.5 if seed == 1 else 0.09))
+    write(4, "alpha-1", dict.fromkeys(learned, 1.0), weights="ema")
+    write(4, "alpha-2", learned, weights="ema")
+    results = Results(tmp_path)
+    (board,) = results.boards("accuracy", "alpha")
+    found = {row.entry: (row.seeds, row.unlearned, row.unlearned_tasks) for row in board.rows}
+    assert found == {
+        "arch+norm": ((0, 1, 2, 3, 4), (1, 3), {"alpha-1": 2, "alpha-2": 1}),
+        "arch+norm@ema": ((4,), (4,), {"alpha-1": 1}),
+    }
+    (board,) = results.boards("accuracy", "alpha-2")
+    assert {row.entry: row.unlearned_tasks for row in board.rows} == {"arch+norm": {"alpha-2": 1}, "arch+norm@ema": {}}
+
+
+def test_without_tvd_nobody_is_said_not_to_have_learned(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.1, 16: 0.1}, metric="accuracy"))
+    (board,) = Results(tmp_path).boards("accuracy")
+    assert board.rows[0].unlearned == () and board.rows[0].unlearned_tasks == {}
+
+
+@pytest.mark.parametrize(("metric", "good", "bad"), [("tvd", 0.0999, 0.1), ("accuracy", 0.9001, 0.9), ("roc_auc", 0.9001, 0.9)])
+def test_the_effective_length_is_the_longest_shown_length_up_to_which_the_mean_is_good(tmp_path, metric, good, bad):
+    cases = {
+        "all": {2: good, 4: good, 6: good, 8: good, 16: good},
+        "gap": {2: good, 4: good, 6: good, 8: bad, 16: good},
+        "hidden-gap": {2: good, 4: good, 5: bad, 6: good, 7: bad, 8: good, 16: bad},
+        "none": {2: bad, 4: good, 6: good, 8: good, 16: good},
+    }
+    for entry, values in cases.items():
+        for seed in (0, 1):  # of which the mean counts
+            shifted = {n: value + (0.05 if seed else -0.05) for n, value in values.items()}
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated(shifted, 6, entry=entry, seed=seed, metric=metric))
+    (board,) = Results(tmp_path).boards(metric)
+    found = {row.entry: (row.effective_length, row.effective_multiple) for row in board.rows}
+    assert found == {"all": (16, 2.6667), "gap": (6, 1.0), "hidden-gap": (8, 1.3333), "none": (0, 0.0)}
+
+
+def test_an_interval_leaves_out_what_no_score_can_be(tmp_path):
+    write_seeds(tmp_path, {"arch": [(0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.1, 0.9)]})
+    (board,) = Results(tmp_path).boards("tvd")
+    near, far = (board.rows[0].cell(kind) for kind in ("in range", "score"))
+    assert near.low == 0 < near.mean < near.high < 0.1
+    assert 0.9 < far.low < far.mean < far.high == 1
 
 
 def test_only_spaced_lengths_enter_the_means(tmp_path):
@@ -165,7 +345,7 @@ def test_a_run_that_two_files_hold_counts_once(tmp_path):
     write_rows(tmp_path / "other.parquet", simulated({8: 0.3, 16: 0.6}, seed=1))
     (board,) = Results(tmp_path).boards("tvd")
     cell = board.rows[0].cell("length", 16)
-    assert (cell.seeds, cell.mean) == (2, 0.4)
+    assert (cell.n, cell.mean, cell.values) == (2, 0.4, (0.2, 0.6))
 
 
 def test_a_family_counts_seeds_that_ran_all_its_tasks_and_names_the_others(tmp_path):
@@ -179,14 +359,14 @@ def test_a_family_counts_seeds_that_ran_all_its_tasks_and_names_the_others(tmp_p
     write("alpha-2", "half", 0, 0.0)
     results = Results(tmp_path)
     (family,) = results.boards("tvd", "alpha")
-    assert [(row.entry, row.cell("score").mean, row.seeds) for row in family.rows] == [("whole", 0.2, 1)]
+    assert [(row.entry, row.cell("score").mean, row.seeds) for row in family.rows] == [("whole", 0.2, (0,))]
     assert family.tasks == 2
     assert sorted(family.incomplete) == [
         "half seed 0 has 1 of the 2 tasks and is left out",
         "whole seed 1 has 1 of the 2 tasks and is left out",
     ]
     (single,) = results.boards("tvd", "alpha-1")
-    assert [(row.entry, row.seeds) for row in single.rows] == [("whole", 2)]
+    assert [(row.entry, row.seeds) for row in single.rows] == [("whole", (0, 1))]
     assert single.incomplete == () and single.tasks == 1
 
 
@@ -196,7 +376,7 @@ def test_diverged_seeds_count_and_are_counted(tmp_path):
         write_rows(tmp_path / f"{seed}.parquet", rows)
     (board,) = Results(tmp_path).boards("tvd")
     (row,) = board.rows
-    assert (row.seeds, row.diverged) == (3, 2)
+    assert (row.seeds, row.diverged) == ((0, 1, 2), (1, 2))
     assert row.cell("score").mean == pytest.approx(0.8)
 
 
@@ -321,7 +501,7 @@ def seeds(folder):
     assert opened.left_out == []
     found = [row[0] for row in opened.ask("select seed from results where length = 16 order by seed")[1]]
     (board,) = opened.boards("tvd")
-    assert board.rows[0].seeds == len(found)
+    assert board.rows[0].seeds == tuple(found)
     assert sorted(lgbench.results(folder).filter("length = 16").project("seed").fetchall()) == [(seed,) for seed in found]
     return found
 
@@ -441,7 +621,7 @@ def test_among_many_files_the_broken_ones_are_named_and_the_others_are_packed(ma
         broken = {name for name in ("11", "12", "29", "text") if f"/{name}.parquet" in "\n".join(opened.left_out)}
         assert broken == {"11", "12", "29", "text"} and len(opened.left_out) == 4
         (board,) = opened.boards("tvd")
-        assert board.rows[0].seeds == 27
+        assert len(board.rows[0].seeds) == 27
         assert packed(many)
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from conftest import simulated, write_rows
@@ -20,9 +22,11 @@ def opened(tmp_path):
         write_rows(tmp_path / f"{entry}{seed}{task}.parquet", rows)
 
     for task in ("alpha-1", "alpha-2"):
+        write("held+norm", 0, task, {4: 0.0, 8: 0.05, 16: 0.05, 32: 0.05})
         write("good+norm", 0, task, {4: 0.0, 8: 0.125, 16: 0.25, 32: 0.5})
         write("good+norm", 1, task, {4: 0.0, 8: 0.375, 16: 0.25, 32: 0.25}, diverged_step=3)
-        write("poor+norm", 0, task, {4: 0.5, 8: 0.5, 16: 0.75, 32: None})
+        write("poor+norm", 0, task, {4: 0.0, 8: 0.5 if task == "alpha-1" else 0.1, 16: 0.75, 32: None})
+        write("none+norm", 0, task, {4: 0.0, 8: 0.05, 16: None, 32: None})
     write("lost+norm", 0, "alpha-1", {4: 0.0, 8: 0.0})
     return Results(tmp_path)
 
@@ -32,20 +36,42 @@ def boards(opened):
     return opened.boards("tvd")
 
 
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
 def drawn(boards, width: int = 200) -> str:
     out = io.StringIO()
     render.table(boards, Console(file=out, width=width))
     return out.getvalue()
 
 
-def test_a_table_shows_means_with_spreads_below(boards):
+def test_a_table_shows_means_with_intervals_below(boards):
     lines = [re.split(r" {2,}", line.strip()) for line in drawn(boards).splitlines()]
-    assert ["entry", "seeds", "in range", "beyond", "8", "16", "32"] in lines
-    first = next(i for i, line in enumerate(lines) if "good+norm" in line)
-    assert lines[first] == ["1", "good+norm", "2 (1 diverged)", "0.1250", "0.3125", "0.2500", "0.2500", "0.3750"]
-    assert lines[first + 1] == ["±0.0884", "±0.0884", "±0.1768", "±0.0000", "±0.1768"]
-    poor = next(line for line in lines if "poor+norm" in line)
-    assert poor == ["2", "poor+norm", "1", "0.5000", "0.7500", "0.5000", "0.7500", "-"]
+    assert ["tier", "places", "entry", "seeds", "in range", "beyond", "holds to", "8", "16", "32"] in lines
+    rows = {line[2]: line[3:] for line in lines if len(line) == 10}
+    assert rows["held+norm"] == ["1", "0.0250", "0.0500", ">=4x", "0.0500", "0.0500", "0.0500"]
+    assert rows["good+norm"] == ["2 (1 diverged, 1 unlearned)", "0.1250", "0.3125", "0.5x", "0.2500", "0.2500", "0.3750"]
+    assert rows["poor+norm"] == ["1 (1 unlearned)", "0.1500", "0.7500", "0.5x", "0.3000", "0.7500", "-"]
+    assert rows["none+norm"] == ["1", "0.0250", "-", "1x", "0.0500", "-", "-"]
+    assert [line[:3] for line in lines if len(line) == 10][1:] == [
+        ["1", "1-3", "held+norm"],
+        ["1", "1-3", "good+norm"],
+        ["1", "1-3", "poor+norm"],
+        ["-", "-", "none+norm"],
+    ]
+    below = lines[next(i for i, line in enumerate(lines) if "good+norm" in line) + 1]
+    assert below == ["0.000 0.919", "0.000 1.000", "0.000 1.000", "0.250 0.250", "0.000 1.000"]
+
+
+def test_separated_entries_have_one_place_each(tmp_path):
+    for entry, mean in (("first", 0.2), ("second", 0.5)):
+        for seed in range(5):
+            rows = simulated({8: 0.05, 16: mean + seed / 100 * mean}, entry=entry, seed=seed)
+            write_rows(tmp_path / f"{entry}{seed}.parquet", rows)
+    (board,) = Results(tmp_path).boards("tvd")
+    assert ["1", "1", "first"] in [line.split()[:3] for line in drawn([board]).splitlines()]
+    assert "| 2 | 2 | `second` | 5 |" in render.markdown([board])
 
 
 def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
@@ -55,15 +81,69 @@ def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
     assert "lost+norm seed 0 has 1 of the 2 tasks and is left out" in text
 
 
-def test_a_table_fits_the_width_of_its_console(boards):
-    assert max(map(len, drawn(boards, 90).splitlines())) <= 90
+def test_a_table_names_the_tasks_that_were_not_learned_and_by_how_many(boards):
+    said = "Not learned in the training range (mean TVD 0.1 or more): alpha-1 by 2 of 5 seeds, alpha-2 by 1 of 5 seeds."
+    assert said in drawn(boards) and said in render.markdown(boards)
+
+
+def test_a_task_that_nobody_learned_is_said_to_be_one_of_all_seeds(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}))
+    assert render.notes(Results(tmp_path).boards("tvd")[0]) == [
+        "Not learned in the training range (mean TVD 0.1 or more): alpha by all seeds."
+    ]
+
+
+def test_where_everything_is_learned_nothing_is_noted(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.05, 16: 0.5}))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert render.notes(board) == []
+    assert "learned" not in drawn([board])
+
+
+@pytest.mark.parametrize(
+    ("length", "multiple", "shown"),
+    [
+        (0, 0.0, "-"),
+        (8, 0.5, "0.5x"),
+        (16, 1.3333, "1.33x"),
+        (16, 12.8, "12.8x"),
+        (16, 1365.3333, "1365x"),
+        (32, 4096.0, ">=4096x"),
+    ],
+)
+def test_the_effective_length_is_shown_in_training_lengths(length, multiple, shown):
+    row = SimpleNamespace(effective_length=length, effective_multiple=multiple)
+    assert render.holds_to(SimpleNamespace(all_lengths=[8, 16, 32]), row) == shown
+
+
+@pytest.mark.parametrize("width", [118, 90, 70, 62])
+def test_a_table_fits_the_width_of_its_console(boards, width):
+    text = drawn(boards, width)
+    notes = tuple(render.notes(boards[0]))  # which a terminal wraps as it likes
+    assert max(len(line) for line in text.splitlines() if not line.startswith(notes)) <= width
+    assert "…" not in text
 
 
 def test_a_narrow_console_drops_whole_lengths_and_says_so(boards):
+    said = "lengths left out for want of room"
+    headers = {width: next(line for line in drawn(boards, width).splitlines() if "tier" in line) for width in (200, 118, 95)}
+    assert {width: re.findall(r" \d+", line) for width, line in headers.items()} == {
+        200: [" 8", " 16", " 32"],
+        118: [" 8", " 32"],
+        95: [],
+    }
+    assert [said in drawn(boards, width) for width in headers] == [False, True, True]
+
+
+def test_a_console_too_narrow_for_any_length_goes_over_several_lines_and_keeps_the_numbers(boards):
     text = drawn(boards, 62)
-    assert "8       16       32" not in text and "  32" in text
-    assert "0.3750" in text and "…" not in text
     assert "lengths left out for want of room" in text
+    for row in boards[0].rows:
+        for kind in ("in range", "score"):
+            cell = row.cell(kind)
+            assert cell is None or f"{cell.mean:.4f}" in text
+            assert cell is None or cell.low is None or (f"{cell.low:.3f}" in text and f"{cell.high:.3f}" in text)
+    assert ">=4x" in text and "1-3" in text
 
 
 def test_higher_is_better_for_the_other_metrics(tmp_path):
@@ -71,21 +151,28 @@ def test_higher_is_better_for_the_other_metrics(tmp_path):
     assert "accuracy (higher is better)" in drawn(Results(tmp_path).boards("accuracy"))
 
 
-def test_a_protocol_label_that_looks_like_markup_is_shown_as_it_is(tmp_path):
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, protocol="quick/1 model.kind=[red]x"))
+def test_labels_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, protocol="quick/1 model.kind=[red]x", entry="a[/b]"))
     assert "model.kind=[red]x" in drawn(Results(tmp_path).boards("tvd"))
+    assert "a[/b]" in drawn(Results(tmp_path).boards("tvd"))
 
 
 def test_markdown_holds_the_same_numbers_as_the_boards(boards):
     text = render.markdown(boards)
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    assert table[0] == ["", "entry", "seeds", "in range", "beyond", "8", "16", "32"]
-    assert {len(line) for line in table} == {8}
-    for row, line in zip(boards[0].rows, table[2:], strict=True):
-        assert line[:2] == [str(row.rank), f"`{row.entry}`"]
-        for length, shown in zip((8, 16, 32), line[5:], strict=True):
-            cell = row.cell("length", length)
-            assert shown == ("-" if cell is None else f"{cell.mean:.4f}" + (f" ± {cell.spread:.4f}" if row.seeds > 1 else ""))
+    assert table[0] == ["tier", "places", "entry", "seeds", "in range", "beyond", "holds to", "8", "16", "32"]
+    assert {len(line) for line in table} == {10}
+    (board,) = boards
+    for row, line in zip(board.rows, table[2:], strict=True):
+        places = "-" if row.places is None else "-".join(map(str, row.places))
+        assert line[:3] == [str(row.tier or "-"), places, f"`{row.entry}`"]
+        assert line[3].split()[0] == str(len(row.seeds))
+        assert line[6] == render.holds_to(board, row)
+        columns = [("in range", None), ("score", None), *(("length", length) for length in (8, 16, 32))]
+        for column, shown in zip(columns, line[4:6] + line[7:], strict=True):
+            cell = row.cell(*column)
+            ends = "" if cell is None or cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]"
+            assert shown == ("-" if cell is None else f"{cell.mean:.4f}{ends}")
     assert text.startswith("### alpha: tvd")
     assert "lost+norm seed 0" in text
 
@@ -93,26 +180,45 @@ def test_markdown_holds_the_same_numbers_as_the_boards(boards):
 def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
     lines = list(csv.DictReader(io.StringIO(render.as_csv(boards))))
     (board,) = boards
-    assert len(lines) == sum(len(row.cells) for row in board.rows)
-    for line in lines:
-        row = next(row for row in board.rows if row.entry == line["entry"])
-        cell = row.cell(line["column"], int(line["length"]) if line["length"] else None)
-        assert float(line["mean"]) == cell.mean
-        assert (float(line["spread"]) if line["spread"] else None) == cell.spread
-        assert (int(line["rank"]), int(line["seeds"]), int(line["diverged"])) == (row.rank, cell.seeds, cell.diverged)
-        assert (line["board"], line["metric"], line["protocol"], line["task_version"]) == ("alpha", "tvd", "quick/1", "1")
+    cells = [(row, cell) for row in board.rows for cell in row.cells]
+    for line, (row, cell) in zip(lines, cells, strict=True):
+        numbers = {name: float(text) if text else None for name, text in line.items() if name in NUMBERS}
+        best, worst = row.places or (None, None)
+        assert numbers == {name: getattr(cell, name) for name in ("length", "mean", "low", "high", "n")} | {
+            "tier": row.tier,
+            "best_place": best,
+            "worst_place": worst,
+            "effective_length": row.effective_length,
+            "seeds": len(row.seeds),
+            "diverged": len(row.diverged),
+            "unlearned": len(row.unlearned),
+            "task_version": 1,
+        }
+        assert {name: text for name, text in line.items() if name not in NUMBERS} == {
+            "board": "alpha",
+            "metric": "tvd",
+            "protocol": "quick/1",
+            "entry": row.entry,
+            "column": cell.kind,
+        }
 
 
-def test_json_has_everything_that_a_board_has(boards):
-    (found,) = json.loads(render.as_json(boards))
-    (board,) = boards
+NUMBERS = {"task_version", "tier", "best_place", "worst_place", "effective_length", "seeds", "diverged", "unlearned"}
+NUMBERS |= {"length", "mean", "low", "high", "n"}
+
+
+def test_json_is_everything_that_a_board_is(boards):
+    shown = json.loads(render.as_json(boards), parse_constant=refuse)
+    assert shown == json.loads(json.dumps([dataclasses.asdict(board) for board in boards]))
+    (found,) = shown
     assert (found["name"], found["train_length"], found["tasks"]) == ("alpha", 8, 2)
-    assert found["incomplete"] == list(board.incomplete)
-    for row, shown in zip(board.rows, found["rows"], strict=True):
-        assert (shown["rank"], shown["entry"]) == (row.rank, row.entry)
-        assert [(c["kind"], c["length"], c["mean"], c["spread"]) for c in shown["cells"]] == [
-            (c.kind, c.length, c.mean, c.spread) for c in row.cells
-        ]
+    good = next(row for row in found["rows"] if row["entry"] == "good+norm")
+    assert (good["tier"], good["places"], good["ahead_of"]) == (1, [1, 3], [])
+    assert (good["seeds"], good["diverged"], good["unlearned"]) == ([0, 1], [1], [1])
+    assert good["unlearned_tasks"] == {"alpha-1": 1, "alpha-2": 1}
+    assert (good["effective_length"], good["effective_multiple"]) == (4, 0.5)
+    (last,) = [cell for cell in good["cells"] if cell["length"] == 32]
+    assert last == {"kind": "length", "length": 32, "mean": 0.375, "low": 0.0, "high": 1.0, "n": 2, "values": [0.5, 0.25]}
 
 
 QUERY = "select entry, count(*) as rows, null as nothing, '[red]' as markup from results group by entry order by entry"
@@ -122,14 +228,15 @@ def test_an_answer_is_shown_as_a_table(opened):
     out = io.StringIO()
     render.answer(*opened.ask(QUERY), "table", Console(file=out, width=100))
     lines = [[cell.strip() for cell in line.split("│")][1:-1] for line in out.getvalue().splitlines() if "+norm" in line]
-    assert lines == [["good+norm", "16", "", "[red]"], ["lost+norm", "2", "", "[red]"], ["poor+norm", "8", "", "[red]"]]
+    counts = {"good": 16, "held": 8, "lost": 2, "none": 8, "poor": 8}
+    assert lines == [[f"{name}+norm", str(count), "", "[red]"] for name, count in counts.items()]
 
 
 def test_an_answer_is_shown_as_csv(opened, capsys):
     render.answer(*opened.ask(QUERY), "csv", Console())
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert lines[0] == {"entry": "good+norm", "rows": "16", "nothing": "", "markup": "[red]"}
-    assert len(lines) == 3
+    assert len(lines) == 5
 
 
 def test_an_answer_is_shown_as_json(opened, capsys):
@@ -147,8 +254,4 @@ def test_an_answer_without_rows_is_still_an_answer(opened, capsys):
 
 def test_json_is_valid_whatever_the_numbers(opened, capsys):
     render.answer(*opened.ask("select 'nan'::double as x, 'inf'::double as y, 0.5::double as z"), "json", Console())
-
-    def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
-
     assert json.loads(capsys.readouterr().out, parse_constant=refuse)[0]["z"] == 0.5

@@ -1,4 +1,4 @@
--- The rows that boards are made from, under the family or task that they count for. Parameters as in board.sql, under
+-- The rows that boards are made from, under the family or task that they count for. Parameters as in models.sql, under
 -- names that no column has.
 
 create macro chosen(wanted_metric, wanted_name, wanted_protocol) as table

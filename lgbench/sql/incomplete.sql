@@ -1,4 +1,4 @@
--- Entries whose seeds lack tasks of a family, and so are no part of the family's board. Parameters as in board.sql.
+-- Entries whose seeds lack tasks of a family, and so are no part of the family's board. Parameters as in models.sql.
 
 with chosen as (
     select distinct board, task_version, protocol, entry, seed, task
