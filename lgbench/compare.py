@@ -29,9 +29,8 @@ class Difference:
     p: float
     """Of the paired t-test; corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
 
-    @property
-    def separated(self) -> bool:
-        return self.p < 1 - CONFIDENCE
+    separated: bool
+    """Told from zero: by p, and by the interval."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +113,18 @@ def _difference(models: Models, first: str, second: str, column: Column) -> Diff
         high=rounded(high) if n > 1 else None,
         n=n,
         p=paired(differences).item(),
+        separated=False,
     )
 
 
 def _corrected(differences: Sequence[Difference]) -> list[Difference]:
-    p = holm(np.array([difference.p for difference in differences]))
-    return [replace(difference, p=float(f"{new:.3g}")) for difference, new in zip(differences, p.tolist(), strict=True)]
+    p = holm(np.array([difference.p for difference in differences])).tolist()
+    return [replace(d, p=float(f"{new:.3g}"), separated=_told(d, new)) for d, new in zip(differences, p, strict=True)]
+
+
+def _told(difference: Difference, p: float) -> bool:
+    low, high = difference.low, difference.high
+    return p < 1 - CONFIDENCE and low is not None and high is not None and (low > 0 or high < 0)
 
 
 def _judged(board: Board, first: str, second: str, overall: Difference) -> str:

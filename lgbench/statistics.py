@@ -117,6 +117,14 @@ def holm(p: Floats) -> Floats:
     return corrected
 
 
+def separated(differences: Floats, p: Floats) -> NDArray[np.bool_]:
+    """Which differences (m, n) are told from zero: by their corrected p (m,) and by their interval, which are shown together."""
+    real = p < 1 - CONFIDENCE
+    low, high = interval(differences[real])
+    real[real] = (low > 0) | (high < 0)
+    return real
+
+
 class Standing(NamedTuple):
     """Where an entry stands among others. Tiers count from 1; places are the best and the worst that cannot be ruled out."""
 
@@ -137,19 +145,19 @@ def standings(values: Floats) -> list[Standing]:
     entries = len(values)
     first, second = np.triu_indices(entries, 1)
     differences = values[first] - values[second]
-    real = holm(paired(differences)) < 1 - CONFIDENCE
+    real = separated(differences, holm(paired(differences)))
     lower = np.nansum(differences, -1) < 0
-    separated = np.zeros((entries, entries), dtype=bool)  # [i, j]: i is ahead of j
-    separated[first, second] = real & lower
-    separated[second, first] = real & ~lower
+    ahead = np.zeros((entries, entries), dtype=bool)  # [i, j]: i is ahead of j
+    ahead[first, second] = real & lower
+    ahead[second, first] = real & ~lower
     tiers, tier = [], 1
     for place in range(entries):
-        if place and separated[:place, place:].all():
+        if place and ahead[:place, place:].all():
             tier += 1
         tiers.append(tier)
-    ahead, behind = separated.sum(0), separated.sum(1)
+    above, below = ahead.sum(0), ahead.sum(1)
     return [
-        Standing(tiers[i], int(ahead[i]) + 1, entries - int(behind[i]), tuple(np.flatnonzero(separated[i]).tolist()))
+        Standing(tiers[i], int(above[i]) + 1, entries - int(below[i]), tuple(np.flatnonzero(ahead[i]).tolist()))
         for i in range(entries)
     ]
 

@@ -184,7 +184,10 @@ def by_mean(values):
 
 
 def ahead(values):
-    """Which entry is separated from and better than which, by Holm's procedure as it was published: {(better, worse)}."""
+    """Which entry is separated from and better than which, by Holm's procedure as it was published: {(better, worse)}.
+
+    And by the interval of their difference, which must not hold 0; it is tested above.
+    """
     pairs = []
     for i, j in combinations(range(len(values)), 2):
         common = np.isfinite(values[[i, j]]).all(0)
@@ -194,7 +197,9 @@ def ahead(values):
     for left, (p, pair) in zip(range(len(pairs), 0, -1), sorted(pairs, key=lambda pair: pair[0]), strict=True):
         if p >= 0.05 / left:
             break
-        found.add(pair)
+        low, high = interval(values[pair[0]] - values[pair[1]])
+        if not low <= 0 <= high:
+            found.add(pair)
     return found
 
 
