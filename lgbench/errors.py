@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -38,6 +38,18 @@ class PluginError(LgbenchError):
 
 class RunFileError(LgbenchError):
     """A file in a results folder that is not a readable run file."""
+
+
+class Refused(RunFileError):
+    """Run files that do not keep to the rules, with a sentence for each thing that is wrong."""
+
+    def __init__(self, sentences: Sequence[str], heading: str = "") -> None:
+        super().__init__("\n  ".join([heading, *sentences] if heading else sentences))
+        self.sentences = tuple(sentences)
+
+
+class Unverified(LgbenchError):
+    """Results that a rerun did not confirm."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

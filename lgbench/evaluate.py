@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lgbench import seeds
-from lgbench.contracts import Answers, Batch, Language, Task
+from lgbench.contracts import METRICS, Answers, Batch, Language, Task
 from lgbench.metrics import roc_auc, support_found, total_variation
 from lgbench.protocols import Evaluation, Training
 
@@ -39,6 +39,17 @@ class Score(NamedTuple):
     n: int
 
 
+class Measure(NamedTuple):
+    """A metric at a length, of which a run has a score for every weight variant."""
+
+    metric: str
+    length: int
+    n: int
+    """Contexts or strings that the score is over."""
+    always: bool
+    """Whether it is defined for each of them; if not, the score's `n` is smaller, and where it is 0 there is no value."""
+
+
 def spaced_lengths(low: int, trained: int, longest: int) -> list[int]:
     """Powers of two from `low` to `longest`, with the training length and the longest, which boards show.
 
@@ -58,15 +69,56 @@ def evaluate(
     Contexts derive from (seed, task, length) alone and are drawn on the CPU, so every entry on every device is tested on
     the same ones.
     """
-    lengths = spaced_lengths(max(1, training.min_length), training.max_length, evaluation.max_length)
-    every_prefix = task.signature.answers is Answers.EVERY_PREFIX
     scores: list[Score] = []
-    for length in lengths[-1:] if every_prefix else lengths:
+    for length in _context_lengths(task, training, evaluation):
         scores += _score_contexts(task, models, length, evaluation.contexts, seed, device)
     if isinstance(task, Language):
-        for length in sorted({task.testable_length(length) for length in lengths}):
+        for length in _string_lengths(task, training, evaluation):
             scores += _score_strings(task, models, length, evaluation.strings, seed, device)
     return scores
+
+
+def measures(task: Task, training: Training, evaluation: Evaluation) -> list[Measure]:
+    """What :func:`evaluate` yields for each weight variant, found without a model: at most one context is drawn."""
+    found: list[Measure] = []
+    for drawn in _context_lengths(task, training, evaluation):
+        for length in _answered(drawn, _answers(task, drawn)):
+            found += [Measure(m, length, evaluation.contexts, m != "roc_auc") for m in _context_metrics(task)]
+    if isinstance(task, Language):
+        lengths = _string_lengths(task, training, evaluation)
+        found += [Measure("roc_auc", length, evaluation.strings, True) for length in lengths]
+    return found
+
+
+def _context_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
+    """Lengths of the contexts that are drawn: the longest alone where every prefix is answered."""
+    lengths = _lengths(training, evaluation)
+    return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
+
+
+def _string_lengths(task: Language, training: Training, evaluation: Evaluation) -> list[int]:
+    return sorted({task.testable_length(length) for length in _lengths(training, evaluation)})
+
+
+def _lengths(training: Training, evaluation: Evaluation) -> list[int]:
+    return spaced_lengths(max(1, training.min_length), training.max_length, evaluation.max_length)
+
+
+def _context_metrics(task: Task) -> tuple[str, ...]:
+    """What is measured on contexts; the ROC AUC of a language is that of whole strings."""
+    return tuple(metric for metric in METRICS if metric != "roc_auc" or not isinstance(task, Language))
+
+
+def _answers(task: Task, length: int) -> int:
+    """A, how many answers a context of `length` asks for, as the task's own contexts say."""
+    if task.signature.answers is Answers.LAST:
+        return 1
+    return task.sample(1, length, seeds.generator(0, "answers", task.name)).distribution.shape[1]
+
+
+def _answered(length: int, answers: int) -> range:
+    """The lengths that the A answers to a context of `length` are about, in order."""
+    return range(length - answers + 1, length + 1)
 
 
 def _score_contexts(
@@ -82,9 +134,9 @@ def _score_contexts(
                 rows[variant, metric].append(values)
     for (variant, metric), chunks in rows.items():
         values = torch.cat(chunks)
-        counts = values.isfinite().sum(0).tolist()
-        for back, (value, count) in enumerate(zip(reversed(values.nanmean(0).tolist()), reversed(counts), strict=True)):
-            yield Score(variant, metric, length - back, value if count else None, count)
+        means, counts = values.nanmean(0).tolist(), values.isfinite().sum(0).tolist()
+        for answered, value, count in zip(_answered(length, len(means)), means, counts, strict=True):
+            yield Score(variant, metric, answered, value if count else None, count)
 
 
 def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
@@ -116,7 +168,7 @@ def context_values(task: Task, logits: Tensor, distribution: Tensor) -> dict[str
         "tvd": total_variation(probability, distribution),
         "accuracy": support_found(probability, distribution).double(),
     }
-    if not isinstance(task, Language):
+    if "roc_auc" in _context_metrics(task):
         values["roc_auc"] = roc_auc(probability, distribution > 0)
     return values
 

@@ -104,7 +104,7 @@ class Population:
         )
 
         self.steps = experiments[0].train.steps
-        self.marks = sorted({max(1, round(self.steps * (i + 1) / POINTS)) for i in range(POINTS)})
+        self.marks = curve_steps(self.steps)
         self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
         self.curve = torch.zeros(len(self.marks), 2, models, device=device)
         self.averagers = {name: registry.averagers[name] for name in experiments[0].averagers}
@@ -163,6 +163,11 @@ class Population:
             for key, tensor in tensors.items()
         }
         return {**self.moving._asdict(), "curve": self.curve, **averages}
+
+
+def curve_steps(steps: int) -> list[int]:
+    """At which steps of a training its curve has points; each covers the steps since the one before."""
+    return sorted({max(1, round(steps * (i + 1) / POINTS)) for i in range(POINTS)})
 
 
 def _fresh(experiment: Experiment, registry: Registry) -> nn.Module:

@@ -61,6 +61,8 @@ class Protocol:
     """Longest evaluated context of tasks that answer at every prefix."""
     longest_set: int
     """Longest evaluated context of tasks that answer once."""
+    published: bool
+    """Whether its results can be submitted to the leaderboards."""
 
     def settings(self, task: Task) -> tuple[Training, Evaluation]:
         """What the protocol means for one task."""
@@ -99,6 +101,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             strings=32,
             longest_prefix=128,
             longest_set=512,
+            published=False,
         ),
         Protocol(
             name="standard",
@@ -114,6 +117,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             strings=128,
             longest_prefix=512,
             longest_set=2**14,
+            published=True,
         ),
         Protocol(
             name="paper",
@@ -129,6 +133,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             strings=1024,
             longest_prefix=4096,
             longest_set=2**14,
+            published=True,
         ),
     )
 }

@@ -118,7 +118,7 @@ def holm(p: Floats) -> Floats:
 
 
 def separated(differences: Floats, p: Floats) -> NDArray[np.bool_]:
-    """Which differences (m, n) are told from zero: by their corrected p (m,) and by their interval, which are shown together."""
+    """Which differences (m, n) are told from zero: by their corrected p (m,) and by their interval, shown beside each other."""
     real = p < 1 - CONFIDENCE
     low, high = interval(differences[real])
     real[real] = (low > 0) | (high < 0)

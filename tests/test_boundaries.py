@@ -10,8 +10,11 @@ from conftest import lgbench_command, python
 import lgbench
 
 CORE = Path(lgbench.__file__).parent
-MODULES = sorted(path.stem for path in CORE.glob("*.py"))
+MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
 LIST_IMPORTED = "print('imported', *sorted(set(m.partition('.')[0] for m in sys.modules)))"
+
+
+READING = [["leaderboard"], ["sql", "select count(*) from results"], ["compare", "pre-norm", "peri-norm"]]
 
 
 def imported(done) -> set[str]:
@@ -29,7 +32,7 @@ def test_the_core_imports_no_plugin():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_core_module_names_a_plugin_in_its_imports(module):
-    tree = ast.parse((CORE / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(CORE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -48,7 +51,7 @@ def test_importing_lgbench_imports_neither_torch_nor_duckdb():
     assert not found & {"torch", "duckdb"}
 
 
-@pytest.mark.parametrize("arguments", [["leaderboard"], ["sql", "select count(*) from results"]], ids=lambda a: a[0])
+@pytest.mark.parametrize("arguments", READING, ids=lambda arguments: arguments[0])
 def test_reading_results_imports_neither_torch_nor_a_plugin(results_folder, arguments):
     found = imported(lgbench_command(*arguments, "--results", str(results_folder), then=LIST_IMPORTED))
     assert "duckdb" in found and "torch" not in found

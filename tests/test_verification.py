@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import published
+import pytest
+import torch
+from click.testing import CliRunner
+from conftest import CPU
+from published import forged, put_right
+
+from lgbench import runfiles
+from lgbench.audit import verification
+from lgbench.audit.agreement import Number, Tolerance, differences
+from lgbench.audit.inspection import Inspector, inspect_all
+from lgbench.audit.rows import Key
+from lgbench.audit.verification import MOST_MODELS, OTHER_ROUNDING, SAME_BITS, drawn, verify
+from lgbench.cli import main
+from lgbench.registry import Registry
+from lgbench.watcher import Silent
+
+TITLE = "toy-table+toy-nothing on small-even seed 1"
+
+
+@pytest.fixture(scope="module")
+def installed() -> Registry:
+    return published.registry()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> list[Path]:
+    """Three seeds of one task, trained together."""
+    return published.make(tmp_path_factory.mktemp("made"), seeds=range(3), tasks=["small-even"])
+
+
+@pytest.fixture(scope="module")
+def honest(made) -> Path:
+    return next(path for path in made if ".seed-1." in path.name)
+
+
+def lgbench(*arguments, registry, **patches):
+    """`lgbench verify` with these plugins; `patches` replace things in the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Registry, "load", classmethod(lambda cls: registry))
+        for name, thing in patches.items():
+            patch.setattr(verification, name, thing)
+        result = CliRunner().invoke(main, ["verify", *map(str, arguments)], prog_name="lgbench")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def verdicts(paths, installed, single=None):
+    runs, wrong = inspect_all(paths, Inspector(installed))
+    assert not wrong
+    return list(verify(runs, installed, CPU, Silent(), single))
+
+
+def at(metric, length, **columns):
+    """A change of one row with raw weights; `length` is a step in the training curve."""
+
+    def change(rows):
+        place = "step" if metric in ("train_loss", "gradient_norm") else "length"
+        (row,) = [r for r in rows if (r["weights"], r["metric"], r[place]) == ("raw", metric, length)]
+        row.update(columns)
+
+    return change
+
+
+def value_at(path, metric, length) -> float:
+    rows = runfiles.read(path).to_pylist()
+    return next(r["value"] for r in rows if (r["weights"], r["metric"], r["length"]) == ("raw", metric, length))
+
+
+def test_honest_runs_are_verified_and_nothing_is_written(made, tmp_path, installed, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.stat() for path in made[0].parent.iterdir()}
+    done = lgbench(made[0].parent, registry=installed)
+    assert done.exit_code == 0
+    assert "running again 3 of 3 runs:" in done.stdout and "3 of 3 runs verified" in done.stdout
+    assert (
+        f"verified: {TITLE}: " in done.stdout
+        and "numbers agree within 0.0001, scores are 0 apart at most; torch, device" in done.stdout
+    )
+    assert "train toy-table+toy-nothing on small-even seed 0 again (3 models)" in done.stderr
+    assert {path: path.stat() for path in made[0].parent.iterdir()}.keys() == before.keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_number_of_a_run_is_compared(honest, installed):
+    (verdict,) = verdicts([honest], installed)
+    assert verdict.agrees and verdict.compared == runfiles.read(honest).num_rows and verdict.tolerance == SAME_BITS
+
+
+def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
+    there = value_at(honest, "tvd", 8)
+    bad = forged(honest, tmp_path / honest.name, rows=at("tvd", 8, value=there - 0.01))
+    done = lgbench(*(path for path in made if path != honest), bad, registry=installed)
+    assert done.exit_code == 1
+    assert f"differs: {TITLE}: tvd (raw) at length 8 is {there - 0.01:.4f} in the file and {there:.4f} here" in done.stdout
+    assert done.stdout.count("differs:") == 1 and done.stdout.count("verified: ") == 2
+    assert "lgbench: 2 of 3 runs verified" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (at("train_loss", 20, value=0.001), "train_loss at step 20 is 0.0010 in the file"),
+        (at("gradient_norm", 7, value=9.0), "gradient_norm at step 7 is 9.0000 in the file"),
+        (at("roc_auc", 8, value=1.0), "roc_auc (raw) at length 8 is 1.0000 in the file"),
+        (lambda rows: [row.update(diverged_step=3) for row in rows], "diverged_step is 3 in the file and None here"),
+    ],
+)
+def test_whatever_else_was_made_up_is_found_too(honest, tmp_path, installed, change, said):
+    (verdict,) = verdicts([forged(honest, tmp_path / honest.name, rows=change)], installed)
+    assert not verdict.agrees and said in "\n".join(verdict.lines())
+
+
+def test_a_run_that_was_taken_from_another_seed_is_found(made, honest, tmp_path, installed):
+    stolen = put_right(made[0], tmp_path / "run.parquet", lambda about: about["experiment"].update(seed=77))
+    (verdict,) = verdicts([stolen], installed)
+    lines = list(verdict.lines())
+    assert lines[0].startswith("differs: toy-table+toy-nothing on small-even seed 77: ")
+    assert len(lines) == 7 and lines[5] == f"  and {len(verdict.differences) - 5} more"
+    excess = [difference.excess for difference in verdict.differences]
+    assert excess == sorted(excess, reverse=True) and len(excess) > 5
+
+
+def test_runs_that_diverged_diverge_again(tmp_path, installed):
+    paths = published.make(tmp_path, ("toy-fragile",), seeds=range(4), tasks=["small-walk"])
+    found = verdicts(paths, installed)
+    assert len(found) == 4 and all(verdict.agrees for verdict in found)
+    assert any(verdict.run.rows["diverged_step"][0].is_valid for verdict in found)
+
+
+# How a run is made again.
+
+
+def test_a_run_is_trained_in_a_stack_as_large_as_its_own_on_as_many_threads(honest, installed, tmp_path, monkeypatch):
+    seen = []
+    train = verification.train
+
+    def watched(experiments, *arguments, **options):
+        seen.append(([e.seed for e in experiments], torch.get_num_threads(), options["compile"]))
+        return train(experiments, *arguments, **options | {"compile": False})
+
+    monkeypatch.setattr(verification, "train", watched)
+    monkeypatch.setattr(verification.os, "cpu_count", lambda: 4)
+    before = torch.get_num_threads()
+    odd = forged(honest, tmp_path / "odd.parquet", lambda about: about["execution"].update(population=5, compiled=True))
+    many = forged(honest, tmp_path / "many.parquet", lambda about: about["environment"].update(threads=64))
+    plain, compiled, threaded = verdicts([honest, odd, many], installed)
+    assert seen == [([1, 2, 3], before, False), ([1, 2, 3, 4, 5], before, True), ([1, 2, 3], 4, False)]
+    assert torch.get_num_threads() == before
+    assert plain.agrees and plain.otherwise == []
+    assert compiled.otherwise == ["the step was compiled and is not here"] and compiled.tolerance == OTHER_ROUNDING
+    assert threaded.otherwise == ["the number of threads is 64 in the file and 4 here"]
+
+
+def test_runs_of_one_stack_are_trained_together_and_others_alone(made, tmp_path, installed, monkeypatch):
+    sizes = []
+    train = verification.train
+    monkeypatch.setattr(verification, "train", lambda e, *a, **o: (sizes.append([x.seed for x in e]), train(e, *a, **o))[1])
+    alone = published.make(tmp_path, seeds=[1, 2], tasks=["small-even"], population=1, averagers=[])
+    assert all(verdict.agrees for verdict in verdicts([*made, *alone], installed))
+    assert sizes == [[0, 1, 2], [1], [2]]
+
+
+def test_a_stack_is_never_larger_than_what_fits(honest, tmp_path, installed, monkeypatch):
+    sizes = []
+    train = verification.train
+    monkeypatch.setattr(verification, "train", lambda e, *a, **o: (sizes.append(len(e)), train(e, *a, **o))[1])
+    huge = forged(honest, tmp_path / "huge.parquet", lambda about: about["execution"].update(population=10**6))
+    (verdict,) = verdicts([huge], installed)
+    monkeypatch.setattr(verification.cost, "models_that_fit", lambda cost, device: 2)
+    verdicts([huge], installed)
+    assert sizes == [MOST_MODELS, 2]
+    assert verdict.otherwise == ["the stack's number of models is 1000000 in the file and 64 here"]
+
+
+def test_where_rounding_differs_more_is_allowed_and_the_reason_is_said(honest, tmp_path, installed):
+    there = value_at(honest, "tvd", 8)
+
+    def elsewhere(name, rows):
+        made_with = lambda about: about["environment"].update(torch="2.0.0", device="cpu (arm64, DEFAULT)")  # noqa: E731
+        return forged(honest, tmp_path / name, made_with, rows)
+
+    near, far = elsewhere("near", at("tvd", 8, value=there + 0.2)), elsewhere("far", at("tvd", 8, value=there + 0.31))
+    spike = elsewhere("spike", at("gradient_norm", 7, value=99.0))
+    ok, bad, also_ok = verdicts([near, far, spike], installed)
+    assert ok.agrees and also_ok.agrees and not bad.agrees
+    (line,) = ok.lines()
+    assert "within 0.3, means over lengths within 0.1, scores are 0.2 apart at most; torch is '2.0.0' in the file" in line
+    assert "the device is 'cpu (arm64, DEFAULT)' in the file" in line
+
+
+def upwards(rows):
+    for row in rows:
+        if row["metric"] == "tvd":
+            row["value"] += 0.15
+
+
+def test_where_rounding_differs_means_may_not_move_by_much(honest, tmp_path, installed):
+    path = forged(honest, tmp_path / "run.parquet", lambda about: about["environment"].update(torch="2.0.0"), upwards)
+    (verdict,) = verdicts([path], installed)
+    named = {difference.sentence.partition(" is ")[0] for difference in verdict.differences}
+    assert named == {f"the mean over lengths of tvd ({weights})" for weights in ("raw", "toy-mean")}
+
+
+def test_a_tolerance_of_ones_own_replaces_what_is_known(honest, tmp_path, installed):
+    bad = forged(honest, tmp_path / honest.name, rows=at("tvd", 8, value=value_at(honest, "tvd", 8) - 0.01))
+    assert lgbench(bad, "--tolerance", "0.02", registry=installed).exit_code == 0
+    done = lgbench(bad, "--tolerance", "0.009", registry=installed)
+    assert done.exit_code == 1 and "expected within 0.009, means over lengths within 0.003" in done.stdout
+    assert lgbench(honest, "--tolerance", "0", registry=installed).exit_code == 0
+    assert lgbench(honest, "--tolerance", "-1", registry=installed).exit_code == 2
+
+
+def test_a_sample_is_drawn_anew_each_time_and_named(made, installed, monkeypatch):
+    runs, _ = inspect_all(made, Inspector(installed))
+    assert drawn(runs, None) == drawn(runs, 3) == drawn(runs, 9) == runs
+    assert {tuple(run.experiment.seed for run in drawn(runs, 2)) for _ in range(200)} == {(0, 1), (0, 2), (1, 2)}
+    done = lgbench(made[0].parent, "--sample", "1", registry=installed)
+    assert done.exit_code == 0 and "running again 1 of 3 runs, drawn at random:" in done.stdout
+    assert done.stdout.count("verified: ") == 1 and "1 of 1 runs verified" in done.stdout
+    assert lgbench(honest, "--sample", "0", registry=installed).exit_code == 2
+
+
+# What is refused, and what breaks.
+
+
+def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
+    changes = {"train.steps": "7", "model.scale": "2.5", "evaluate.contexts": "4"}
+    paths = published.make(tmp_path, seeds=[0], protocol="quick", changes=changes)
+    assert len(paths) == 2 and all(verdict.agrees for verdict in verdicts(paths, installed))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("standard/3 train.steps=0", "train.steps=0 is out of range for small-even: it must be at least 1"),
+        ("standard/3 train.stepz=4", "no setting 'train.stepz'"),
+        ("standard/3 model.wide=maybe", "model.wide='maybe' is not a switch"),
+        ("standard/3 model.depth=4", "no option of toy-table 'model.depth'"),
+        ("standard/3 model.wide=True", "toy-table is never wide"),
+        ("standard/3 system.exit=1", "settings begin with train., evaluate. or model."),
+        ("standard/3 train.steps=10", "under standard/3 train.steps=10 train.steps is 10, and the file says 20"),
+        (
+            "standard/2",
+            "its protocol standard/2 is standard/3 in this lgbench; run it again, or use the one it is from (commit 0123",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(honest, tmp_path, installed, protocol, said):
+    path = put_right(honest, tmp_path / "run.parquet", lambda about: about["experiment"].update(protocol=protocol))
+    done = lgbench(path, honest, registry=installed)
+    assert done.exit_code == 1 and "refused: " in done.stdout and said in done.stdout
+    assert "verified: " in done.stdout and "1 of 1 runs verified; what was refused is said above" in done.stderr
+
+
+def test_another_version_of_a_plugin_is_refused_by_name(honest, installed):
+    done = lgbench(honest, registry=published.registry("1.1"))
+    assert done.exit_code == 1
+    assert "it was made with lgbench-small '1.0', and 1.1 is installed" in done.stdout and "train" not in done.stderr
+
+
+def test_a_plugin_that_is_not_installed_is_refused_by_name(honest, toy_registry):
+    done = lgbench(honest, registry=toy_registry)
+    assert done.exit_code == 1 and "needs the plugin 'lgbench-small' '1.0', which is not installed here" in done.stdout
+
+
+def test_paths_that_are_no_runs_are_refused(tmp_path, installed):
+    (tmp_path / "text.parquet").write_text("text")
+    done = lgbench(tmp_path, tmp_path / "nowhere", registry=installed)
+    assert done.exit_code == 1 and done.stdout.count("refused: ") == 2 and "no run to be made again" in done.stdout
+
+
+def test_a_model_that_breaks_fails_its_runs_and_stops_no_others(honest, tmp_path, installed):
+    def broken(about):
+        about["experiment"].update(architecture="toy-broken", model=[])
+
+    path = put_right(honest, tmp_path / "broken.parquet", broken)
+    done = lgbench(path, honest, registry=installed)
+    assert done.exit_code == 1 and f"verified: {TITLE}" in done.stdout
+    assert "failed: toy-broken+toy-nothing on small-even seed 1: it cannot be run again here: RuntimeError" in done.stdout
+    alone = forged(path, tmp_path / "alone.parquet", lambda about: about["execution"].update(population=1))
+    assert "the toy is broken" in lgbench(alone, registry=installed).stdout
+
+
+def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, tmp_path, installed):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    before = torch.get_num_threads()
+    many = forged(honest, tmp_path / honest.name, lambda about: about["environment"].update(threads=before + 1))
+    done = lgbench(many, registry=installed, train=interrupted)
+    assert done.exit_code == 130 and "interrupted; what is said above stands, and nothing was written" in done.stderr
+    assert torch.get_num_threads() == before
+
+
+# Numbers against numbers.
+
+
+def scores(*values, metric="tvd", n=8):
+    return {Key("raw", metric, 5, length): Number(value, n) for length, value in enumerate(values)}
+
+
+def curve(*values, metric="train_loss"):
+    return {Key("raw", metric, step, None): Number(value, 1) for step, value in enumerate(values, 1)}
+
+
+STRICT = Tolerance(single=0.01, mean=None, points=True)
+LENIENT = Tolerance(single=0.3, mean=0.1, points=False)
+
+
+@pytest.mark.parametrize(
+    ("filed", "here", "tolerance", "said"),
+    [
+        (scores(0.5), scores(0.505), STRICT, []),
+        (scores(0.5), scores(0.52), STRICT, ["tvd (raw) at length 0 is 0.5000 in the file and 0.5200 here"]),
+        (scores(0.50001), scores(0.50002), Tolerance(0, None, True), ["0.50001 in the file and 0.50002 here"]),
+        (scores(None, metric="roc_auc", n=0), scores(None, metric="roc_auc", n=0), STRICT, []),
+        (scores(None), scores(0.5), LENIENT, ["is undefined in the file and 0.5000 here"]),
+        (scores(0.5, n=7), scores(0.5), LENIENT, ["tvd (raw) at length 0 is over 7 in the file and over 8 here"]),
+        (scores(0.5, 0.1, 0.9), scores(0.5, 0.3, 0.6), STRICT, ["at length 2", "at length 1"]),
+        (scores(0.5, 0.5), scores(0.7, 0.3), LENIENT, []),
+        (scores(0.5, 0.5), scores(0.7, 0.6), LENIENT, ["the mean over lengths of tvd (raw) is 0.5000 in the file and 0.6500"]),
+        (curve(100.0, 0.1), curve(100.9, 0.105), STRICT, []),
+        (curve(100.0, 0.1), curve(102.0, 0.12), STRICT, ["train_loss at step 1", "train_loss at step 2"][::-1]),
+        (curve(math.nan, math.inf), curve(math.nan, math.inf), STRICT, []),
+        (curve(math.nan, 1.0), curve(1.0, math.inf), STRICT, ["is nan in the file", "is 1.0000 in the file and inf here"]),
+        (curve(1.0, 2.0), curve(2.0, 1.0), LENIENT, []),
+        (
+            curve(1.0, 2.0),
+            curve(1.0, 2.5),
+            LENIENT,
+            ["the mean over steps of train_loss is 1.5000 in the file and 1.7500 here"],
+        ),
+        (curve(1.0, metric="gradient_norm"), curve(99.0, metric="gradient_norm"), LENIENT, []),
+    ],
+)
+def test_numbers_that_are_too_far_apart_are_named_the_worst_first(filed, here, tolerance, said):
+    found = [difference.sentence for difference in differences(filed, here, tolerance)]
+    assert len(found) == len(said)
+    assert all(part in sentence for part, sentence in zip(said, found, strict=True))
