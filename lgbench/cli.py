@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lgbench.commands import catalog, look, run
+from lgbench.commands import catalog, look, plot, publish, run, site
 from lgbench.errors import Interrupted, LgbenchError
 
 
@@ -33,5 +33,17 @@ def main() -> None:
     """Train sequence models on short inputs, test them on long ones, and measure what survives."""
 
 
-for command in (run.run, look.leaderboard, look.sql, catalog.list_names, catalog.show, catalog.plugins):
+for command in (
+    run.run,
+    look.leaderboard,
+    look.compare,
+    plot.plot,
+    look.sql,
+    site.site,
+    publish.submit,
+    publish.verify,
+    catalog.list_names,
+    catalog.show,
+    catalog.plugins,
+):
     main.add_command(command)

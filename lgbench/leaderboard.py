@@ -29,6 +29,7 @@ class Results:
         """Raises UsageError where there is no folder, or no run in it."""
         self.folder = Path(folder)
         self.left_out: list[str] = []
+        self._names: dict[str, list[str]] = {}
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self.connection = duckdb.connect()
@@ -105,9 +106,10 @@ class Results:
 
     def _check_known(self, kind: str, name: str | None, known: str) -> None:
         if name is not None:
-            names = [str(row[0]) for row in self.connection.execute(known).fetchall()]
-            if name not in names:
-                raise UsageError(f"in {self.folder} there is {unknown(kind, name, names)}")
+            if kind not in self._names:
+                self._names[kind] = [str(row[0]) for row in self.connection.execute(known).fetchall()]
+            if name not in self._names[kind]:
+                raise UsageError(f"in {self.folder} there is {unknown(kind, name, self._names[kind])}")
 
     def _load(self, files: packs.Files) -> None:
         """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""

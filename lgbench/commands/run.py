@@ -66,8 +66,10 @@ def run(
     Options that take names can be repeated, or take several with commas between; together they make a grid. A run that
     is already among the results is not run again, and several commands at once share the work.
     """
+    from lgbench import curves
     from lgbench.execution import Execution, choose_device
     from lgbench.experiment import Request, plan
+    from lgbench.grid import path_of
     from lgbench.progress import ConsoleWatcher
     from lgbench.runner import run_plan
 
@@ -93,6 +95,10 @@ def run(
     if outcome.written:
         runs = "1 run" if len(outcome.written) == 1 else f"{len(outcome.written)} runs"
         click.echo(f"{runs} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
+    paths = {*outcome.written, *outcome.found}
+    done = [(own, path) for own in planned.experiments if (path := path_of(own, results)) in paths]
+    for line in curves.lines(done, console().encoding):
+        click.echo(line)
     if outcome.failed:
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
 

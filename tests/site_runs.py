@@ -1,0 +1,90 @@
+"""Small results that have everything a page shows: tiers, flags, averages, two protocols, trainings, a hostile name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from conftest import simulated, write_rows
+
+HOSTILE = "</script><!--<img src=x onerror=alert(1)>"
+BEST, EVEN, POOR = "best+norm", "even+norm", "poor+norm"
+TASKS = {"alpha-1": "alpha", "alpha-2": "alpha", "beta": "beta"}
+SEEDS = range(5)
+LENGTHS = (2, 4, 8, 16, 32, 63)
+LEVELS = {BEST: 0.02, EVEN: 0.021, POOR: 0.15, HOSTILE: 0.3}
+DIVERGED = (HOSTILE, 2)
+CHANGED = "quick/1 train.lr=0.1"
+
+
+def write_all(folder: Path) -> Path:
+    """Every entry with five seeds on every task, the best one with an average; and one run with a setting of its own."""
+    for task in TASKS:
+        for number, entry in enumerate(LEVELS):
+            for seed in SEEDS:
+                write_run(folder, task, entry, seed, number)
+    write_run(folder, "beta", BEST, 0, 99, protocol=CHANGED)
+    return folder
+
+
+def write_run(folder: Path, task: str, entry: str, seed: int, number: int, protocol: str = "quick/1") -> None:
+    run_id = f"{list(TASKS).index(task):04x}{number:08x}{seed:04x}"
+    same = {"run_id": run_id, "task": task, "family": TASKS[task], "entry": entry, "seed": seed, "protocol": protocol}
+    same["diverged_step"] = 15 if (entry, seed) == DIVERGED else None
+    rows = [*_scores(same), *_training(same)]
+    write_rows(folder / f"{run_id}.parquet", rows, **footer(task, entry, seed, protocol))
+
+
+def footer(task: str, entry: str, seed: int, protocol: str) -> dict[str, Any]:
+    """As the runner writes it; one task has a longer training, and one seed an older torch."""
+    return {
+        "experiment": {
+            "task": task,
+            "family": TASKS[task],
+            "task_version": 1,
+            "architecture": "arch",
+            "norm": "norm",
+            "model": [["width", 32]],
+            "averagers": ["ema"],
+            "protocol": protocol,
+            "train": {"steps": 60 if task == "beta" else 30, "lr": 0.003},
+            "evaluate": {"contexts": 4},
+            "seed": seed,
+        },
+        "plugins": {"lgbench": "0.1.0", entry: "1.2.3"},
+        "execution": {"population": 5, "compiled": False, "resumed": False},
+        "seconds": {"train": 1.25 + seed, "total": 2.5 + seed},
+        "environment": {
+            "lgbench": "0.1.0",
+            "torch": "2.6.0" if seed == 4 else "2.7.0",
+            "python": "3.11.7",
+            "git_commit": None,
+            "device": "cpu (x86_64)",
+            "threads": 1,
+            "date": f"2026-11-2{seed}T09:14:23+00:00",
+        },
+    }
+
+
+def _scores(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for weights in ("raw", "ema") if same["entry"] == BEST else ("raw",):
+        level = LEVELS[same["entry"]] * (1.5 if weights == "ema" else 1)
+        noise = np.random.default_rng([same["seed"], round(level * 1000), *same["task"].encode()])
+        for length in LENGTHS:
+            tvd = min(1.0, level * (1 + length / 32) * (1 + 0.05 * noise.standard_normal()))
+            values = {"tvd": tvd, "accuracy": 1 - tvd, "roc_auc": 1 - tvd / 2}
+            if same["diverged_step"]:
+                values = {"tvd": 1.0, "accuracy": 0.0, "roc_auc": 0.5}
+            for metric, value in values.items():
+                yield from simulated({length: value}, weights=weights, metric=metric, **same)
+
+
+def _training(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for step in (10, 20, 30):
+        lost = same["diverged_step"] is not None and step > same["diverged_step"]
+        for metric, value in {"train_loss": 2.0 / step + 0.00001 * same["seed"], "gradient_norm": 100.0 / step**2}.items():
+            value = float("nan") if lost else value
+            (row,) = simulated({0: value}, metric=metric, **same | {"step": step})
+            yield row | {"length": None, "in_training_range": None}

@@ -1,0 +1,279 @@
+"""What `lgbench site` writes, looked at without a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import site_runs
+from click.testing import CliRunner
+from conftest import lgbench_command, simulated, write_rows
+
+from lgbench import render, runfiles, site
+from lgbench.boards import KEPT, LEARNED
+from lgbench.cli import main
+from lgbench.contracts import METRICS
+from lgbench.errors import UsageError
+from lgbench.leaderboard import Results
+
+
+class Page(HTMLParser):
+    """Of a page's HTML the texts of scripts and styles, as a browser delimits them, and all attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.texts: list[tuple[str, dict[str, str], str]] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self._inside = False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        own = {name: value or "" for name, value in attrs}
+        self.attributes += [(tag, name, value) for name, value in own.items()]
+        self._inside = tag in ("script", "style")
+        if self._inside:
+            self.texts.append((tag, own, ""))
+
+    def handle_data(self, data):
+        if self._inside:
+            tag, own, text = self.texts[-1]
+            self.texts[-1] = tag, own, text + data
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+    def document(self, name):
+        (text,) = (text for _, own, text in self.texts if own.get("id") == name)
+        return json.loads(text)
+
+    def executed(self, tag):
+        return [text for found, own, text in self.texts if found == tag and "type" not in own]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return site_runs.write_all(tmp_path_factory.mktemp("site") / "results")
+
+
+@pytest.fixture(scope="module")
+def results(folder) -> Results:
+    return Results(folder)
+
+
+@pytest.fixture(scope="module")
+def page(results) -> Page:
+    return Page(site.page(results))
+
+
+def command(*arguments: object):
+    return CliRunner().invoke(main, ["site", *map(str, arguments)])
+
+
+def test_every_board_of_families_and_tasks_is_embedded_as_the_leaderboard_prints_it(page, results, folder):
+    index = page.document("index")
+    found = {}
+    for place in index["boards"]:
+        board = page.document(f"board-{place['id']}")
+        assert (place["name"], place["metric"]) == (board["name"], board["metric"])
+        assert (place["protocol"], place["version"]) == (board["protocol"], board["task_version"])
+        assert place["entries"] == [row["entry"] for row in board["rows"]]
+        found.setdefault((board["metric"], board["name"]), []).append(board)
+    expected = {(metric, name) for metric in METRICS for name in ("alpha", "alpha-1", "alpha-2", "beta")}
+    assert found.keys() == expected
+    for (metric, name), boards in found.items():
+        assert json.dumps(boards, indent=1) + "\n" == render.as_json(results.boards(metric, name))
+    for metric in METRICS:
+        printed = CliRunner().invoke(main, ["leaderboard", "--metric", metric, "--format", "json", "--results", str(folder)])
+        families = [*found[metric, "alpha"], *found[metric, "beta"]]
+        assert json.dumps(families, indent=1) + "\n" == printed.stdout
+
+
+def test_notes_are_those_of_the_leaderboard(page, results):
+    index = page.document("index")
+    for place in index["boards"]:
+        boards = results.boards(place["metric"], place["name"], place["protocol"])
+        (board,) = (board for board in boards if board.protocol == place["protocol"])
+        assert index["notes"][place["id"]] == render.notes(board)
+    assert any("Not learned in the training range" in note for notes in index["notes"] for note in notes)
+
+
+def test_runs_bring_their_footers_and_their_training(page, folder):
+    index = page.document("index")
+    runs = page.document(f"runs-{index['runs'][site_runs.HOSTILE]}")
+    assert [(run["task"], run["seed"]) for run in runs] == [(task, seed) for task in site_runs.TASKS for seed in range(5)]
+    for run in runs:
+        assert run["about"] == runfiles.metadata(folder / f"{run['run_id']}.parquet")
+        assert run["train_loss"]["steps"] == run["gradient_norm"]["steps"] == [10, 20, 30]
+    assert runs[1]["train_loss"]["values"] == [0.2, 0.1, 0.06668]  # four digits
+    assert runs[2]["train_loss"]["values"] == [0.2, None, None] and runs[2]["diverged_step"] == 15
+
+
+def test_entries_say_whose_weights_they_are(page):
+    entries = page.document("index")["entries"]
+    assert list(entries) == sorted(site_runs.LEVELS | {"best+norm@ema": 0})
+    assert entries["best+norm@ema"] == {"base": "best+norm", "weights": "ema"}
+    assert entries["best+norm"] == {"base": "best+norm", "weights": "raw"}
+
+
+def test_names_from_files_open_no_element(page):
+    assert site_runs.HOSTILE in page.document("index")["entries"]
+    assert site_runs.HOSTILE not in page.html
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    documents = [own["id"] for tag, own, _ in page.texts if tag == "script" and own.get("type") == "application/json"]
+    assert len(documents) == len(set(documents))
+    assert len([tag for tag, *_ in page.texts if tag == "script"]) == len(documents) + 2
+    for _, own, text in page.texts:
+        assert "<" not in text or "id" not in own
+
+
+def test_a_protocol_is_text_where_it_stands_in_html(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, protocol="quick/1 model.kind=<b>"))
+    assert "model.kind=&lt;b&gt;" in site.page(Results(tmp_path))
+
+
+def test_the_policy_lets_nothing_be_fetched_and_only_these_scripts_run(page):
+    (policy,) = (value for tag, name, value in page.attributes if (tag, name) == ("meta", "content") and "-src" in value)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["img-src"] == "data:" and "unsafe" not in policy
+    assert rules.keys() == {"default-src", "base-uri", "form-action", "img-src", "script-src", "style-src"}
+
+    def hashes(texts):
+        return {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts}
+
+    assert set(rules["script-src"].split()) == hashes(page.executed("script"))
+    assert set(rules["style-src"].split()) == hashes(page.executed("style"))
+
+
+def test_nothing_on_the_page_names_an_address_to_load(page):
+    for _tag, name, value in page.attributes:
+        if name in ("src", "href", "action", "srcset", "poster", "data", "formaction"):
+            assert value.startswith(("#", "data:"))
+    (style,) = page.executed("style")
+    assert "url(" not in style and "@import" not in style
+    own, _libraries = page.executed("script")
+    assert set(re.findall(r"https?://[^\"'`]*", own)) == {"http://www.w3.org/2000/svg"}  # a namespace
+
+
+def test_the_scripts_make_no_html_from_text(page):
+    own, _libraries = page.executed("script")
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc", "DOMParser"):
+        assert word not in own
+
+
+def test_no_script_is_longer_than_a_sitting():
+    for name in site.SCRIPTS:
+        assert len((Path(site.__file__).parent / "page" / name).read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_the_same_results_make_the_same_bytes(page, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    assert site.page(Results(tmp_path / "elsewhere")) == page.html
+
+
+def test_a_protocol_leaves_out_the_others(results):
+    index = Page(site.page(results, "quick")).document("index")
+    assert {place["protocol"] for place in index["boards"]} == {"quick/1"}
+    page = Page(site.page(results, site_runs.CHANGED))
+    index = page.document("index")
+    assert {(place["name"], place["protocol"]) for place in index["boards"]} == {("beta", site_runs.CHANGED)}
+    assert list(index["entries"]) == ["best+norm", "best+norm@ema"]
+    assert [len(page.document(f"runs-{i}")) for i in index["runs"].values()] == [1]
+
+
+def test_footers_of_any_content_are_valid_json(tmp_path):
+    rows = simulated({8: 0.5, 16: 0.25})
+    write_rows(tmp_path / "run.parquet", rows, experiment={"train": {"lr": math.inf}}, seconds=[math.nan], other=None)
+    page = Page(site.page(Results(tmp_path)))
+    (run,) = page.document("runs-0")
+    assert run["about"] == {"experiment": {"train": {"lr": "inf"}}, "seconds": ["nan"], "other": None}
+    assert not re.search(r"\b(NaN|Infinity)\b", "".join(text for _, own, text in page.texts if "id" in own))
+
+
+def test_the_rules_say_the_numbers_that_boards_are_made_with(page):
+    rules = page.html.partition('<template id="rules">')[2].partition("</template>")[0]
+    assert "<h1>How boards are made</h1>" in rules
+    said = re.sub(r"<[^>]*>|\s+", lambda found: "" if found[0].startswith("<") else " ", rules)
+    for words in (
+        f"its mean TVD there being {LEARNED} or more",
+        f"mean TVD stays below {KEPT['tvd']}, or its mean accuracy or ROC AUC above {KEPT['accuracy']}",
+        "seeds 0 to 4 at least, of every task of a family",
+        "A board compares runs of one protocol and one version of each task",
+        "Every seed counts.",
+        "the studentized bootstrap from five seeds on, Student's t below that",
+        "paired t-test",
+    ):
+        assert words in said
+    assert KEPT["accuracy"] == KEPT["roc_auc"]
+
+
+def test_the_command_writes_one_file_and_says_where_and_how_large(folder, tmp_path, page):
+    done = command("--results", folder, "--out", tmp_path / "new" / "site")
+    path = tmp_path / "new" / "site" / "index.html"
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{path} ({path.stat().st_size / 1e6:.1f} MB)\n"
+    assert list(path.parent.iterdir()) == [path] and path.read_text(encoding="utf-8") == page.html
+
+
+def test_a_page_that_is_there_is_replaced(tmp_path):
+    for text in ("old", "new"):
+        path = site.write(text, tmp_path)
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_old_page_and_nothing_else(tmp_path):
+    path = site.write("old", tmp_path)
+    with pytest.raises(UnicodeEncodeError):
+        site.write("new" * 100_000 + "\ud800", tmp_path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_to_is_wrong_usage(folder, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot write .*--out"):
+        site.write("text", tmp_path / "file" / "deeper")
+    done = command("--results", folder, "--out", tmp_path / "file")
+    assert done.exit_code == 2 and "cannot write" in done.stderr and "Traceback" not in done.stderr
+    (tmp_path / "index.html").mkdir()
+    with pytest.raises(UsageError, match="cannot write"):
+        site.write("text", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "index.html"}
+
+
+def test_results_without_boards_are_wrong_usage(tmp_path):
+    write_rows(tmp_path / "runs" / "run.parquet", simulated({8: None}))
+    for arguments, said in (
+        (["--results", tmp_path / "nowhere"], "no results folder"),
+        (["--results", tmp_path / "runs"], "belongs on a board"),
+        (["--results", tmp_path / "runs", "--protocol", "qiuck"], "did you mean 'quick'?"),
+    ):
+        done = command(*arguments, "--out", tmp_path / "site")
+        assert done.exit_code == 2 and said in done.stderr
+    assert not (tmp_path / "site").exists()
+
+
+def test_bad_files_are_told_and_left_out(tmp_path):
+    write_rows(tmp_path / "runs" / "good.parquet", simulated({8: 0.5, 16: 0.25}))
+    (tmp_path / "runs" / "empty.parquet").touch()
+    done = command("--results", tmp_path / "runs", "--out", tmp_path / "site")
+    assert done.exit_code == 0 and "empty.parquet is empty" in done.stderr
+    index = Page((tmp_path / "site" / "index.html").read_text(encoding="utf-8")).document("index")
+    assert index["runs"] == {"arch+norm": 0}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []], ids=["help", "page"])
+def test_the_command_imports_neither_torch_nor_a_plugin(folder, tmp_path, arguments):
+    arguments = arguments or ["--results", str(folder), "--out", str(tmp_path)]
+    done = lgbench_command("site", *arguments, then="print('imported', *sys.modules)")
+    assert done.returncode == 0, done.stderr
+    found = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()[1:]}
+    assert "lgbench" in found and not {name for name in found if name.startswith("lgbench_")}
+    assert not found & ({"torch"} if "--out" in arguments else {"torch", "duckdb", "pyarrow", "altair", "vl_convert"})

@@ -1,0 +1,486 @@
+"""The page in a real browser, from a file and without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import site_runs
+from axe_playwright_python.sync_playwright import Axe
+from click.testing import CliRunner
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from site_runs import BEST, EVEN, HOSTILE, POOR
+
+from lgbench import site
+from lgbench.cli import main
+from lgbench.leaderboard import Results
+
+VIEWS = {
+    "board": "#/",
+    "entry": f"#/entry/{quote(HOSTILE, safe='')}",
+    "compare": f"#/compare/{BEST}/{POOR}",
+    "rules": "#/rules",
+}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
+        sentence = (
+            "there is no Chromium to test the page with; install it (Debian: apt-get install chromium) or name it in CHROMIUM"
+        )
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    return site_runs.write_all(tmp_path_factory.mktemp("browser") / "results")
+
+
+@pytest.fixture(scope="session")
+def address(folder) -> str:
+    return site.write(site.page(Results(folder)), folder.parent / "site").as_uri()
+
+
+@pytest.fixture(scope="session")
+def boards(folder) -> dict[tuple[str, str], dict]:
+    """What the command prints, by metric and name, of the protocol that has all entries."""
+    found = {}
+    for metric in ("tvd", "accuracy", "roc_auc"):
+        for name in ("alpha", "alpha-1", "alpha-2", "beta"):
+            words = ["--metric", metric, "--task", name, "--protocol", "quick", "--format", "json", "--results", str(folder)]
+            (found[metric, name],) = json.loads(CliRunner().invoke(main, ["leaderboard", *words]).stdout)
+    return found
+
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(browser, address) -> Iterator[Visit]:
+    """Opens a view. In the end, nothing was asked of a network, nothing was complained of, and nothing popped up."""
+    contexts, asked, said = [], [], []
+
+    def open_view(view: str = "#/", width: int = 1280, height: int = 900, **options) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        context.set_offline(True)
+        context.route(re.compile(r"^(?!file:)"), lambda route: route.abort())
+        context.on("request", lambda request: asked.append(request.url))
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.goto(address + view)
+        expect(page.locator("h1")).to_be_visible()
+        return page
+
+    yield open_view
+    for context in contexts:
+        context.close()
+    assert {url.partition("#")[0] for url in asked} == {address}
+    assert said == []
+
+
+def curves(page: Page):
+    """The chart once it is drawn."""
+    expect(page.locator(".curves .canvas").first).to_have_attribute("aria-busy", "false")
+    return page.locator(".curves .canvas").first
+
+
+def names(page: Page) -> list[str]:
+    """The entries that the board shows, from top to bottom."""
+    return page.locator("tbody tr:not([hidden]) th").all_inner_texts()
+
+
+def by_mean(board: dict, kind: str = "score") -> list[str]:
+    cells = {row["entry"]: next(cell["mean"] for cell in row["cells"] if cell["kind"] == kind) for row in board["rows"]}
+    return sorted(cells, key=cells.__getitem__)
+
+
+def shown(cell: dict) -> str:
+    return f"{cell['mean']:.4f} {cell['low']:.4f}–{cell['high']:.4f}"
+
+
+def cells_of(row: dict) -> dict[tuple[str, int | None], dict]:
+    return {(cell["kind"], cell["length"]): cell for cell in row["cells"]}
+
+
+def test_the_page_opens_without_a_network_with_a_table_and_a_curve(visit, boards):
+    page = visit()
+    assert names(page) == [row["entry"] for row in boards["tvd", "alpha"]["rows"]]
+    expect(curves(page).locator("svg")).to_be_visible()
+    assert page.title() == "alpha, TVD · lgbench leaderboard"
+
+
+@pytest.mark.parametrize(("metric", "name"), [("tvd", "alpha"), ("accuracy", "beta")])
+def test_the_numbers_of_a_board_are_those_of_the_command(visit, boards, metric, name):
+    page, board = visit(f"#/board/{name}/{metric}/{quote('quick/1', safe='')}/1"), boards[metric, name]
+    header = [text.strip() for text in page.locator("thead tr:last-child th").all_text_contents()]
+    assert header[1:] == [
+        "tier",
+        "places",
+        "entry",
+        "seeds",
+        "in range",
+        "beyond",
+        "beyond, drawn",
+        "holds to",
+        "8",
+        "16",
+        "32",
+        "63",
+    ]
+    lines = page.locator("tbody tr")
+    assert lines.count() == len(board["rows"])
+    for line, row in zip(lines.all(), board["rows"], strict=True):
+        texts = line.locator("th, td").all_text_contents()
+        cells = cells_of(row)
+        best, worst = row["places"]
+        assert texts[1:4] == [str(row["tier"]), f"{best}–{worst}" if best != worst else str(best), row["entry"]]
+        flags = "".join(f" {len(row[what])} {what}" for what in ("diverged", "unlearned") if row[what])
+        assert texts[4] == f"{len(row['seeds'])}{flags}"
+        assert texts[5:7] == [shown(cells["in range", None]), shown(cells["score", None])]
+        holds = "≥ " if row["effective_length"] == 63 else ""
+        assert texts[8] == (f"{holds}{row['effective_multiple']:g}×" if row["effective_length"] else "–")
+        assert texts[9:] == [shown(cells["length", length]) for length in (8, 16, 32, 63)]
+
+
+def test_notes_stand_under_the_board(visit, folder):
+    page = visit()
+    printed = CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "markdown"]).stdout
+    note = page.locator(".notes p").first.inner_text()
+    assert note.startswith("Not learned in the training range") and note in printed
+
+
+def test_tiers_are_bands_while_the_table_is_in_their_order(visit, boards):
+    page = visit()
+    tiers = [row["tier"] for row in boards["tvd", "alpha"]["rows"]]
+    assert tiers == [1, 1, 2, 3, 4]
+    assert page.locator("tbody tr.starts th").all_inner_texts() == names(page)[2:]
+    page.get_by_role("button", name="entry", exact=True).click()
+    assert page.locator("tbody tr.starts, tbody tr.even").count() == 0
+
+
+def test_a_header_sorts_by_mouse(visit, boards):
+    page = visit("#/board/alpha/accuracy/" + quote("quick/1", safe="") + "/1")
+    expected = by_mean(boards["accuracy", "alpha"])
+    header = page.get_by_role("columnheader", name="beyond", exact=True)
+    expect(header).to_have_attribute("aria-sort", "none")
+    header.get_by_role("button").click()  # of accuracies the highest first
+    assert names(page) == expected[::-1]
+    expect(header).to_have_attribute("aria-sort", "descending")
+    header.get_by_role("button").click()
+    assert names(page) == expected
+    expect(header).to_have_attribute("aria-sort", "ascending")
+    assert page.locator("th[aria-sort=ascending], th[aria-sort=descending]").count() == 1
+
+
+def test_a_header_sorts_by_keyboard(visit):
+    page = visit()
+    button = page.get_by_role("button", name="entry", exact=True)
+    button.focus()
+    page.keyboard.press("Enter")
+    assert names(page) == sorted(names(page))
+    expect(page.get_by_role("columnheader", name="entry")).to_have_attribute("aria-sort", "ascending")
+    page.keyboard.press("Space")
+    assert names(page) == sorted(names(page), reverse=True)
+    expect(page.get_by_role("columnheader", name="entry")).to_have_attribute("aria-sort", "descending")
+    expect(button).to_be_focused()
+
+
+def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
+    page = visit()
+    status, legend = page.get_by_role("status"), page.locator(".legend li")
+    expect(status).to_have_text("5 of 5 entries shown, 4 drawn")
+    page.get_by_label("Filter entries").fill("BEST")
+    assert names(page) == [BEST, f"{BEST}@ema"]
+    expect(status).to_have_text("2 of 5 entries shown, 1 drawn")
+    assert legend.all_inner_texts() == [BEST]
+    page.get_by_label("raw", exact=True).uncheck()
+    assert names(page) == [f"{BEST}@ema"]
+    expect(status).to_have_text("1 of 5 entries shown, 0 drawn")
+    expect(curves(page)).to_contain_text("Nothing is ticked")
+    page.get_by_label("Filter entries").fill("")
+    page.get_by_label("raw", exact=True).check()
+    expect(status).to_have_text("5 of 5 entries shown, 4 drawn")
+    page.get_by_role("navigation", name="Task").get_by_role("link", name="alpha-2").click()
+    expect(status).to_have_text("5 of 5 entries shown, 4 drawn")
+
+
+def test_the_ticked_entries_are_drawn(visit):
+    page = visit()
+    lines = curves(page).locator("svg .mark-line path")
+    expect(lines).to_have_count(4)  # raw weights alone
+    page.get_by_label(f"draw {BEST}", exact=True).focus()
+    page.keyboard.press("Space")
+    expect(lines).to_have_count(3)
+    page.get_by_label(f"draw {BEST}@ema").check()
+    expect(lines).to_have_count(4)
+    assert set(page.locator(".legend li").all_inner_texts()) == {EVEN, POOR, HOSTILE, f"{BEST}@ema"}
+    page.get_by_role("button", name="Draw none").click()
+    expect(lines).to_have_count(0)
+    page.get_by_role("button", name="Draw all shown").click()
+    expect(lines).to_have_count(5)
+
+
+def test_an_entry_has_one_colour_in_legend_tick_and_curve(visit):
+    page = visit()
+    dots = page.locator(".legend .dot").evaluate_all("found => found.map((dot) => dot.style.background)")
+    ticks = page.locator("tbody input:checked").evaluate_all("found => found.map((tick) => tick.style.accentColor)")
+    strokes = (
+        curves(page).locator("svg .mark-line path").evaluate_all("found => found.map((line) => line.getAttribute('stroke'))")
+    )
+    assert dots == ticks and set(strokes) == set(dots) and len(set(dots)) == 4
+
+
+@pytest.mark.parametrize("entry", [POOR, HOSTILE])
+def test_hovering_over_a_curve_tells_its_numbers(visit, boards, entry):
+    page = visit()
+    points = curves(page).locator("svg path[aria-roledescription=point]")
+    labels = points.evaluate_all("found => found.map((point) => point.getAttribute('aria-label'))")
+    (place,) = (i for i, label in enumerate(labels) if "length: 32;" in label and entry in label)
+    box = points.nth(place).bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tooltip = page.locator("#tooltip")
+    expect(tooltip).to_be_visible()
+    told = dict(zip(tooltip.locator("dt").all_inner_texts(), tooltip.locator("dd").all_inner_texts(), strict=True))
+    (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == entry)
+    cell = cells_of(row)["length", 32]
+    assert (told["entry"], told["length"], told["seeds"]) == (entry, "32", "5")
+    assert told["TVD"] == f"{cell['mean']:.4f}"
+    assert re.findall(r"\d\.\d{4}", told["95 % interval"]) == [f"{cell['low']:.4f}", f"{cell['high']:.4f}"]
+    page.keyboard.press("Escape")
+    expect(tooltip).to_be_hidden()
+
+
+def test_an_entry_shows_every_seed_as_the_boards_have_it(visit, boards):
+    page = visit(VIEWS["entry"])
+    page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
+    for name in ("alpha", "alpha-1", "alpha-2", "beta"):
+        (row,) = (row for row in boards["tvd", name]["rows"] if row["entry"] == HOSTILE)
+        lines = page.get_by_role("table", name=f"Every seed on {name}", exact=True).locator("tbody tr").all()
+        assert len(lines) == len(row["seeds"]) + 1
+        cells = cells_of(row)
+        order = [cells["in range", None], cells["score", None], *(cells["length", length] for length in site_runs.LENGTHS)]
+        for at, (line, seed) in enumerate(zip(lines, row["seeds"], strict=False)):
+            texts = line.locator("th, td").all_text_contents()
+            flags = [what for what in ("diverged", "unlearned") if seed in row[what]]
+            assert texts[0].split() == ["seed", str(seed), *flags]
+            assert texts[1:] == [f"{cell['values'][at]:.4f}" for cell in order]
+        assert lines[-1].locator("td").all_text_contents() == [shown(cell) for cell in order]
+
+
+def test_an_entry_shows_its_results_on_all_boards(visit, boards):
+    page = visit(f"#/entry/{BEST}@ema/accuracy")
+    lines = page.get_by_role("table", name=f"Results of {BEST}@ema").locator("tbody tr").all()
+    assert len(lines) == 4
+    for line, name in zip(lines, ("alpha", "alpha-1", "alpha-2", "beta"), strict=True):
+        (row,) = (row for row in boards["accuracy", name]["rows"] if row["entry"] == f"{BEST}@ema")
+        texts = line.locator("th, td").all_text_contents()
+        assert texts[:2] == [name, str(row["tier"])]
+        assert texts[5:7] == [shown(cells_of(row)[column]) for column in (("in range", None), ("score", None))]
+
+
+def test_an_entry_shows_its_training_and_marks_what_diverged(visit):
+    page = visit(VIEWS["entry"])
+    charts = page.locator("svg.small")
+    assert charts.count() == 2 * len(site_runs.TASKS)
+    for chart in charts.all():
+        assert chart.locator("path.curve").count() == 5 and chart.locator("path.cross").count() == 1
+        assert "seed 2 diverged at step 15" in chart.get_attribute("aria-label")
+    assert page.locator("p.diverged").all_inner_texts() == ["seed 2 diverged at step 15"] * 3
+    box = charts.first.bounding_box()
+    charts.first.hover(position={"x": box["width"] - 15, "y": box["height"] / 2})
+    told = page.locator("#tooltip dt").all_inner_texts(), page.locator("#tooltip dd").all_inner_texts()
+    assert told == (
+        ["step", *(f"seed {seed}" for seed in range(5))],
+        ["30", "0.0667", "0.0667", "not finite", "0.0667", "0.0667"],
+    )
+
+
+def test_an_entry_shows_its_configuration_and_where_its_runs_differ(visit):
+    page = visit(f"#/entry/{BEST}")
+    text = page.locator("main").inner_text()
+    for said in ("architecture\narch", "model.width\n32", "python\n3.11.7", "plugin.lgbench\n0.1.0", f"plugin.{BEST}\n1.2.3"):
+        assert said in text
+    assert "2.7.0 (12 runs)" in text and "2.6.0 (3 runs)" in text and text.count("differs between runs") == 1
+    assert "2026-11-20T09:14:23+00:00 to 2026-11-24T09:14:23+00:00" in text
+    steps = page.get_by_role("table", name="Settings by task").locator("tbody tr").all_inner_texts()
+    assert [line.split() for line in steps] == [["alpha-1", "30"], ["alpha-2", "30"], ["beta", "60"]]
+    page.get_by_role("navigation", name="Protocol").get_by_role("link", name=site_runs.CHANGED).click()
+    expect(page.get_by_role("table", name="Results of").locator("tbody tr")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (BEST, POOR, f"{BEST} is ahead of {POOR}."),
+        (POOR, BEST, f"{BEST} is ahead of {POOR}."),
+        (BEST, EVEN, f"{BEST} and {EVEN} cannot be told apart."),
+    ],
+)
+def test_a_comparison_says_what_the_boards_say(visit, boards, first, second, said):
+    page = visit(f"#/compare/{first}/{second}")
+    assert page.locator("p.verdict").all_inner_texts() == [said] * 4
+    assert page.locator("td.verdict").all_inner_texts() == [said] * 4
+    lines = page.get_by_role("table", name="Both entries on alpha-2").locator("tbody tr").all()
+    rows = {row["entry"]: cells_of(row) for row in boards["tvd", "alpha-2"]["rows"]}
+    order = [("in range", None), ("score", None), *(("length", length) for length in site_runs.LENGTHS)]
+    for line, column in zip(lines, order, strict=True):
+        assert line.locator("td").all_text_contents() == [shown(rows[entry][column]) for entry in (first, second)]
+    expect(curves(page).locator("svg .mark-line path")).to_have_count(2)
+    expect(curves(page).locator("svg .mark-area path")).to_have_count(2)
+    command = f"lgbench compare {first} {second} --task alpha --metric tvd --protocol quick/1"
+    assert page.locator(".command code").first.inner_text() == command
+
+
+def test_two_entries_are_chosen_by_keyboard_and_a_hostile_name_is_one_word_to_a_shell(visit):
+    page = visit(f"#/entry/{EVEN}")
+    page.get_by_label("Compare with").select_option(HOSTILE)
+    page.get_by_role("button", name="Compare").press("Enter")
+    expect(page.locator("p.verdict").first).to_have_text(f"{EVEN} is ahead of {HOSTILE}.")
+    assert f"compare {EVEN} '{HOSTILE}' --task" in page.locator(".command code").first.inner_text()
+    page.get_by_label("Entry", exact=True).select_option(POOR)
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("p.verdict").first).to_have_text(f"{POOR} is ahead of {HOSTILE}.")
+
+
+def test_the_rules_are_there(visit):
+    page = visit("#/rules")
+    expect(page.locator("h1")).to_have_text("How boards are made")
+    assert page.locator("main li").count() == 9
+
+
+def test_an_address_of_nothing_says_so(visit):
+    page = visit("#/nonsense")
+    for view in ("#/entry/nobody", "#/board/alpha/beauty", "#/%E0%A4%A", "#/compare/a/b", "#/entry/toString", "#/toString"):
+        page.goto(page.url.partition("#")[0] + view)
+        expect(page).to_have_title(re.compile("^not found"))
+        expect(page.locator("h1")).to_have_text("There is no such page")
+    page.get_by_role("link", name="All boards").click()
+    expect(page.locator("h1")).to_have_text("alpha")
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_phone_scrolls_tables_and_never_the_page(visit, view):
+    page = visit(view, width=360, height=740)
+    page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
+    for width in (320, 700, 360):
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if view == VIEWS["board"]:
+        box = page.locator(".scroll").first
+        expect(box).to_have_attribute("tabindex", "0")
+        left = box.evaluate("(box) => { box.scrollLeft = 10000; return box.scrollLeft; }")
+        assert left > 100
+        name = page.locator("tbody th").first.bounding_box()
+        assert name["x"] >= 0 and name["x"] + name["width"] <= 250  # the entry is still in sight, and leaves room
+        last = page.locator("tbody tr td").last.bounding_box()
+        assert last["x"] > name["x"] + name["width"] and last["x"] + last["width"] <= 360
+
+
+def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
+    page = visit()
+    look = """() => {
+      const style = getComputedStyle(document.activeElement);
+      const box = document.activeElement.getBoundingClientRect();
+      const seen = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+      const inside = box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0;
+      const name = document.activeElement.getAttribute('aria-label') ?? document.activeElement.id;
+      return [document.activeElement.innerText?.trim() || name, seen && inside];
+    }"""
+    stops = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name, seen = page.evaluate(look)
+        assert seen, f"the focus on {name!r} cannot be seen"
+        stops.append(name)
+        if name == "How boards are made":
+            break
+    header = ["Skip to the content", "lgbench", "Boards", "Compare", "Rules"]
+    facets = ["alpha", "beta", "all tasks", "alpha-1", "alpha-2", "TVD", "accuracy", "ROC AUC"]
+    legend = [BEST, EVEN, POOR, HOSTILE]
+    assert stops[: len(header) + len(facets) + len(legend)] == [*header, *facets, *legend]
+    controls = stops[len(header) + len(facets) + len(legend) :]
+    assert controls[0] == "filter" and "Draw all shown" in controls and f"draw {HOSTILE}" in controls
+    assert [name for name in controls if name in ("tier", "places", "entry", "seeds", "beyond", "63")] == [
+        "tier", "places", "entry", "seeds", "beyond", "63",
+    ]  # fmt: skip
+
+
+def test_the_skip_link_goes_to_the_content(visit):
+    page = visit("#/rules")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    assert page.url.endswith("#/rules")
+
+
+def test_the_focus_stays_on_a_facet_and_else_goes_to_the_heading(visit):
+    page = visit()
+    page.get_by_role("link", name="accuracy").press("Enter")
+    expect(page.get_by_role("link", name="accuracy")).to_be_focused()
+    expect(page.get_by_role("link", name="accuracy")).to_have_attribute("aria-current", "true")
+    page.locator("tbody th a").first.press("Enter")
+    expect(page.locator("h1")).to_be_focused()
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("alpha")
+
+
+def test_dark_is_dark_and_paper_is_white(visit):
+    page = visit(color_scheme="dark")
+    label = curves(page).locator("svg .role-axis-label text").first
+    colours = "(element) => [getComputedStyle(document.body).backgroundColor, getComputedStyle(element).fill]"
+    assert label.evaluate(colours) == ["rgb(18, 22, 27)", "rgb(155, 166, 178)"]
+    page.emulate_media(media="print", color_scheme="light")
+    assert label.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(89, 99, 110)"]
+    expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
+    expect(page.locator("tbody th").first).to_be_visible()
+
+
+def test_nothing_moves_for_those_who_prefer_less_motion(visit):
+    page = visit(reduced_motion="reduce")
+    page.get_by_role("button", name="entry", exact=True).click()
+    curves(page)
+    assert page.evaluate("document.getAnimations().length") == 0
+    durations = "(found) => [...new Set(found.map((one) => getComputedStyle(one).transitionDuration))]"
+    assert page.locator("*").evaluate_all(durations) == ["0s"]
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_axe_finds_nothing_wrong(visit, view):
+    page = visit(view)
+    page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
+    if page.locator(".canvas").count():
+        curves(page)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
+
+
+def test_the_policy_stops_what_would_get_in(browser, address):
+    context = browser.new_context()
+    page = context.new_page()
+    loaded: list[str] = []
+    page.on("requestfinished", lambda request: loaded.append(request.url))
+    page.goto(address)
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.harmed = 1\">')")
+    page.evaluate("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.harmed = 1'}))")
+    refused = page.evaluate("fetch('https://example.org/').then(() => false, () => true)")
+    harmed = page.evaluate("window.harmed ?? null")
+    context.close()
+    assert refused and harmed is None and loaded == [address]
