@@ -21,6 +21,8 @@ from lgbench.errors import RunFileError, UsageError, unknown
 MANY = 250
 """So many run files that are in no pack are packed; opening fewer takes less than half a second."""
 
+SQL_TYPES = {"string": "varchar", "int32": "integer", "int64": "bigint", "double": "double", "bool": "boolean"}
+
 
 class Results:
     """The runs of a folder as the DuckDB view `results`, and the files that had to be left out."""
@@ -33,7 +35,9 @@ class Results:
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self.connection = duckdb.connect()
-        self.connection.from_arrow(runfiles.SCHEMA.empty_table()).create("loose")
+        # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
+        columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in runfiles.SCHEMA)
+        self.connection.execute(f"create table loose ({columns})")
         found = packs.state(self.folder, runfiles.find(self.folder))
         self._packs, loose = packs.find(self.folder, found)
         self._loose: list[Path] = []
