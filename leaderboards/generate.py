@@ -1,9 +1,12 @@
-"""Writes BOARDS.md and the summary in README.md from the runs in runs/; --check says whether they are what the runs say."""
+"""Writes BOARDS.md, overview.svg and the tables of README.md from the runs in runs/; --check tells which of them are stale."""
 
+import hashlib
+import json
 import re
 import sys
 from pathlib import Path
 
+from lgbench import plots
 from lgbench.boards import Cell
 from lgbench.compare import Difference, compare
 from lgbench.contracts import METRICS
@@ -11,6 +14,7 @@ from lgbench.leaderboard import Results
 from lgbench.render import markdown
 
 HERE = Path(__file__).parent
+OVERVIEW = HERE / "overview.svg"
 
 HEADER = """# Leaderboards
 
@@ -112,13 +116,15 @@ def _table(lines: list[list[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def pages() -> dict[Path, str]:
-    """What every generated file must hold."""
-    results = Results(HERE / "runs")
-    if results.left_out:
-        raise SystemExit("\n".join(results.left_out))
-    readme = HERE / "README.md"
-    tables = {
+def picture(results: Results) -> tuple[plots.Spec, str]:
+    """The overview as a specification, and a mark of it: the drawing itself depends on the fonts of a machine."""
+    spec = plots.figure(results.boards("tvd", protocol="standard"), [f"transformer+{norm}" for norm in NORMS])
+    return spec, f"<!-- specification {hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()} -->\n"
+
+
+def tables(results: Results) -> dict[str, str]:
+    """What stands in README.md, by the names that it gives."""
+    return {
         "summary": summary(results),
         "norms": claims(results, [(norm, "pre-norm") for norm in ("post-norm", "peri-norm", "peri-init-norm")]),
         "bema": claims(results, [(f"{norm}@bema", norm) for norm in NORMS]),
@@ -126,16 +132,35 @@ def pages() -> dict[Path, str]:
         "vanishing": claims(results, VANISHING),
         "published": beside_published(results),
     }
-    text = GENERATED.sub(lambda found: f"{found['begin']}{tables[found['what']]}", readme.read_text(encoding="utf-8"))
+
+
+def pages(results: Results) -> dict[Path, str]:
+    """What every generated page must hold."""
+    found, readme = tables(results), HERE / "README.md"
+    text = GENERATED.sub(lambda place: f"{place['begin']}{found[place['what']]}", readme.read_text(encoding="utf-8"))
     return {HERE / "BOARDS.md": boards_page(results), readme: text}
 
 
+def stale(results: Results) -> list[Path]:
+    """The generated files that are not what the runs say."""
+    found = [path for path, text in pages(results).items() if path.read_text(encoding="utf-8") != text]
+    drawn = OVERVIEW.read_text(encoding="utf-8") if OVERVIEW.exists() else ""
+    return found if drawn.endswith(picture(results)[1]) else [*found, OVERVIEW]
+
+
 def main() -> None:
-    for path, text in pages().items():
-        if "--check" not in sys.argv:
-            path.write_text(text, encoding="utf-8")
-        elif path.read_text(encoding="utf-8") != text:
-            raise SystemExit(f"{path} is not what the runs say; run `make boards`")
+    results = Results(HERE / "runs")
+    if results.left_out:
+        raise SystemExit("\n".join(results.left_out))
+    if "--check" in sys.argv:
+        if files := stale(results):
+            raise SystemExit(f"{', '.join(map(str, files))}: not what the runs say; run `make boards`")
+        return
+    for path, text in pages(results).items():
+        path.write_text(text, encoding="utf-8")
+    spec, mark = picture(results)
+    plots.write(spec, OVERVIEW)
+    OVERVIEW.write_text(OVERVIEW.read_text(encoding="utf-8") + mark, encoding="utf-8")
 
 
 if __name__ == "__main__":
