@@ -30,8 +30,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lgbench import packs, runfiles
-from lgbench.leaderboard import Results
+from lgbench import runfiles
+from lgbench.ranking import packs
+from lgbench.ranking.leaderboard import Results
 
 FAMILIES, TASKS, SEEDS = 4, 5, 5
 LENGTHS, TRAINED, CURVE = 32, 8, 25

@@ -6,12 +6,12 @@ import re
 import sys
 from pathlib import Path
 
-from lgbench import plots
-from lgbench.boards import Cell
-from lgbench.compare import Difference, compare
 from lgbench.contracts import METRICS
-from lgbench.leaderboard import Results
-from lgbench.render import markdown
+from lgbench.ranking.boards import Cell
+from lgbench.ranking.compare import Difference, compare
+from lgbench.ranking.leaderboard import Results
+from lgbench.showing import plots
+from lgbench.showing.render import markdown
 
 HERE = Path(__file__).parent
 OVERVIEW = HERE / "overview.svg"

@@ -30,7 +30,7 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from lgbench.leaderboard import results
+    from lgbench.ranking.leaderboard import results
     from lgbench.runner import run
 
 __version__ = version("lgbench")
@@ -59,7 +59,7 @@ __all__ = [
     "run",
 ]
 
-_LAZY = {"run": "lgbench.runner", "results": "lgbench.leaderboard"}
+_LAZY = {"run": "lgbench.runner", "results": "lgbench.ranking.leaderboard"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from lgbench import runfiles
 from lgbench.audit.submission import check_filed
-from lgbench.leaderboard import Results
+from lgbench.ranking.leaderboard import Results
 
 LEADERBOARDS = Path(__file__).parent.parent / "leaderboards"
 

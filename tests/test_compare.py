@@ -13,10 +13,11 @@ from rich.console import Console
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from lgbench import UsageError, render
+from lgbench import UsageError
 from lgbench.cli import main
-from lgbench.compare import compare
-from lgbench.leaderboard import Results
+from lgbench.ranking.compare import compare
+from lgbench.ranking.leaderboard import Results
+from lgbench.showing import render
 
 LENGTHS = (4, 8, 16, 32, 64)
 TRAINED = 8

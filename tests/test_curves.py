@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 from conftest import simulated, write_rows
 
-from lgbench import curves
 from lgbench.cli import main
+from lgbench.showing import curves
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import scipy.stats
 from conftest import corrupt, simulated, write_rows
 
 import lgbench
-from lgbench import UsageError, leaderboard, packs, runfiles
-from lgbench.leaderboard import Results
-from lgbench.statistics import standings
+from lgbench import UsageError, runfiles
+from lgbench.ranking import leaderboard, packs
+from lgbench.ranking.leaderboard import Results
+from lgbench.ranking.statistics import standings
 
 LENGTHS = range(20)
 TRAINED = 6

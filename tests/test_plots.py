@@ -16,11 +16,11 @@ import vl_convert
 from click.testing import CliRunner
 from conftest import lgbench_command, simulated, write_rows
 
-from lgbench import marks, plots
 from lgbench.cli import main
-from lgbench.entries import find_entry
 from lgbench.errors import UsageError
-from lgbench.leaderboard import Results
+from lgbench.ranking.entries import find_entry
+from lgbench.ranking.leaderboard import Results
+from lgbench.showing import marks, plots
 
 LENGTHS = [4, 8, 16, 32, 40, 64, 100]
 TRAINED = 40

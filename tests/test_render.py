@@ -11,8 +11,8 @@ import pytest
 from conftest import simulated, write_rows
 from rich.console import Console
 
-from lgbench import render
-from lgbench.leaderboard import Results
+from lgbench.ranking.leaderboard import Results
+from lgbench.showing import render
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ import site_runs
 from click.testing import CliRunner
 from conftest import lgbench_command, simulated, write_rows
 
-from lgbench import render, runfiles, site
-from lgbench.boards import KEPT, LEARNED
+from lgbench import runfiles
 from lgbench.cli import main
 from lgbench.contracts import METRICS
 from lgbench.errors import UsageError
-from lgbench.leaderboard import Results
+from lgbench.ranking.boards import KEPT, LEARNED
+from lgbench.ranking.leaderboard import Results
+from lgbench.showing import render, site
 
 
 class Page(HTMLParser):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from lgbench.statistics import effective_length, holm, interval, paired, standings
+from lgbench.ranking.statistics import effective_length, holm, interval, paired, standings
 
 NAN = float("nan")
 

@@ -14,8 +14,8 @@ from lgbench import runfiles
 from lgbench.audit.submission import FEWEST_SEEDS, check_filed, submit
 from lgbench.cli import main
 from lgbench.errors import Refused, RunFileError, UsageError
-from lgbench.leaderboard import Results
 from lgbench.protocols import PROTOCOLS
+from lgbench.ranking.leaderboard import Results
 from lgbench.registry import Registry
 
 

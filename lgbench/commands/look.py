@@ -19,7 +19,7 @@ from lgbench.errors import UsageError
 @results_option
 def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
     """Rank the entries: mean over seeds at each length, in the training range, and beyond it."""
-    from lgbench import render
+    from lgbench.showing import render
 
     boards = opened(results).boards(metric, task, protocol)
     if not boards:
@@ -43,8 +43,8 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
 
     Entries are named as on the leaderboard, or short: peri-norm, peri-norm@bema.
     """
-    from lgbench import render
-    from lgbench.compare import compare as compared
+    from lgbench.ranking.compare import compare as compared
+    from lgbench.showing import render
 
     found = compared(opened(results), first, second, metric, task, protocol)
     if form == "table":
@@ -62,7 +62,7 @@ def sql(query: str, form: str, results: Path) -> None:
 
     For example: lgbench sql "select entry, avg(value) from results where metric = 'tvd' and length = 64 group by all"
     """
-    from lgbench import render
+    from lgbench.showing import render
 
     names, rows = opened(results).ask(query)
     render.answer(names, rows, form, console())

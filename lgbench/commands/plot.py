@@ -32,7 +32,7 @@ def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[st
     --entry can be repeated, or take several names with commas between; peri-norm is short for transformer+peri-norm. The
     order of the names decides what each entry looks like.
     """
-    from lgbench import plots
+    from lgbench.showing import plots
 
     path = out or Path(f"{task or 'overview'}-{metric}.png")
     plots.known_format(path)

@@ -66,12 +66,12 @@ def run(
     Options that take names can be repeated, or take several with commas between; together they make a grid. A run that
     is already among the results is not run again, and several commands at once share the work.
     """
-    from lgbench import curves
     from lgbench.execution import Execution, choose_device
     from lgbench.experiment import Request, plan
     from lgbench.grid import path_of
     from lgbench.progress import ConsoleWatcher
     from lgbench.runner import run_plan
+    from lgbench.showing import curves
 
     registry = installed()
     averagers = None if not average else [name for name in split(average) if name != "none"]

@@ -21,7 +21,7 @@ from lgbench.commands.surroundings import opened, results_option
 @results_option
 def site(out: Path, protocol: str | None, results: Path) -> None:
     """Write all boards as one HTML page that works offline, with curves, seeds, training and provenance."""
-    from lgbench import site as pages
+    from lgbench.showing import site as pages
 
     path = pages.write(pages.page(opened(results), protocol), out)
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

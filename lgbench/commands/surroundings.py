@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lgbench.leaderboard import Results
+    from lgbench.ranking.leaderboard import Results
     from lgbench.registry import Registry
 
 results_option = click.option(
@@ -34,7 +34,7 @@ def installed() -> Registry:
 
 def opened(folder: Path) -> Results:
     """The runs of a folder; files that are no runs are told."""
-    from lgbench.leaderboard import Results
+    from lgbench.ranking.leaderboard import Results
 
     results = Results(folder)
     for sentence in results.left_out:

@@ -16,11 +16,11 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from lgbench.boards import LOWER_IS_BETTER, Board
-from lgbench.entries import find_entry, short
 from lgbench.errors import UsageError, unknown
-from lgbench.marks import COLOURS, DIFFERENT, GREY, PANEL, PAPER, SCALES, SCREEN, Axes, Styles, layers
-from lgbench.replacing import replace
+from lgbench.ranking.boards import LOWER_IS_BETTER, Board
+from lgbench.ranking.entries import find_entry, short
+from lgbench.showing.marks import COLOURS, DIFFERENT, GREY, PANEL, PAPER, SCALES, SCREEN, Axes, Styles, layers
+from lgbench.showing.replacing import replace
 
 Spec = dict[str, Any]
 

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lgbench.boards import LEARNED, LOWER_IS_BETTER, Board, Cell, Row
+from lgbench.ranking.boards import LEARNED, LOWER_IS_BETTER, Board, Cell, Row
 
 if TYPE_CHECKING:
-    from lgbench.compare import Comparison
+    from lgbench.ranking.compare import Comparison
 
 WIDEST = 1000
 """Columns no board needs more than."""

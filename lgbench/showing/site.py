@@ -21,12 +21,13 @@ import vl_convert
 from markdown_it import MarkdownIt
 
 import lgbench
-from lgbench import plots, render, runfiles
-from lgbench.boards import LOWER_IS_BETTER, Board
+from lgbench import runfiles
 from lgbench.contracts import METRICS
 from lgbench.errors import RunFileError, UsageError
-from lgbench.leaderboard import Results
-from lgbench.replacing import replace
+from lgbench.ranking.boards import LOWER_IS_BETTER, Board
+from lgbench.ranking.leaderboard import Results
+from lgbench.showing import plots, render
+from lgbench.showing.replacing import replace
 
 SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "main.js")
 """Run as one, in this order: the later ones use the earlier ones."""
@@ -213,4 +214,4 @@ def _text(name: str) -> str:
 
 
 def _packaged(name: str) -> str:
-    return files("lgbench").joinpath(*name.split("/")).read_text(encoding="utf-8")
+    return files("lgbench.showing").joinpath(*name.split("/")).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""DuckDB over run files: SQL chooses, joins and averages over tasks; what seeds say is told by :mod:`lgbench.boards`."""
+"""DuckDB over run files: SQL chooses, joins and averages over tasks; :mod:`lgbench.ranking.boards` tells what seeds say."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 
 import duckdb
 
-from lgbench import packs, runfiles
-from lgbench.boards import LEARNED, Board, Models, ranked_rows
+from lgbench import runfiles
 from lgbench.contracts import METRICS
 from lgbench.errors import RunFileError, UsageError, unknown
+from lgbench.ranking import packs
+from lgbench.ranking.boards import LEARNED, Board, Models, ranked_rows
 
 MANY = 250
 """So many run files that are in no pack are packed; opening fewer takes less than half a second."""
@@ -154,4 +155,4 @@ def results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
 
 
 def _sql(name: str) -> str:
-    return files("lgbench").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    return files("lgbench.ranking").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lgbench.boards import LOWER_IS_BETTER, Board, Column, Models, rounded
-from lgbench.entries import find_entry
 from lgbench.errors import UsageError
-from lgbench.leaderboard import Results
-from lgbench.statistics import CONFIDENCE, FEWEST_SEPARATED, Floats, holm, interval, paired
+from lgbench.ranking.boards import LOWER_IS_BETTER, Board, Column, Models, rounded
+from lgbench.ranking.entries import find_entry
+from lgbench.ranking.leaderboard import Results
+from lgbench.ranking.statistics import CONFIDENCE, FEWEST_SEPARATED, Floats, holm, interval, paired
 
 
 @dataclass(frozen=True)

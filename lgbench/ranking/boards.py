@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lgbench.statistics import Floats, effective_length, interval, standings
+from lgbench.ranking.statistics import Floats, effective_length, interval, standings
 
 LOWER_IS_BETTER = {"tvd": True, "accuracy": False, "roc_auc": False}
 
