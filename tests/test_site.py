@@ -209,7 +209,7 @@ def test_the_rules_say_the_numbers_that_boards_are_made_with(page):
         "seeds 0 to 4 at least, of every task of a family",
         "A board compares runs of one protocol and one version of each task",
         "Every seed counts.",
-        "the studentized bootstrap from five seeds on, Student's t below that",
+        "a bootstrap from eight seeds on (expanded percentile interval), Student's t below that",
         "paired t-test",
     ):
         assert words in said
