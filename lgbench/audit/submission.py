@@ -16,6 +16,7 @@ from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment import Experiment
 from lgbench.options import MOST_SEEDS
 from lgbench.protocols import PROTOCOLS
+from lgbench.ranking import packs
 from lgbench.registry import Registry
 
 FEWEST_SEEDS = 5
@@ -74,6 +75,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path
 def check_filed(folder: Path, registry: Registry) -> list[str]:
     """A sentence for each thing in `folder`/runs that could not be filed today, or is not where it would be."""
     paths = sorted(path for path in (folder / RUNS).rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = [path for path in paths if path.parent.name != packs.FOLDER]  # copies of rows, made by whoever read them
     runs, wrong = inspect_all(paths, Inspector(registry, RULES))
     found = [Found(run.path, run.experiment) for run in runs]
     for run in found:
