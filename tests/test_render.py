@@ -255,3 +255,12 @@ def test_an_answer_without_rows_is_still_an_answer(opened, capsys):
 def test_json_is_valid_whatever_the_numbers(opened, capsys):
     render.answer(*opened.ask("select 'nan'::double as x, 'inf'::double as y, 0.5::double as z"), "json", Console())
     assert json.loads(capsys.readouterr().out, parse_constant=refuse)[0]["z"] == 0.5
+
+
+def test_where_room_is_short_so_are_names(tmp_path):
+    for entry in ("transformer+pre-norm", "transformer+peri-norm"):
+        write_rows(tmp_path / f"{entry}.parquet", simulated({8: 0.5, 16: 0.5, 32: 0.5}, entry=entry))
+    boards = Results(tmp_path).boards("tvd")
+    assert "transformer+pre-norm" in drawn(boards, 200)
+    narrow = drawn(boards, 90)
+    assert "transformer" not in narrow and "pre-norm" in narrow and "peri-norm" in narrow

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lgbench.ranking.boards import LEARNED, LOWER_IS_BETTER, Board, Cell, Row
+from lgbench.ranking.entries import short
 
 if TYPE_CHECKING:
     from lgbench.ranking.compare import Comparison
@@ -28,14 +29,17 @@ WIDEST = 1000
 def table(boards: Sequence[Board], console: Console) -> None:
     """Boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as have room.
 
-    Where there is none even for the rest, cells go over several lines; nothing is cut.
+    Where not all have, names are short. Where there is no room even for the rest, cells go over several lines; nothing is cut.
     """
     for board in boards:
-        for count in range(len(board.lengths), -1, -1):
-            lengths = _spread(board.lengths, count)
-            lines = _table(board, lengths)
-            if console.measure(lines, options=console.options.update(max_width=WIDEST)).maximum <= console.width:
-                break
+        names = [row.entry for row in board.rows]
+        lengths, lines = board.lengths, _table(board, board.lengths, names)
+        if not _fits(lines, console):
+            for count in range(len(board.lengths), -1, -1):
+                lengths = _spread(board.lengths, count)
+                lines = _table(board, lengths, short(names))
+                if _fits(lines, console):
+                    break
         console.print(escape(_title(board)), style="bold", highlight=False)
         console.print(lines)
         if len(lengths) < len(board.lengths):
@@ -44,13 +48,17 @@ def table(boards: Sequence[Board], console: Console) -> None:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(board: Board, lengths: Sequence[int]) -> Table:
+def _fits(lines: Table, console: Console) -> bool:
+    return console.measure(lines, options=console.options.update(max_width=WIDEST)).maximum <= console.width
+
+
+def _table(board: Board, lengths: Sequence[int], names: Sequence[str]) -> Table:
     lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("tier", "places", "entry", "seeds", "in range", "beyond", "holds to", *(str(length) for length in lengths)):
         side: Literal["left", "right"] = "left" if name == "entry" else "right"
         lines.add_column(name, justify=side, no_wrap=bool(lengths), overflow="fold")
-    for row in board.rows:
-        lines.add_row(*_standing(row), escape(row.entry), _seeds(row), *_numbers(board, row, lengths, _two_lines))
+    for row, name in zip(board.rows, names, strict=True):
+        lines.add_row(*_standing(row), escape(name), _seeds(row), *_numbers(board, row, lengths, _two_lines))
     return lines
 
 
