@@ -1,7 +1,7 @@
-"""When compiling a training step pays: what it costs once and saves in each step, measured and as `lgbench.cost` predicts.
+"""When compiling a training step pays: its cost once, its gain in each step, measured and as `lgbench.training.cost` predicts.
 
 For populations of several shapes: seconds to compile with an empty cache, milliseconds a step as it is and compiled, and the
-number of steps from which compiling takes less time in all. The last lines fit the constants of `lgbench.cost.COMPILING` anew.
+number of steps from which compiling takes less time in all. The last lines fit `lgbench.training.cost.COMPILING` anew.
 
     python benchmarks/compilation.py [--steps 40] [--device cuda]
 """
@@ -18,12 +18,12 @@ from scipy.optimize import nnls
 from sides import WIDTH, table
 from torch._inductor.utils import fresh_cache
 
-from lgbench.cost import COMPILING
-from lgbench.data import Step, stream
 from lgbench.experiment import Request, plan
-from lgbench.population import Population
 from lgbench.registry import Registry
-from lgbench.train import step_cost
+from lgbench.training.cost import COMPILING
+from lgbench.training.data import Step, stream
+from lgbench.training.population import Population
+from lgbench.training.train import step_cost
 
 CASES = [
     ("set-complement", "pre-norm", 1),

@@ -5,7 +5,7 @@ float32. Sides take turns: x-transformers (pre-norm, RMSNorm), eagerly as its us
 transformer of google-deepmind/neural_networks_chomsky_hierarchy (post-norm, LayerNorm, ReLU), written anew with haiku, optax's
 AdamW and jax.jit, without its dropout, to its favour; and lgbench's `transformer` (pre-norm), a population of 1 and of 4.
 
-Both torch sides draw their data from `lgbench.data.stream` as they go; JAX gets NumPy arrays that are drawn outside the timing.
+Both torch sides draw their data from `lgbench.training.data.stream` as they go; JAX gets NumPy arrays drawn outside the timing.
 The first steps of every side, in which it compiles (lgbench too), are not timed. JAX is no dependency: `--jax` names a
 Python that has jax, dm-haiku and optax, which runs beside and is told when to step. The last column is the share of the float32
 peak: the floating-point operations of a step of the plain model, times the rate, over the speed of a 2048 x 2048 product in the
@@ -34,10 +34,10 @@ from x_transformers import Decoder, TransformerWrapper
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Signature, Task, Tokens
-from lgbench.data import stream
 from lgbench.experiment import Experiment, Request, plan
 from lgbench.registry import Distribution, Registry
-from lgbench.train import train
+from lgbench.training.data import stream
+from lgbench.training.train import train
 
 LAYERS, WIDTH, HEADS, BATCH, LENGTH = 5, 64, 8, 128, 40
 MATRIX = 2048

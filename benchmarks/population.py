@@ -23,11 +23,11 @@ from lgbench_transformer.transformer import Transformer
 from sides import compare
 from torch import nn
 
-from lgbench.data import stream
 from lgbench.experiment import Experiment, Request, plan
 from lgbench.protocols import Training
 from lgbench.registry import Distribution, Registry
-from lgbench.train import step_cost, train
+from lgbench.training.data import stream
+from lgbench.training.train import step_cost, train
 
 SIZE, LENGTH, BATCH = 32, 12, 64
 POPULATIONS = {"cpu": (1, 8, 64), "cuda": (1, 16, 256, 1024)}

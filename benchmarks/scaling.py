@@ -16,11 +16,11 @@ import torch
 from rich.console import Console
 from sides import WIDTH, table
 
-from lgbench import cost
-from lgbench.data import stream
 from lgbench.experiment import Experiment, Request, plan
-from lgbench.population import Population
 from lgbench.registry import Registry
+from lgbench.training import cost
+from lgbench.training.data import stream
+from lgbench.training.population import Population
 
 POPULATIONS = (1, 2, 4, 8, 16, 32, 64)
 TRAINED_LENGTHS = (16, 32, 64, 128, 256)

@@ -31,7 +31,7 @@ from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from lgbench.ranking.leaderboard import results
-    from lgbench.runner import run
+    from lgbench.running.runner import run
 
 __version__ = version("lgbench")
 
@@ -59,7 +59,7 @@ __all__ = [
     "run",
 ]
 
-_LAZY = {"run": "lgbench.runner", "results": "lgbench.ranking.leaderboard"}
+_LAZY = {"run": "lgbench.running.runner", "results": "lgbench.ranking.leaderboard"}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,10 +19,10 @@ import toys
 
 import lgbench
 from lgbench import Averager, hookimpl, runfiles, seeds
-from lgbench.data import stream
 from lgbench.evaluate import evaluate
 from lgbench.experiment import Experiment, Request, plan
 from lgbench.registry import Distribution, Registry
+from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
 CPU = torch.device("cpu")

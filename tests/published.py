@@ -14,12 +14,13 @@ import pytest
 import toys
 from conftest import CPU
 
-from lgbench import Budget, Task, hookimpl, provenance, runfiles
-from lgbench.execution import Execution
+from lgbench import Budget, Task, hookimpl, runfiles
 from lgbench.experiment import Request, plan
 from lgbench.registry import Distribution, Registry
-from lgbench.runner import run_plan
-from lgbench.watcher import Silent
+from lgbench.running import provenance
+from lgbench.running.execution import Execution
+from lgbench.running.runner import run_plan
+from lgbench.running.watcher import Silent
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BUDGETS = {name: Budget(steps=20, batch=4, lr=0.02, max_length=8) for name in ("standard", "quick")}

@@ -13,16 +13,16 @@ from torch import nn
 from torch.func import grad, vmap
 
 from lgbench import runfiles
-from lgbench.checkpoint import Checkpoint
 from lgbench.contracts import METRICS
-from lgbench.data import stream, training_lengths
-from lgbench.execution import Execution
 from lgbench.experiment import Plan
-from lgbench.grid import stacks
-from lgbench.population import Population
-from lgbench.runner import run_plan
-from lgbench.train import train
-from lgbench.watcher import Silent
+from lgbench.running.execution import Execution
+from lgbench.running.grid import stacks
+from lgbench.running.runner import run_plan
+from lgbench.running.watcher import Silent
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.data import stream, training_lengths
+from lgbench.training.population import Population
+from lgbench.training.train import train
 
 WEIGHTS = 1e-5
 """A compiled step rounds in another order. After one step from the same state the weights differ by no more than this."""

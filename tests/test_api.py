@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 
 import lgbench
-from lgbench import UsageError, runfiles, runner
+from lgbench import UsageError, runfiles
 from lgbench.errors import RunFailed
+from lgbench.running import runner
 
 SETTINGS = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
 

@@ -9,12 +9,12 @@ import toys
 from conftest import CPU, with_averager
 from safetensors.torch import save_file
 
-from lgbench import checkpoint as checkpoint_module
-from lgbench.checkpoint import Checkpoint
-from lgbench.data import CHUNK, stream, training_lengths
 from lgbench.errors import RunFileError
-from lgbench.population import Population
-from lgbench.train import train
+from lgbench.training import checkpoint as checkpoint_module
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.data import CHUNK, stream, training_lengths
+from lgbench.training.population import Population
+from lgbench.training.train import train
 
 AWKWARD = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45, 1 / 3]
 

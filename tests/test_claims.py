@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import CPU, TESTS
 
-from lgbench.claims import RECORD, UNFINISHED, Claim, Claims
-from lgbench.execution import Execution
 from lgbench.experiment import Plan
-from lgbench.grid import path_of
-from lgbench.runner import run_plan
-from lgbench.watcher import Silent
+from lgbench.running.claims import RECORD, UNFINISHED, Claim, Claims
+from lgbench.running.execution import Execution
+from lgbench.running.grid import path_of
+from lgbench.running.runner import run_plan
+from lgbench.running.watcher import Silent
 
 MADE_BY = {"lgbench": "1", "torch": "2", "device": "cpu"}
 

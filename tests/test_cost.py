@@ -9,17 +9,18 @@ import torch
 from conftest import CHEAP, CPU, plain_training
 from torch import nn
 
-from lgbench import cost, data, runfiles
-from lgbench.cost import Cost, models_that_fit
+from lgbench import runfiles
 from lgbench.errors import UsageError
 from lgbench.evaluate import evaluate
-from lgbench.execution import Execution
 from lgbench.experiment import Plan, Request, plan
-from lgbench.grid import populations, stacks
 from lgbench.protocols import Evaluation, Training
-from lgbench.runner import run_plan
-from lgbench.train import step_cost, train
-from lgbench.watcher import Silent
+from lgbench.running.execution import Execution
+from lgbench.running.grid import populations, stacks
+from lgbench.running.runner import run_plan
+from lgbench.running.watcher import Silent
+from lgbench.training import cost, data
+from lgbench.training.cost import Cost, models_that_fit
+from lgbench.training.train import step_cost, train
 
 FLOAT, INT, DOUBLE = 4, 8, 8
 """Bytes of a number: float32, int64, float64."""

@@ -7,8 +7,8 @@ import torch
 import toys
 
 from lgbench import seeds
-from lgbench.data import CHUNK, draw_targets, stream, training_lengths
 from lgbench.protocols import PROTOCOLS
+from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
 
 CPU = torch.device("cpu")
 

@@ -8,9 +8,9 @@ from conftest import python
 
 from lgbench import UsageError
 from lgbench.experiment import Request, plan
-from lgbench.grid import path_of, stacks
 from lgbench.protocols import PROTOCOLS
 from lgbench.registry import Distribution, Registry
+from lgbench.running.grid import path_of, stacks
 
 
 def entries(experiments) -> set[str]:

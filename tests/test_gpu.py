@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lgbench import cost
-from lgbench.checkpoint import Checkpoint
-from lgbench.data import stream
-from lgbench.population import Population
-from lgbench.train import step_cost, train
+from lgbench.training import cost
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.data import stream
+from lgbench.training.population import Population
+from lgbench.training.train import step_cost, train
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 CUDA = torch.device("cuda")

@@ -12,7 +12,7 @@ import torch
 from conftest import CPU
 from published import forged, put_right
 
-from lgbench import provenance, runfiles
+from lgbench import runfiles
 from lgbench.audit import inspection, submission
 from lgbench.audit.footer import parse
 from lgbench.audit.inspection import Inspector
@@ -21,9 +21,10 @@ from lgbench.audit.untrusted import Reader
 from lgbench.contracts import Answers
 from lgbench.errors import Refused, RunFileError
 from lgbench.evaluate import evaluate, measures
-from lgbench.population import Population
 from lgbench.protocols import Evaluation, Training
 from lgbench.registry import Registry
+from lgbench.running import provenance
+from lgbench.training.population import Population
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lgbench import runfiles, runner
+from lgbench import runfiles
 from lgbench.cli import main
+from lgbench.running import runner
 
 COMMAND = "from lgbench.cli import main; main(prog_name='lgbench')"
 TOYS = ["run", "--arch", "toy-table", "--protocol", "quick", "--no-compile"]
@@ -147,7 +148,7 @@ main()
     ("module", "name", "calls"),
     [
         pytest.param("os", "os.link", 1, id="while the second run file gets its name"),
-        pytest.param("lgbench.claims", "lgbench.claims.Claim.__exit__", 0, id="once all is written"),
+        pytest.param("lgbench.running.claims", "lgbench.running.claims.Claim.__exit__", 0, id="once all is written"),
         pytest.param("pathlib", "pathlib.Path.unlink", 2, id="while the last lock is removed"),
     ],
 )

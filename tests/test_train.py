@@ -8,9 +8,9 @@ import torch
 from conftest import CPU, initial, plain_training, scores, with_model
 from torch import nn
 
-from lgbench.grid import stacks
-from lgbench.population import POINTS
-from lgbench.train import train
+from lgbench.running.grid import stacks
+from lgbench.training.population import POINTS
+from lgbench.training.train import train
 
 
 def trained(experiments, registry):

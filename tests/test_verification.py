@@ -18,7 +18,7 @@ from lgbench.audit.rows import Key
 from lgbench.audit.verification import MOST_MODELS, OTHER_ROUNDING, SAME_BITS, drawn, verify
 from lgbench.cli import main
 from lgbench.registry import Registry
-from lgbench.watcher import Silent
+from lgbench.running.watcher import Silent
 
 TITLE = "toy-table+toy-nothing on small-even seed 1"
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lgbench.audit.rows import CURVE, Key, keys
 from lgbench.evaluate import Score
-from lgbench.train import Curve
+from lgbench.training.train import Curve
 
 
 class Number(NamedTuple):

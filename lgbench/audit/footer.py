@@ -44,7 +44,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where the run was made, as :func:`lgbench.provenance.environment` says it."""
+    """Where the run was made, as :func:`lgbench.running.provenance.environment` says it."""
 
     lgbench: str
     torch: str

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lgbench
-from lgbench import provenance, runfiles
+from lgbench import runfiles
 from lgbench.audit.footer import Footer, parse, shown
 from lgbench.audit.rows import Expected, Key, expected_rows, wrong_rows
 from lgbench.audit.untrusted import Contents, Reader
@@ -22,6 +22,7 @@ from lgbench.errors import LgbenchError, Refused, RunFileError
 from lgbench.experiment import Experiment, Request, plan
 from lgbench.protocols import PROTOCOLS, protocol_named
 from lgbench.registry import Registry
+from lgbench.running import provenance
 
 Rule = Callable[[Footer], Iterable[str]]
 """What else a footer must keep to: a sentence for each thing that is wrong."""

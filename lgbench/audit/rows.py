@@ -15,7 +15,7 @@ from lgbench.audit.footer import shown
 from lgbench.contracts import Task
 from lgbench.evaluate import measures
 from lgbench.experiment import Experiment
-from lgbench.population import curve_steps
+from lgbench.training.population import curve_steps
 
 MOST_EXAMPLES = 5
 """How many wrong rows of one kind are named."""

@@ -18,15 +18,16 @@ from itertools import count, islice
 
 import torch
 
-from lgbench import cost, provenance
 from lgbench.audit.agreement import Difference, Numbers, Tolerance, differences, farthest, numbers_in, numbers_of
 from lgbench.audit.footer import shown
 from lgbench.audit.inspection import Run
 from lgbench.evaluate import evaluate
 from lgbench.experiment import Experiment
 from lgbench.registry import Registry
-from lgbench.train import Trained, population_key, step_cost, train
-from lgbench.watcher import Watcher
+from lgbench.running import provenance
+from lgbench.running.watcher import Watcher
+from lgbench.training import cost
+from lgbench.training.train import Trained, population_key, step_cost, train
 
 MOST_MODELS = 64
 """Trained together at most to verify one run, whatever its file says."""

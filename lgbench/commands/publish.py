@@ -56,8 +56,8 @@ def verify(runs: Sequence[Path], sample: int | None, tolerance: float | None, de
     training amplifies, and they must be as near as that allows.
     """
     from lgbench.audit import inspection, verification
-    from lgbench.execution import choose_device
-    from lgbench.progress import ConsoleWatcher
+    from lgbench.running.execution import choose_device
+    from lgbench.running.progress import ConsoleWatcher
 
     registry, where = installed(), choose_device(device)
     outcomes: list[verification.Verdict | verification.Failure] = []

@@ -66,11 +66,11 @@ def run(
     Options that take names can be repeated, or take several with commas between; together they make a grid. A run that
     is already among the results is not run again, and several commands at once share the work.
     """
-    from lgbench.execution import Execution, choose_device
     from lgbench.experiment import Request, plan
-    from lgbench.grid import path_of
-    from lgbench.progress import ConsoleWatcher
-    from lgbench.runner import run_plan
+    from lgbench.running.execution import Execution, choose_device
+    from lgbench.running.grid import path_of
+    from lgbench.running.progress import ConsoleWatcher
+    from lgbench.running.runner import run_plan
     from lgbench.showing import curves
 
     registry = installed()

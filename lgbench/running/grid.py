@@ -8,13 +8,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lgbench import cost, provenance, runfiles
-from lgbench.claims import Claim, Claims
-from lgbench.execution import Execution
+from lgbench import runfiles
 from lgbench.experiment import Experiment
 from lgbench.registry import Registry
-from lgbench.train import compiling_gain, population_key, step_cost
-from lgbench.watcher import Watcher
+from lgbench.running import provenance
+from lgbench.running.claims import Claim, Claims
+from lgbench.running.execution import Execution
+from lgbench.running.watcher import Watcher
+from lgbench.training import cost
+from lgbench.training.train import compiling_gain, population_key, step_cost
 
 WAIT_SECONDS = 1.0
 """Between two looks at what other processes are doing, once nothing else is left to do."""

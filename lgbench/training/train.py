@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from lgbench import cost, seeds
-from lgbench.checkpoint import Checkpoint
+from lgbench import seeds
 from lgbench.contracts import Weights
-from lgbench.data import CHUNK, draw_targets, stream, training_lengths
 from lgbench.errors import RunFileError
 from lgbench.experiment import Experiment
-from lgbench.population import Advance, Population
 from lgbench.registry import Registry
+from lgbench.training import cost
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
+from lgbench.training.population import Advance, Population
 
 Report = Callable[[int, Callable[[], float]], None]
 """Given, after every step, the number of steps done and a function for the mean loss of the latest one."""

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it; :mod:`lgbench.progress` shows it on a console."""
+"""What a run tells whoever watches it; :mod:`lgbench.running.progress` shows it on a console."""
 
 from __future__ import annotations
 

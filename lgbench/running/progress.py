@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lgbench.watcher import Report
+from lgbench.running.watcher import Report
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0

@@ -79,7 +79,7 @@ class Population:
     """Models in training, all of whose state is tensors that are updated in place."""
 
     def __init__(self, experiments: Sequence[Experiment], registry: Registry, device: torch.device) -> None:
-        """The experiments share a :func:`lgbench.train.population_key`. Raises ValueError where nothing is to be trained."""
+        """Experiments share a population key (see :mod:`lgbench.training.train`). Raises ValueError if nothing is trained."""
         fresh = [_fresh(experiment, registry) for experiment in experiments]
         params, buffers = stack_module_state(fresh)
         frozen = {name for name, p in fresh[0].named_parameters() if not p.requires_grad}

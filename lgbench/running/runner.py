@@ -12,15 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from lgbench import grid, provenance, runfiles
-from lgbench.checkpoint import Checkpoint
+from lgbench import runfiles
 from lgbench.errors import RunFailed, UsageError
 from lgbench.evaluate import Score, evaluate
-from lgbench.execution import Execution, choose_device
 from lgbench.experiment import Experiment, Plan, Request, plan
 from lgbench.registry import Registry
-from lgbench.train import Trained, train
-from lgbench.watcher import Silent, Watcher
+from lgbench.running import grid, provenance
+from lgbench.running.execution import Execution, choose_device
+from lgbench.running.watcher import Silent, Watcher
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.train import Trained, train
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Training a population of models at once, and what that costs."""
