@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -57,6 +58,11 @@ class Change(click.ParamType):  # type: ignore[type-arg]  # generic since click 
         if not (key and equals and text):
             self.fail(f"{value!r} sets nothing; use key=value, as in train.steps=500", param, ctx)
         return key.strip(), text.strip()
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """The names in the values of a repeated option, each of which may hold several with commas between."""
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def _names(kind: str) -> list[str]:

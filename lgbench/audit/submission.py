@@ -206,7 +206,7 @@ def _write(runs: Sequence[Run], folder: Path) -> list[Path]:
             path = _path_of(run.experiment, folder)
             runfiles.write(path, run.rows, asdict(run.footer))
             written.append(path)
-    except BaseException as error:
+    except BaseException as error:  # Ctrl-C, too, leaves nothing filed
         _take_back(written, folder if made else None)
         if isinstance(error, OSError):
             raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error

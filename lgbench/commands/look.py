@@ -6,19 +6,20 @@ from pathlib import Path
 
 import click
 
-from lgbench.commands.surroundings import console, opened, results_option
-from lgbench.contracts import METRICS
+from lgbench.commands.surroundings import board_options, console, opened, results_option
 from lgbench.errors import UsageError
 
 
 @click.command()
-@click.option("--task", help="Family or task.  [default: every family]")
-@click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help="What to rank by.")
-@click.option("--protocol", help="Protocol, or its full label.  [default: every one found]")
+@board_options("What to order by.")
 @click.option("--format", "form", type=click.Choice(["table", "markdown", "csv", "json"]), default="table", show_default=True)
 @results_option
 def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
-    """Rank the entries: mean over seeds at each length, in the training range, and beyond it."""
+    """Put the entries in order, in tiers that their seeds can carry.
+
+    Of each: the mean over seeds with its 95 % interval in the training range, beyond it and at each length, the places that
+    cannot be ruled out, and how far it holds.
+    """
     from lgbench.showing import render
 
     boards = opened(results).boards(metric, task, protocol)
@@ -33,9 +34,7 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
 @click.command()
 @click.argument("first")
 @click.argument("second")
-@click.option("--task", help="Family or task.  [default: every family]")
-@click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help="What to compare by.")
-@click.option("--protocol", help="Protocol, or its full label.  [default: every one found]")
+@board_options("What to compare by.")
 @click.option("--format", "form", type=click.Choice(["table", "markdown", "json"]), default="table", show_default=True)
 @results_option
 def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import click
 
-from lgbench.commands.run import split
-from lgbench.commands.surroundings import opened, results_option
-from lgbench.contracts import METRICS
+from lgbench.commands.surroundings import board_options, opened, results_option
 from lgbench.errors import UsageError
+from lgbench.options import split
 
 
 @click.command()
-@click.option("--task", help="Family or task.  [default: a panel for every family]")
-@click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help="What to draw.")
-@click.option("--protocol", help="Protocol, or its full label.  [default: every one found]")
+@board_options("What to draw.")
 @click.option(
     "--entry", "named", multiple=True, help="Entries to draw, named as on boards.  [default: all raw weights, 8 at most]"
 )

@@ -9,7 +9,7 @@ import click
 
 from lgbench.commands.surroundings import console, installed, results_option
 from lgbench.errors import Interrupted, RunFailed
-from lgbench.options import Change, Names, Seeds
+from lgbench.options import Change, Names, Seeds, split
 
 
 @click.command()
@@ -101,10 +101,6 @@ def run(
         click.echo(line)
     if outcome.failed:
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
-
-
-def split(values: Sequence[str]) -> list[str]:
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def same_folder(results: Path) -> str:

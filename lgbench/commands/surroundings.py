@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from lgbench.contracts import METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +23,25 @@ results_option = click.option(
     show_default=True,
     help="Folder where runs live.",
 )
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def board_options(purpose: str) -> Callable[[Command], Command]:
+    """--task, --metric and --protocol, by which boards are chosen; `purpose` is what the metric is for."""
+
+    def add(command: Command) -> Command:
+        options = (
+            click.option("--task", help="Family or task.  [default: every family]"),
+            click.option("--metric", type=click.Choice(METRICS), default="tvd", show_default=True, help=purpose),
+            click.option("--protocol", help="Protocol, or its full label.  [default: every one found]"),
+        )
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def installed() -> Registry:
