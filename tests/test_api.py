@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+import torch
 
 import lgbench
 from lgbench import UsageError, runfiles
@@ -56,6 +57,24 @@ def test_results_are_the_rows_of_a_folder(tmp_path, toys_alone):
     (mean,) = relation.filter("metric = 'tvd' and length = 16 and weights = 'raw'").aggregate("avg(value)").fetchall()[0]
     by_hand = [r["value"] for r in table.to_pylist() if (r["metric"], r["length"], r["weights"]) == ("tvd", 16, "raw")]
     assert mean == pytest.approx(sum(by_hand) / len(by_hand))
+
+
+def test_models_run_in_full_float32_whatever_the_process_had_set(tmp_path, toys_alone, monkeypatch):
+    def precision():
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    seen = []
+    train, evaluate = runner.train, runner.evaluate
+    monkeypatch.setattr(runner, "train", lambda *a, **k: (seen.append(precision()), train(*a, **k))[1])
+    monkeypatch.setattr(runner, "evaluate", lambda *a, **k: (seen.append(precision()), evaluate(*a, **k))[1])
+    before = precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        toy_run(tmp_path, seeds=(0,))
+        assert set(seen) == {("highest", False)}
+        assert precision() == ("medium", before[1])
+    finally:
+        torch.set_float32_matmul_precision(before[0])
 
 
 def test_averagers_are_all_or_those_named_or_none(tmp_path, toys_alone):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -40,3 +42,19 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device {name!r} is not supported; use auto, cpu or cuda")
     return device
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Without TF32, which cuDNN's recurrent networks and convolutions take by default and other products do not.
+
+    So entries differ in nothing but themselves, whatever an imported plugin has set for the whole process.
+    """
+    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = cudnn

@@ -18,7 +18,7 @@ from lgbench.evaluate import Score, evaluate
 from lgbench.experiment import Experiment, Plan, Request, plan
 from lgbench.registry import Registry
 from lgbench.running import grid, provenance
-from lgbench.running.execution import Execution, choose_device
+from lgbench.running.execution import Execution, choose_device, full_float32
 from lgbench.running.watcher import Silent, Watcher
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import Trained, train
@@ -81,7 +81,7 @@ def run_plan(plan: Plan, registry: Registry, execution: Execution, folder: Path,
 
     for work in grid.populations(plan.experiments, registry, folder, execution, watcher, fail):
         try:
-            with work.claim:
+            with work.claim, full_float32():
                 for experiment, table, about in _run_population(work, registry, execution, folder, watcher):
                     path = grid.path_of(experiment, folder)
                     runfiles.write(path, table, about | {"environment": environment}, scratch=work.claim.folder)
