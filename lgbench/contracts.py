@@ -203,8 +203,8 @@ class Place:
     width: int
     """Of the stream."""
     heads: int
-    train_positions: int
-    """Positions of the longest input in training."""
+    train_keys: int
+    """How many keys the last query of the longest input in training sees: n_train in the equations of attention."""
     biased: bool = False
     """Whether the position code adds something to the logits."""
     crossing: bool = False
@@ -257,7 +257,8 @@ class Position(ABC):
     def turn(self, place: Place) -> nn.Module | None:
         """What is done to queries and keys before they meet, (q, k) -> (q, k) of the same shapes; None for nothing.
 
-        q (B, H, Q, D) are those of the last Q of the K positions of k (B, H, K, D). Raises :class:`lgbench.Unsupported`.
+        q (B, H, Q, D) are those of the last Q of the K positions of k (B, H, K, D). Each is turned by its own
+        position alone: what follows it changes nothing. Raises :class:`lgbench.Unsupported`.
         """
         return None
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import toys
 from click.testing import CliRunner
-from conftest import TESTS, install
+from conftest import install
 
 from lgbench.cli import main
 from lgbench.conformance.collect import checks_of_plugin
@@ -307,12 +307,11 @@ def test_a_class_in_the_place_of_an_object_is_refused():
 
 
 INSTALLED = Registry.load()
-CONTRIBUTED = [path.name for path in (TESTS.parent / "plugins" / "contrib").iterdir()]
 
 
-def things(*packages: str) -> list[pytest.param]:
-    """The checks of everything that these packages provide, thing by thing."""
-    plugins = [plugin for plugin in INSTALLED.plugins if plugin.distribution.name in packages]
+def built_in_things() -> list[pytest.param]:
+    """The checks of everything that is built in, thing by thing; those of the packs are among their own tests."""
+    plugins = [plugin for plugin in INSTALLED.plugins if plugin.distribution.name == "lgbench"]
     found = groupby((check for each in plugins for check in checks_of_plugin(each, INSTALLED)), lambda check: check.thing)
     return [pytest.param(list(checks), id=thing) for thing, checks in found]
 
@@ -321,22 +320,15 @@ def needs_a_graph(check):
     return check.promise.endswith("its training step is one graph")
 
 
-@pytest.mark.parametrize("checks", things("lgbench"))
+@pytest.mark.parametrize("checks", built_in_things())
 def test_what_is_built_in_keeps_every_promise_but_one(checks):
     for check in checks:
         if not needs_a_graph(check) or check.thing == "architecture transformer":
             check()
 
 
-@pytest.mark.parametrize("checks", things(*CONTRIBUTED))
-def test_what_the_packs_provide_keeps_every_promise_but_one(checks):
-    for check in checks:
-        if not needs_a_graph(check):
-            check()
-
-
 @pytest.mark.slow  # a graph takes seconds
-@pytest.mark.parametrize("checks", things("lgbench", *CONTRIBUTED))
-def test_what_is_installed_trains_as_one_graph_or_says_why_not(checks):
+@pytest.mark.parametrize("checks", built_in_things())
+def test_what_is_built_in_trains_as_one_graph_or_says_why_not(checks):
     for check in filter(needs_a_graph, checks):
         check()

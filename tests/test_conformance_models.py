@@ -345,7 +345,7 @@ def below(queries, keys, diagonal):
 OF_QUERIES = "shape and dtype are those of the queries, for one key and for many"
 NO_LATER_KEYS = "queries do not see later keys"
 LAST_QUERIES = "the last queries alone get what they get among others"
-SCALED = "logits are divided as its place says"
+SCALED = "logits are scaled as its place says"
 BIASED = "a bias of zeros changes nothing, and another something"
 
 ATTENTIONS = [
@@ -454,14 +454,23 @@ POSITIONS = [
         "some of the bias is not finite; what a query does not see is masked anyhow",
     ),
     (placing(onto=lambda x, table: x + table[: x.shape[1]].flip(0)), FOLLOWS, "embed: the first positions are told otherwise"),
-    (placing(added=lambda q, k: arange_like(k) / k.shape[-2]), FOLLOWS, "the first positions are told otherwise where more"),
-    (placing(turned=lambda q, k: (q, k / k.shape[-2])), FOLLOWS, "the first positions are told otherwise where more follow"),
-    (placing(added=lambda q, k: arange_like(k) * arange_like(q)[:, None]), LAST_STANDS, "the last query alone gets other"),
-    (placing(turned=lambda q, k: (q * arange_like(q)[:, None], k)), LAST_STANDS, "the last query alone gets other logits"),
+    (placing(added=lambda q, k: arange_like(k) / k.shape[-2]), FOLLOWS, "bias: the first positions are told otherwise where"),
+    (placing(turned=lambda q, k: (q, k / k.shape[-2])), FOLLOWS, "turn: the first positions are told otherwise where"),
+    (placing(turned=lambda q, k: (q * k.shape[-2], k / k.shape[-2])), FOLLOWS, "turn: the first positions are told otherwise"),
+    (
+        placing(added=lambda q, k: arange_like(k) * arange_like(q)[:, None]),
+        LAST_STANDS,
+        "bias: the last query alone gets another",
+    ),
+    (
+        placing(turned=lambda q, k: (q * arange_like(q)[:, None], k)),
+        LAST_STANDS,
+        "turn: the last query alone is turned otherwise",
+    ),
     (
         placing(turned=lambda q, k: (Everywhere.turned(q, k)[0] * (q.shape[-2] in (1, k.shape[-2])), k)),
         LAST_STANDS,
-        "one of the last four queries without the others gets other logits",
+        "turn: one of the last four queries without the others is turned otherwise",
     ),
     (
         but(EVERYWHERE, embed=lambda self, width, positions: Doing(self.onto, torch.randn(9, width))),

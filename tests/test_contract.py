@@ -49,7 +49,7 @@ ATTRIBUTES = {
 RECORDS = {
     "Budget": ["steps", "batch", "lr", "max_length"],
     "Parts": ["norm", "attention", "position", "train_positions", "test_positions"],
-    "Place": ["layer", "width", "heads", "train_positions", "biased", "crossing", "plain"],
+    "Place": ["layer", "width", "heads", "train_keys", "biased", "crossing", "plain"],
     "Signature": ["inputs", "classes", "answers"],
     "Tokens": ["size"],
     "Vectors": ["width"],

@@ -11,7 +11,7 @@ import torch
 from conftest import CPU, parts_of, with_model
 from torch import Tensor, nn
 
-from lgbench import Attention, Place, Position, UsageError, hookimpl, runfiles
+from lgbench import Attention, Place, Position, Unsupported, UsageError, hookimpl, runfiles
 from lgbench.experiment import Request, plan
 from lgbench.loading import Distribution
 from lgbench.noise import Noise
@@ -150,7 +150,7 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
             return nn.Identity()
 
         def turn(self, place: Place) -> None:
-            seen.append(place.train_positions)
+            seen.append(place.train_keys)
 
     registry = Registry.load()
     module = ModuleType("counts")
@@ -164,6 +164,60 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
     seen.clear()
     planned(registry, ["tomita-5"], "counting", train_max_length=40, evaluate_max_length=51)
     assert seen == [53, 41, 41]  # a begin token, and membership is tested at 52, since no member is 51 long
+
+
+def test_attentions_are_told_how_many_keys_the_last_query_sees_in_training(known, planned):
+    told, seen = [], []
+
+    class Counting(Attention):
+        """Writes down what it is told, and what it is given."""
+
+        name = "counting"
+
+        def build(self, place: Place) -> nn.Module:
+            told.append(place.train_keys)
+            return Seeing()
+
+    class Seeing(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, *others: object) -> Tensor:
+            seen.append(k.shape[-2])
+            return v[..., -q.shape[-2] :, :]
+
+    registry = Registry.load()
+    module = ModuleType("counts")
+    module.lgbench_attentions = hookimpl(specname="lgbench_attentions")(lambda: [Counting()])
+    registry.add(module, "counts", Distribution("counts", "1"))
+    for task, arch in (
+        ("max-retrieval", "set-attention+pre-norm+counting"),
+        ("max-retrieval", "counting"),
+        ("dyck-2-3", "counting"),
+    ):
+        (experiment,) = planned(registry, task, arch)
+        told.clear()
+        model = experiment.build(registry)
+        inputs, _ = registry.tasks[task].sample(2, experiment.train.max_length, torch.Generator())
+        seen.clear()
+        model(inputs)
+        assert set(told) == set(seen)
+        assert len(set(told)) == 1
+
+
+@pytest.mark.parametrize("position", [position.name for position in Registry.load().positions])
+def test_no_installed_attention_lets_a_position_code_tell_it_what_follows(position):
+    registry = Registry.load()
+    attentions = [attention.name for attention in registry.attentions]
+    inputs = torch.randint(3, (2, 40), generator=torch.Generator().manual_seed(0))
+    refused = set()
+    for attention in attentions:
+        try:
+            parts = parts_of(registry, attention=attention, position=position)
+            model = registry.architectures["transformer"].build(registry.tasks["tomita-5"].signature, parts, width=30, heads=3)
+        except Unsupported:
+            refused.add(attention)
+            continue
+        model.double().eval()
+        torch.testing.assert_close(model(inputs[:, :9]), model(inputs)[:, :9], atol=1e-9, rtol=0)
+    assert refused <= {"t2r"}
 
 
 def test_training_and_testing_put_a_model_into_the_modes_of_that_name(known, planned):

@@ -53,7 +53,7 @@ def attention_promises(attention: Attention) -> Mapping[str, Callable[[], Outcom
         "queries do not see later keys": lambda: _attentions_do_not_look_ahead(attention),
         "the last queries alone get what they get among others": lambda: _attentions_answer_the_last(attention),
         "a bias of zeros changes nothing, and another something": lambda: _attentions_take_a_bias(attention),
-        "logits are divided as its place says": lambda: _attentions_scale(attention),
+        "logits are scaled as its place says": lambda: _attentions_scale(attention),
         "gradients reach every parameter": lambda: _attentions_learn(attention),
     }
 
@@ -208,8 +208,7 @@ def _attentions_scale(attention: Attention) -> Outcome:
     for place, module in _attending(attention):
         plain = stirred(built(lambda place=place: attention.build(replace(place, plain=True)))).eval()  # type: ignore[misc]
         given = _arguments(attention, place, *_sizes(place)[1])
-        divided = {**given, "q": given["q"] * place.head_dim**-0.5}
-        if not torch.allclose(plain(**divided), module(**given), atol=1e-5):
+        if torch.allclose(plain(**given), module(**given), atol=1e-5):
             return (
                 "it makes no use of place.scale, by which products of queries and keys are multiplied: right only without any"
             )
@@ -275,23 +274,32 @@ def _positions_do_not_look_ahead(position: Position) -> Outcome:
         x, (q, k) = numbers(2, POSITIONS, place.width), _meeting(place, POSITIONS, POSITIONS)
         if "embed" in acts:
             expect_close(acts["embed"](x[:, :now]), acts["embed"](x)[:, :now], f"embed: {sentence}", 1e-5)
-        logits, longer = (_logits(acts, q[:, :, :n], k[:, :, :n]) for n in (now, POSITIONS))
-        seen = torch.ones(now, now, dtype=torch.bool).tril()
-        expect_close(logits.where(seen, 0), longer[..., :now, :now].where(seen, 0), sentence, 1e-4)
+        if "turn" in acts:
+            alone, among = acts["turn"](q[:, :, :now], k[:, :, :now]), acts["turn"](q, k)
+            for turned, longer in zip(alone, among, strict=True):
+                expect_close(turned, longer[:, :, :now], f"turn: {sentence}", 1e-5)
+        if "bias" in acts:
+            seen = torch.ones(now, now, dtype=torch.bool).tril()
+            alone, among = (_bias(acts, q[:, :, :n], k[:, :, :n]) for n in (now, POSITIONS))
+            expect_close(alone.where(seen, 0), among[:, :now, :now].where(seen, 0), f"bias: {sentence}", 1e-4)
     return None
 
 
 def _positions_place_the_last(position: Position) -> Outcome:
     for place, acts in _acting(position):
-        every = _logits(acts, *_meeting(place, POSITIONS, POSITIONS))
+        every = _meeting(place, POSITIONS, POSITIONS)
         for asked, sentence in ASKED.items():
-            last = _logits(acts, *_meeting(place, asked, POSITIONS))
-            expect_close(last, every[..., -asked:, :], f"{sentence} gets other logits", 1e-4)
+            last = _meeting(place, asked, POSITIONS)
+            if "turn" in acts:
+                (q, k), (every_q, every_k) = acts["turn"](*last), acts["turn"](*every)
+                expect_close(q, every_q[:, :, -asked:], f"turn: {sentence} is turned otherwise", 1e-5)
+                expect_close(k, every_k, f"turn: keys are turned otherwise for {sentence}", 1e-5)
+            if "bias" in acts:
+                expect_close(_bias(acts, *last), _bias(acts, *every)[:, -asked:], f"bias: {sentence} gets another", 1e-4)
     return None
 
 
-def _logits(acts: Mapping[str, nn.Module], q: Tensor, k: Tensor) -> Tensor:
-    """What queries and keys amount to: products of turned ones with the bias, which alone has a meaning."""
-    turned_q, turned_k = acts["turn"](q, k) if "turn" in acts else (q, k)
-    products: Tensor = turned_q @ turned_k.mT
-    return products + acts["bias"](q, k) if "bias" in acts else products
+def _bias(acts: Mapping[str, nn.Module], q: Tensor, k: Tensor) -> Tensor:
+    """For every head, query and key."""
+    bias: Tensor = acts["bias"](q, k)
+    return bias.expand(q.shape[1], q.shape[2], k.shape[2])

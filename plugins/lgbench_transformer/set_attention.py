@@ -19,7 +19,8 @@ class QueryOverSet(nn.Module):
 
     def __init__(self, features: int, classes: int, parts: Parts, width: int) -> None:
         super().__init__()
-        norm, place = parts.norm, Place(1, width, 1, parts.train_positions, crossing=True, plain=True)
+        norm, items = parts.norm, parts.train_positions - 1
+        place = Place(1, width, 1, items, crossing=True, plain=True)
         self.embed_item = nn.Sequential(two_layers(features, width, width), norm.embed(width))
         self.embed_query = nn.Sequential(two_layers(features, width, width), norm.embed(width))
         self.query = nn.Linear(width, width, bias=False)

@@ -12,6 +12,12 @@ from lgbench import Attention, Place, Unsupported
 from lgbench.attending import masked_logits
 
 
+def halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The features of a head (..., D) dealt to two halves, two at a time."""
+    pairs = torch.split(x, 2, -1)
+    return torch.cat(pairs[0::2], -1), torch.cat(pairs[1::2], -1)
+
+
 def small(dim: int) -> nn.Parameter:
     """A learned vector, normal with a standard deviation of 0.1 as published."""
     return nn.Parameter(0.1 * torch.randn(dim))
@@ -25,21 +31,21 @@ class DifferentialAttention(nn.Module):
 
     def __init__(self, place: Place, lambda_0: float) -> None:
         super().__init__()
-        head_dim = place.head_dim
-        self.first = (head_dim + 1) // 2
         self.lambda_0 = lambda_0
+        first, second = (half.numel() for half in halves(torch.empty(place.head_dim)))
         # Each half has the scale that a head of its dimension would have.
-        self.first_scale = place.scale * (head_dim / self.first) ** 0.5
-        self.second_scale = place.scale * (head_dim / (head_dim - self.first)) ** 0.5
-        self.lambda_q1, self.lambda_k1 = small(self.first), small(self.first)
-        self.lambda_q2, self.lambda_k2 = small(head_dim - self.first), small(head_dim - self.first)
-        self.norm = nn.RMSNorm(head_dim, eps=1e-5)
+        self.scales = (1.0, 1.0) if place.plain else (first**-0.5, second**-0.5)
+        self.lambda_q1, self.lambda_k1 = small(first), small(first)
+        self.lambda_q2, self.lambda_k2 = small(second), small(second)
+        self.norm = nn.RMSNorm(place.head_dim, eps=1e-5)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         excess = (self.lambda_q1 * self.lambda_k1).sum().exp() - (self.lambda_q2 * self.lambda_k2).sum().exp()
-        signal = masked_logits(q[..., : self.first], k[..., : self.first], bias, self.first_scale).softmax(-1)
-        noise = masked_logits(q[..., self.first :], k[..., self.first :], bias, self.second_scale).softmax(-1)
+        signal, noise = (
+            masked_logits(half_q, half_k, bias, scale).softmax(-1)
+            for half_q, half_k, scale in zip(halves(q), halves(k), self.scales, strict=True)
+        )
         mixed: Tensor = self.norm((signal - (excess + self.lambda_0) * noise) @ v)
         return (1 - self.lambda_0) * mixed
 
@@ -48,13 +54,17 @@ class DifferentialAttention(nn.Module):
 class Differential(Attention):
     """Differential attention (arXiv 2410.05258), lambda_0 = 0.8 - 0.6 exp(-0.3 (layer - 1)).
 
-    Queries and keys of a head are split in two halves, each with logits scaled by its own dimension; of an odd head dimension
-    the second half has one fewer, which is our choice. So is adding the position code's bias to both logits.
+    Queries and keys of a head are split in two halves, each with logits scaled by its own dimension. Our choices: features
+    are dealt two at a time, (0, 1) to the first half, (2, 3) to the second and so on, so that a rotary code turns each half
+    with the frequencies of a head of its size, which the published code does by turning halves as heads; where D is no
+    multiple of 4 the first half has up to two more. And the position code's bias is added to both logits.
     """
 
     name = "differential"
 
     def build(self, place: Place) -> nn.Module:
-        if place.head_dim < 2:
-            raise Unsupported("differential attention splits each head in two, and a head of one feature cannot be split")
+        if place.head_dim < 3:
+            raise Unsupported(
+                f"differential attention deals a head's features to two halves in pairs: {place.head_dim} are too few"
+            )
         return DifferentialAttention(place, 0.8 - 0.6 * math.exp(-0.3 * (place.layer - 1)))

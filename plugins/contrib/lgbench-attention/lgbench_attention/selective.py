@@ -65,7 +65,8 @@ class Selective(Attention):
 
     It is subtracted from the logits of all heads, no token masks itself, and the first is never masked (arXiv 2410.02703). A
     token's selection acts on the queries after it, not on its own, as in x-transformers. The logits of head 0 include the
-    position code's bias, which is our choice. Blocks bound what long inputs take of memory in testing.
+    position code's bias, which is our choice. Blocks bound what long inputs take of memory in testing,
+    where no position code makes a bias.
     """
 
     name = "selective"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lgbench import Attention, Place
 from lgbench.attending import logits, masked_logits, visible, visible_counts
+from lgbench_attention.scaled import multiplied
 
 MAPPINGS = {1.5: entmax15, 2.0: sparsemax}
 
@@ -102,8 +103,7 @@ class AdaptiveScalableEntmaxAttention(nn.Module):
         gamma = 2 * torch.tanh(self.gamma(asking)).mT[..., None]
         # A single key gets everything whatever the factor, and 0 to a negative power would be infinite.
         factor = 1 + beta * visible_counts(q, k).clamp(min=2).log() ** gamma
-        scores = (factor * logits(q, k, bias, self.scale)).masked_fill(~visible(q, k), -torch.inf)
-        return entmax(scores, 1.5) @ v
+        return entmax(multiplied(factor, logits(q, k, bias, self.scale), visible(q, k)), 1.5) @ v
 
 
 @final
@@ -111,8 +111,8 @@ class AdaptiveScalableEntmax(Attention):
     """ASEntmax: entmax15((1 + beta (ln n)^gamma) z), beta = softplus(w . x), gamma = 2 tanh(w' . x) (arXiv 2506.16640).
 
     x is what the sublayer read at the query's position, w and w' are learned per head, without bias as in the published code,
-    which takes ln(n + 1) for ln n. Our choices: z includes the position code's bias, and w and w' begin as every linear layer
-    of torch does.
+    which takes ln(n + 1) for ln n. Our choices: z includes the position code's bias, which the published code adds after the
+    factor, and w and w' begin as every linear layer of torch does.
     """
 
     name = "asentmax"

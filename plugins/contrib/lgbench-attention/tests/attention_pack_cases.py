@@ -23,8 +23,10 @@ class Inputs(NamedTuple):
     bias: Tensor | None
 
 
-def place(heads: int = 2, head_dim: int = 3, train_positions: int = 4, layer: int = 2, crossing: bool = False) -> Place:
-    return Place(layer, heads * head_dim, heads, train_positions, crossing=crossing)
+def place(
+    heads: int = 2, head_dim: int = 3, train_keys: int = 4, layer: int = 2, crossing: bool = False, plain: bool = False
+) -> Place:
+    return Place(layer, heads * head_dim, heads, train_keys, crossing=crossing, plain=plain)
 
 
 def inputs(

@@ -19,12 +19,6 @@ modes = pytest.mark.parametrize("training", [True, False], ids=["training", "eva
 SPARSE = {"entmax15", "sparsemax", "asentmax"}
 
 
-def positions(given: Inputs, kept: slice) -> Inputs:
-    """Queries, keys, values, and what asks, at some positions of as many queries as keys."""
-    bias = None if given.bias is None else given.bias[:, kept, kept]
-    return Inputs(given.q[:, :, kept], given.k[:, :, kept], given.v[:, :, kept], given.asking[:, kept], bias)
-
-
 def test_the_hook_returns_the_eleven_methods() -> None:
     names = [attention.name for attention in lgbench_attention.lgbench_attentions()]
     softmax_scaled, sparse = {"adaptive-temperature", "log-length", "ssmax"}, {"asentmax", "entmax15", "sparsemax"}
@@ -47,7 +41,7 @@ def test_the_readme_has_every_method_with_its_paper() -> None:
 def test_answers_are_finite_and_well_shaped(
     name: str, training: bool, queries: int, keys: int, heads: int, head_dim: int
 ) -> None:
-    where = place(heads, head_dim, train_positions=16)
+    where = place(heads, head_dim, train_keys=16)
     given = inputs(BY_NAME[name], where, queries, keys, biased=keys < 100, batch=1, dtype=torch.float32)
     out = BY_NAME[name].build(where).train(training)(*given)
     assert out.shape == (1, heads, queries, head_dim)
@@ -86,28 +80,6 @@ def test_a_single_key_gets_everything(name: str) -> None:
     where = place()
     given = inputs(BY_NAME[name], where, 4, 4)
     torch.testing.assert_close(built(BY_NAME[name], where).eval()(*given)[:, :, 0], given.v[:, :, 0])
-
-
-@every
-@modes
-def test_the_future_does_not_change_the_past(name: str, training: bool) -> None:
-    where = place(train_positions=3)
-    module = built(BY_NAME[name], where).train(training)
-    whole = inputs(BY_NAME[name], where, 8, 8, biased=True)
-    torch.testing.assert_close(module(*positions(whole, slice(0, 5))), module(*whole)[:, :, :5])
-
-
-@every
-def test_the_last_positions_alone_are_told_what_they_are_told_among_all(name: str) -> None:
-    where = place(train_positions=3)
-    module = built(BY_NAME[name], where).eval()
-    whole = inputs(BY_NAME[name], where, 7, 7, biased=True)
-    assert whole.bias is not None
-    for asking in (1, 3):
-        last = whole._replace(asking=whole.asking[:, -asking:])
-        if not BY_NAME[name].every_query:
-            last = last._replace(q=whole.q[:, :, -asking:], bias=whole.bias[:, -asking:])
-        torch.testing.assert_close(module(*last), module(*whole)[:, :, -asking:])
 
 
 @every
@@ -179,7 +151,7 @@ def test_testing_is_one_graph(name: str) -> None:
 @every
 def test_weights_do_not_depend_on_the_length_of_training(name: str) -> None:
     shapes = [
-        {key: tuple(weight.shape) for key, weight in BY_NAME[name].build(place(train_positions=n)).state_dict().items()}
+        {key: tuple(weight.shape) for key, weight in BY_NAME[name].build(place(train_keys=n)).state_dict().items()}
         for n in (3, 300)
     ]
     assert shapes[0] == shapes[1]

@@ -12,6 +12,7 @@ from attention_pack_cases import BY_NAME, Inputs, built, inputs, place
 from torch import Tensor, nn
 
 from lgbench import Place, Unsupported
+from lgbench_attention.differential import halves
 from lgbench_attention.scaled import AdaptiveTemperatureAttention
 
 Row = list[float]
@@ -19,11 +20,12 @@ SHAPES = [(5, 5), (1, 5), (3, 5), (1, 1)]
 """Queries and keys."""
 
 
-def visible_logits(given: Inputs, b: int, h: int, i: int, features: slice = slice(None)) -> Row:
+def visible_logits(given: Inputs, where: Place, b: int, h: int, i: int, features: list[int] | None = None) -> Row:
     """z of query i of those in q, over the keys that it sees."""
-    q, k = given.q[b, h, i, features].tolist(), given.k[b, h, :, features].tolist()
-    last = len(k) - given.q.shape[2] + i
-    found = [sum(x * y for x, y in zip(q, k[j], strict=True)) / math.sqrt(len(q)) for j in range(last + 1)]
+    features = list(range(where.head_dim)) if features is None else features
+    q, k = given.q[b, h, i, features].tolist(), given.k[b, h][:, features].tolist()
+    last, divisor = len(k) - given.q.shape[2] + i, 1 if where.plain else math.sqrt(len(q))
+    found = [sum(x * y for x, y in zip(q, k[j], strict=True)) / divisor for j in range(last + 1)]
     return found if given.bias is None else [z + given.bias[h, i, j].item() for j, z in enumerate(found)]
 
 
@@ -64,7 +66,7 @@ def ssmax(z: Row, module: nn.Module, where: Place, h: int, x: Row) -> Row:
 
 
 def log_length(z: Row, module: nn.Module, where: Place, h: int, x: Row) -> Row:
-    return softmax(scaled(z, max(1.0, math.log(len(z)) / math.log(where.train_positions))))
+    return softmax(scaled(z, max(1.0, math.log(len(z)) / math.log(where.train_keys))))
 
 
 def entmax15(z: Row, module: nn.Module, where: Place, h: int, x: Row) -> Row:
@@ -110,18 +112,18 @@ def published(name: str, module: nn.Module, where: Place, given: Inputs) -> Tens
     if name == "differential":
         return differential(module, where, given)
     if name == "nap":
-        return normalized_pooling(module, given)
+        return normalized_pooling(module, where, given)
     if name == "selective":
-        return selective(given)
-    return by_row(lambda b, h, i, z: RULES[name](z, module, where, h, given.asking[b, i].tolist()), given)
+        return selective(where, given)
+    return by_row(lambda b, h, i, z: RULES[name](z, module, where, h, given.asking[b, i].tolist()), where, given)
 
 
-def by_row(weights: Callable[[int, int, int, Row], Row], given: Inputs) -> Tensor:
+def by_row(weights: Callable[[int, int, int, Row], Row], where: Place, given: Inputs) -> Tensor:
     batch, heads, queries, _ = given.q.shape
     return torch.tensor(
         [
             [
-                [mixed(weights(b, h, i, visible_logits(given, b, h, i)), given.v[b, h]) for i in range(queries)]
+                [mixed(weights(b, h, i, visible_logits(given, where, b, h, i)), given.v[b, h]) for i in range(queries)]
                 for h in range(heads)
             ]
             for b in range(batch)
@@ -131,15 +133,14 @@ def by_row(weights: Callable[[int, int, int, Row], Row], given: Inputs) -> Tenso
 
 
 def differential(module: nn.Module, where: Place, given: Inputs) -> Tensor:
-    half = (where.head_dim + 1) // 2
+    halves = [[feature for feature in range(where.head_dim) if feature % 4 // 2 == half] for half in (0, 1)]
     lambda_0 = 0.8 - 0.6 * math.exp(-0.3 * (where.layer - 1))
     first = sum(a * b for a, b in zip(module.lambda_q1.tolist(), module.lambda_k1.tolist(), strict=True))
     second = sum(a * b for a, b in zip(module.lambda_q2.tolist(), module.lambda_k2.tolist(), strict=True))
     lam = math.exp(first) - math.exp(second) + lambda_0
 
     def weights(b: int, h: int, i: int, z: Row) -> Row:
-        one = softmax(visible_logits(given, b, h, i, slice(0, half)))
-        two = softmax(visible_logits(given, b, h, i, slice(half, None)))
+        one, two = (softmax(visible_logits(given, where, b, h, i, half)) for half in halves)
         return [x - lam * y for x, y in zip(one, two, strict=True)]
 
     gain = module.norm.weight.tolist()
@@ -148,17 +149,17 @@ def differential(module: nn.Module, where: Place, given: Inputs) -> Tensor:
         rms = math.sqrt(sum(x * x for x in head) / len(head) + 1e-5)
         return [(1 - lambda_0) * g * x / rms for g, x in zip(gain, head, strict=True)]
 
-    taken = by_row(weights, given)
+    taken = by_row(weights, where, given)
     return torch.tensor([[[normed(i) for i in h] for h in b] for b in taken.tolist()], dtype=torch.float64)
 
 
-def normalized_pooling(module: nn.Module, given: Inputs) -> Tensor:
+def normalized_pooling(module: nn.Module, where: Place, given: Inputs) -> Tensor:
     def weights(b: int, h: int, i: int, z: Row) -> Row:
         mean = sum(z) / len(z)
         deviation = math.sqrt(sum((x - mean) ** 2 for x in z) / len(z) + 1e-6)
         return [module.gain[h].item() * (x - mean) / deviation + module.shift[h].item() for x in z]
 
-    taken = by_row(weights, given)
+    taken = by_row(weights, where, given)
     found = torch.empty_like(taken)
     gain, shift = module.norm.weight.tolist(), module.norm.bias.tolist()
     batch, heads, queries, features = taken.shape
@@ -173,21 +174,22 @@ def normalized_pooling(module: nn.Module, given: Inputs) -> Tensor:
     return found
 
 
-def selective(given: Inputs) -> Tensor:
+def selective(where: Place, given: Inputs) -> Tensor:
     """Selection by head 0: S_ij = relu(z_ij) for 0 < j < i, F_ij = the sum of S_i'j over i' < i."""
 
     def weights(b: int, h: int, i: int, z: Row) -> Row:
-        gates = [visible_logits(given, b, 0, earlier) for earlier in range(i)]
+        gates = [visible_logits(given, where, b, 0, earlier) for earlier in range(i)]
         return softmax([x - sum(max(gates[e][j], 0.0) for e in range(j + 1, i)) if j else x for j, x in enumerate(z)])
 
-    return by_row(weights, given)[:, :, -given.asking.shape[1] :]
+    return by_row(weights, where, given)[:, :, -given.asking.shape[1] :]
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["divided", "plain"])
 @pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize(("queries", "keys"), SHAPES)
 @pytest.mark.parametrize("name", BY_NAME)
-def test_it_is_what_the_paper_says(name: str, queries: int, keys: int, biased: bool) -> None:
-    where = place(heads=2, head_dim=3, train_positions=3)
+def test_it_is_what_the_paper_says(name: str, queries: int, keys: int, biased: bool, plain: bool) -> None:
+    where = place(heads=2, head_dim=3, train_keys=3, plain=plain)
     given = inputs(BY_NAME[name], where, queries, keys, biased, scale=2.0)
     module = built(BY_NAME[name], where).eval()
     expected = published(name, module, where, given)
@@ -198,7 +200,7 @@ def test_it_is_what_the_paper_says(name: str, queries: int, keys: int, biased: b
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name != "selective"])
 def test_it_is_what_the_paper_says_where_queries_come_from_elsewhere(name: str, queries: int) -> None:
-    where = place(heads=1, head_dim=4, train_positions=9, crossing=True)
+    where = place(heads=1, head_dim=4, train_keys=9, crossing=True)
     given = inputs(BY_NAME[name], where, queries, 6)
     module = built(BY_NAME[name], where).eval()
     torch.testing.assert_close(module(*given), published(name, module, where, given), rtol=1e-7, atol=1e-9)
@@ -206,23 +208,23 @@ def test_it_is_what_the_paper_says_where_queries_come_from_elsewhere(name: str, 
 
 @pytest.mark.parametrize("name", ["adaptive-temperature", "log-length"])
 def test_training_within_the_training_length_is_that_of_softmax(name: str) -> None:
-    where = place(train_positions=7)
+    where = place(train_keys=7)
     given = inputs(BY_NAME[name], where, 7, 7, scale=3.0)
     expected = F.scaled_dot_product_attention(given.q, given.k, given.v, is_causal=True)
     torch.testing.assert_close(BY_NAME[name].build(where).train()(*given), expected)
 
 
-@pytest.mark.parametrize("train_positions", [2, 3, 8])
-def test_ssmax_begins_as_softmax_at_the_training_length(train_positions: int) -> None:
-    where = place(train_positions=train_positions)
-    given = inputs(BY_NAME["ssmax"], where, 1, train_positions)
+@pytest.mark.parametrize("train_keys", [2, 3, 8])
+def test_ssmax_begins_as_softmax_at_the_training_length(train_keys: int) -> None:
+    where = place(train_keys=train_keys)
+    given = inputs(BY_NAME["ssmax"], where, 1, train_keys)
     expected = F.scaled_dot_product_attention(given.q, given.k, given.v)
     torch.testing.assert_close(BY_NAME["ssmax"].build(where).double()(*given), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ssmax", "log-length"])
 def test_training_on_a_single_position_is_possible(name: str) -> None:
-    where = place(train_positions=1)
+    where = place(train_keys=1)
     assert BY_NAME[name].build(where)(*inputs(BY_NAME[name], where, 5, 5, dtype=torch.float32)).isfinite().all()
 
 
@@ -237,7 +239,7 @@ def test_ssmax_is_neither_of_its_wrong_copies() -> None:
 
 
 def test_log_length_doubles_the_logits_at_the_square_of_the_training_length() -> None:
-    where = place(train_positions=4)
+    where = place(train_keys=4)
     given = inputs(BY_NAME["log-length"], where, 1, 16)
     expected = F.scaled_dot_product_attention(2 * given.q, given.k, given.v)
     torch.testing.assert_close(BY_NAME["log-length"].build(where)(*given), expected)
@@ -274,9 +276,19 @@ def test_heads_of_differential_attention_begin_with_the_published_size(layer: in
     torch.testing.assert_close(out.square().mean(-1).sqrt(), torch.full((2, 2, 4), size), rtol=1e-2, atol=0.0)
 
 
-def test_a_head_of_one_feature_cannot_be_split() -> None:
-    with pytest.raises(Unsupported, match="cannot be split"):
-        BY_NAME["differential"].build(place(head_dim=1))
+@pytest.mark.parametrize("head_dim", [1, 2])
+def test_heads_of_one_pair_or_less_cannot_be_halved(head_dim: int) -> None:
+    with pytest.raises(Unsupported, match=f"two halves in pairs: {head_dim} are too few"):
+        BY_NAME["differential"].build(place(head_dim=head_dim))
+
+
+@pytest.mark.parametrize(("head_dim", "first", "second"), [(3, 2, 1), (5, 3, 2), (6, 4, 2), (8, 4, 4), (63, 32, 31)])
+def test_halves_hold_whole_pairs(head_dim: int, first: int, second: int) -> None:
+    one, two = halves(torch.arange(head_dim))
+    assert (len(one), len(two)) == (first, second)
+    assert sorted(torch.cat((one, two)).tolist()) == list(range(head_dim))
+    pairs = {(feature, feature + 1) for feature in range(0, head_dim - 1, 2)}
+    assert {pair for half in (one, two) for pair in pairs if set(pair) <= set(half.tolist())} == pairs
 
 
 def test_sigmoid_weights_of_equal_keys_sum_to_a_little_less_than_one() -> None:

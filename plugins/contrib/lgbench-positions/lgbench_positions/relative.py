@@ -18,6 +18,8 @@ FIRE_THRESHOLD = 1 / 4
 """Where L starts, in training positions."""
 FIRE_EPSILON = 1e-6
 """Only guards against dividing by zero when c or L is."""
+FIRE_AT_ONCE = 2**24
+"""Hidden numbers of f that are made at a time."""
 
 
 def distances(q: Tensor, k: Tensor) -> Tensor:
@@ -81,7 +83,9 @@ class Interpolation(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """q (B, H, Q, D), k (B, H, K, D) -> (H, Q, K)."""
-        bias: Tensor = self.bias_of(self.argument(q, k)[..., None])  # (Q, K, H)
+        argument = self.argument(q, k)[..., None]
+        rows = max(1, FIRE_AT_ONCE // (FIRE_HIDDEN * argument.shape[1]))
+        bias = torch.cat([self.bias_of(some) for some in torch.split(argument, rows)])  # (Q, K, H)
         return bias.movedim(-1, 0)
 
     def argument(self, q: Tensor, k: Tensor) -> Tensor:
@@ -98,12 +102,12 @@ class Fire(Position):
 
     Head h adds f_h(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), f an MLP 1 -> 32 -> H with ReLU. c and L are learned
     and used by their absolute value; c starts at 0.1, as in the published code. Every layer has its own. Our choices: L
-    starts at a quarter of the training positions (512 of 2048 in the paper, far beyond what is trained here); 1e-6 is
-    added to the denominator, as in the published code, so that c = 0 divides nothing by zero.
+    starts at a quarter of the training positions, but at least at 1 (512 of 2048 in the paper, far beyond what is trained
+    here); 1e-6 is     added to the denominator, as in the published code, so that c = 0 divides nothing by zero.
     """
 
     name = "fire"
 
     def bias(self, place: Place) -> nn.Module:
         require_queries_among_keys(self.name, place)
-        return Interpolation(place.heads, max(1.0, FIRE_THRESHOLD * place.train_positions))
+        return Interpolation(place.heads, max(1.0, FIRE_THRESHOLD * place.train_keys))

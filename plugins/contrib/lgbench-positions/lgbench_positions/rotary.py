@@ -15,6 +15,8 @@ SCALE_BASE = 512
 """Positions over which xPos fades by one factor zeta, as published."""
 GAMMA = 0.4
 """How little the fastest pair of xPos fades, as published."""
+MOST_POSITIONS = 30_000
+"""Beyond some 35,000 what xPos multiplies queries and keys by leaves the range of float32."""
 
 
 def even(features: int) -> int:
@@ -45,11 +47,11 @@ class FadingRotation(nn.Module):
     """Queries and keys rotated and stretched so that their product fades with the distance."""
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """q (B, H, Q, D), k (B, H, K, D) -> the same shapes."""
+        """q (B, H, Q, D), k (B, H, K, D) -> the same shapes. Raises ValueError for more positions than float32 has room for."""
         queries, keys = positions(q, k)
-        # Only differences count. Counted from the middle of the queries, what a query sees can underflow but not overflow.
-        middle = keys.shape[0] - (queries.shape[0] + 1) / 2
-        return self._turned(q, queries - middle, 1), self._turned(k, keys - middle, -1)
+        if len(keys) > MOST_POSITIONS:
+            raise ValueError(f"xpos holds to {MOST_POSITIONS} positions in float32, and the input has {len(keys)}")
+        return self._turned(q, queries, 1), self._turned(k, keys, -1)
 
     def _turned(self, x: Tensor, at: Tensor, sign: int) -> Tensor:
         features = even(x.shape[-1])
@@ -87,7 +89,8 @@ class XPos(Position):
 
     RoPE, and pair i of a query at m multiplied by zeta_i^(m / 512), of a key at n by zeta_i^(-n / 512), with
     zeta_i = (2i / D + 0.4) / 1.4. The product has zeta_i^((m - n) / 512), at most 1 where n <= m. Our choices: an odd D as
-    in RoPE, its last feature not fading; and attention sees all keys, without the paper's windows in evaluation.
+    in RoPE, its last feature not fading; and attention sees all keys, without the paper's windows in evaluation. Inputs of more
+    than 30,000 positions are refused, since float32 cannot hold the two factors there.
     """
 
     name = "xpos"

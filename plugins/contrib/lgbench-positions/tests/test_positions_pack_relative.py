@@ -14,14 +14,14 @@ BIASING = [Alibi(), Fire()]
 EVERY_BIASING = pytest.mark.parametrize("position", BIASING, ids=[position.name for position in BIASING])
 
 
-def place(heads: int = 2, train_positions: int = 40, crossing: bool = False) -> Place:
-    return Place(layer=1, width=3 * heads, heads=heads, train_positions=train_positions, crossing=crossing)
+def place(heads: int = 2, train_keys: int = 40, crossing: bool = False) -> Place:
+    return Place(layer=1, width=3 * heads, heads=heads, train_keys=train_keys, crossing=crossing)
 
 
-def built(position: Position, heads: int = 2, train_positions: int = 40) -> nn.Module:
+def built(position: Position, heads: int = 2, train_keys: int = 40) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = position.bias(place(heads, train_positions))
+        module = position.bias(place(heads, train_keys))
     assert module is not None
     return module
 
@@ -80,7 +80,7 @@ def test_x_transformers_gives_the_same_linear_biases(heads: int, queries: int, k
 @pytest.mark.parametrize("c", [0.1, 2.0, -0.5])
 @pytest.mark.parametrize("ratio", [1.0, 0.4, -0.7])
 def test_fire_is_the_published_equation(queries: int, keys: int, c: float, ratio: float) -> None:
-    module = built(Fire(), train_positions=20).double()
+    module = built(Fire(), train_keys=20).double()
     parameters = dict(module.named_parameters())
     with torch.no_grad():
         parameters["log_scale"].fill_(c)
@@ -95,7 +95,7 @@ def test_fire_is_the_published_equation(queries: int, keys: int, c: float, ratio
 
 
 def test_fire_starts_with_the_published_c_and_a_quarter_of_the_training_positions() -> None:
-    module = built(Fire(), train_positions=40)
+    module = built(Fire(), train_keys=40)
     parameters = dict(module.named_parameters())
     actual = bias(module, 30, 30)
     assert parameters["log_scale"].item() == pytest.approx(0.1)
@@ -133,7 +133,7 @@ def test_gradients_reach_everything_that_fire_learns() -> None:
 
 
 def test_fire_learns_where_its_threshold_is() -> None:
-    module = built(Fire(), train_positions=400).double()
+    module = built(Fire(), train_keys=400).double()
     ratio = dict(module.named_parameters())["threshold_ratio"]
     step = 1e-5
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lgbench import Place, Position, Unsupported
-from lgbench_positions.rotary import Rope, XPos
+from lgbench_positions.rotary import MOST_POSITIONS, Rope, XPos
 
 TURNING = [Rope(), XPos()]
 EVERY_TURNING = pytest.mark.parametrize("position", TURNING, ids=[position.name for position in TURNING])
@@ -15,7 +15,7 @@ Heads = tuple[Tensor, Tensor]
 
 
 def place(head_dim: int, heads: int = 2, crossing: bool = False) -> Place:
-    return Place(layer=1, width=heads * head_dim, heads=heads, train_positions=20, crossing=crossing)
+    return Place(layer=1, width=heads * head_dim, heads=heads, train_keys=20, crossing=crossing)
 
 
 def drawn(queries: int, keys: int, head_dim: int, dtype: torch.dtype = torch.float64, heads: int = 2) -> Heads:
@@ -111,12 +111,29 @@ def test_sixteen_thousand_keys_are_finite_and_as_published(position: Position, q
             assert logits[j].item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_far_keys_of_xpos_vanish_for_a_single_query_and_never_overflow() -> None:
-    q, k = torch.full((1, 1, 1, 2), 1e4), torch.full((1, 1, 100_000, 2), 1e4)
-    logits = products(XPos(), q, k)
+@pytest.mark.parametrize("queries", [1, MOST_POSITIONS])
+def test_xpos_holds_to_as_many_positions_as_it_says(queries: int) -> None:
+    q, k = torch.full((1, 1, queries, 2), 1e2), torch.full((1, 1, MOST_POSITIONS, 2), 1e2)
+    turned_q, turned_k = XPos().turn(place(2, heads=1))(q, k)
+    logits = turned_q[0, 0, -1] @ turned_k[0, 0].mT
     assert logits.isfinite().all()
-    assert logits[0, 0, 0, 0] == 0
-    assert logits[0, 0, 0, -1] == pytest.approx(2e8)
+    assert logits[0] == pytest.approx(0, abs=1e-6)
+    assert logits[-1] == pytest.approx(2e4)
+
+
+def test_xpos_refuses_more_positions_in_words() -> None:
+    q, k = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, MOST_POSITIONS + 1, 2)
+    with pytest.raises(ValueError, match="30000 positions in float32, and the input has 30001"):
+        products(XPos(), q, k)
+
+
+@EVERY_TURNING
+def test_queries_and_keys_are_turned_alike_whatever_follows(position: Position) -> None:
+    q, k = drawn(9, 9, 6)
+    module = position.turn(place(6))
+    assert module is not None
+    for alone, among in zip(module(q[:, :, :4], k[:, :, :4]), module(q, k), strict=True):
+        torch.testing.assert_close(alone, among[:, :, :4])
 
 
 def test_the_logits_of_xpos_fade_with_the_distance_pair_by_pair() -> None:

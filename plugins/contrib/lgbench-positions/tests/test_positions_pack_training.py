@@ -15,7 +15,7 @@ from lgbench.attending import masked_logits
 from lgbench.noise import Noise
 
 POSITIONS = {position.name: position for position in lgbench_positions.lgbench_positions()}
-PLACE = Place(layer=1, width=10, heads=2, train_positions=8)
+PLACE = Place(layer=1, width=10, heads=2, train_keys=8)
 EVERY = pytest.mark.parametrize("name", POSITIONS)
 MODELS, LENGTH, ROWS = 3, 8, 20
 
@@ -110,12 +110,6 @@ def test_no_weight_depends_on_the_length_of_the_input(name: str) -> None:
     for length in (1, 2, ROWS):
         assert model(torch.zeros(1, length, PLACE.width)).isfinite().all()
     assert [parameter.shape for parameter in model.parameters()] == shapes
-
-
-@EVERY
-def test_in_evaluation_a_prefix_is_seen_alike_alone_and_within_a_longer_input(name: str) -> None:
-    model, x = population(name)[0].eval(), contexts()[0]
-    torch.testing.assert_close(model(x)[..., :5, :5], model(x[:, :5]), atol=1e-6, rtol=1e-5)
 
 
 @EVERY

@@ -13,7 +13,7 @@ def build(heads: int = 2, head_dim: int = 3, seed: int = 0) -> nn.Module:
     (attention,) = lgbench_attentions()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return attention.build(Place(layer=1, width=heads * head_dim, heads=heads, train_positions=17))
+        return attention.build(Place(layer=1, width=heads * head_dim, heads=heads, train_keys=17))
 
 
 def normal(*shape: int, seed: int = 1) -> Tensor:
