@@ -12,12 +12,6 @@ from lgbench import Attention, Place, Unsupported
 from lgbench.attending import masked_logits
 
 
-def halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The features of a head (..., D) dealt to two halves, two at a time."""
-    pairs = torch.split(x, 2, -1)
-    return torch.cat(pairs[0::2], -1), torch.cat(pairs[1::2], -1)
-
-
 def small(dim: int) -> nn.Parameter:
     """A learned vector, normal with a standard deviation of 0.1 as published."""
     return nn.Parameter(0.1 * torch.randn(dim))
@@ -26,13 +20,19 @@ def small(dim: int) -> nn.Parameter:
 class DifferentialAttention(nn.Module):
     """(1 - lambda_0) RMSNorm((softmax(z1) - lambda softmax(z2)) v), lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_0.
 
-    The vectors q1, k1, q2, k2 and the gain of the norm are learned and the same for all heads.
+    The vectors q1, k1, q2, k2 and the gain of the norm are learned and the same for all heads. A half's logits are those of
+    queries that are zero in the other half: to gather its features would take longer than to multiply by zeros.
     """
+
+    first_half: Tensor
 
     def __init__(self, place: Place, lambda_0: float) -> None:
         super().__init__()
         self.lambda_0 = lambda_0
-        first, second = (half.numel() for half in halves(torch.empty(place.head_dim)))
+        in_first = torch.arange(place.head_dim) % 4 < 2
+        self.register_buffer("first_half", in_first.float())
+        first = int(in_first.sum())
+        second = place.head_dim - first
         # Each half has the scale that a head of its dimension would have.
         self.scales = (1.0, 1.0) if place.plain else (first**-0.5, second**-0.5)
         self.lambda_q1, self.lambda_k1 = small(first), small(first)
@@ -42,9 +42,9 @@ class DifferentialAttention(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         excess = (self.lambda_q1 * self.lambda_k1).sum().exp() - (self.lambda_q2 * self.lambda_k2).sum().exp()
+        first = q * self.first_half
         signal, noise = (
-            masked_logits(half_q, half_k, bias, scale).softmax(-1)
-            for half_q, half_k, scale in zip(halves(q), halves(k), self.scales, strict=True)
+            masked_logits(half, k, bias, scale).softmax(-1) for half, scale in zip((first, q - first), self.scales, strict=True)
         )
         mixed: Tensor = self.norm((signal - (excess + self.lambda_0) * noise) @ v)
         return (1 - self.lambda_0) * mixed

@@ -12,7 +12,6 @@ from attention_pack_cases import BY_NAME, Inputs, built, inputs, place
 from torch import Tensor, nn
 
 from lgbench import Place, Unsupported
-from lgbench_attention.differential import halves
 from lgbench_attention.scaled import AdaptiveTemperatureAttention
 
 Row = list[float]
@@ -284,11 +283,9 @@ def test_heads_of_one_pair_or_less_cannot_be_halved(head_dim: int) -> None:
 
 @pytest.mark.parametrize(("head_dim", "first", "second"), [(3, 2, 1), (5, 3, 2), (6, 4, 2), (8, 4, 4), (63, 32, 31)])
 def test_halves_hold_whole_pairs(head_dim: int, first: int, second: int) -> None:
-    one, two = halves(torch.arange(head_dim))
-    assert (len(one), len(two)) == (first, second)
-    assert sorted(torch.cat((one, two)).tolist()) == list(range(head_dim))
-    pairs = {(feature, feature + 1) for feature in range(0, head_dim - 1, 2)}
-    assert {pair for half in (one, two) for pair in pairs if set(pair) <= set(half.tolist())} == pairs
+    in_first = BY_NAME["differential"].build(place(head_dim=head_dim)).first_half.tolist()
+    assert (in_first.count(1), in_first.count(0)) == (first, second)
+    assert all(in_first[feature] == in_first[feature + 1] for feature in range(0, head_dim - 1, 2))
 
 
 def test_sigmoid_weights_of_equal_keys_sum_to_a_little_less_than_one() -> None:
