@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lgbench.contracts import METRICS
-from lgbench.ranking.boards import Cell
+from lgbench.ranking.boards import Board, Cell
 from lgbench.ranking.compare import Difference, compare
 from lgbench.ranking.leaderboard import Results
 from lgbench.showing import plots
@@ -26,6 +26,9 @@ Entries that cannot be separated share a tier, and their places are those that c
 length, in training lengths, up to which the mean TVD is under 0.1 (accuracy, ROC AUC: above 0.9). `@ema` and `@bema` are
 averages of the weights of the same training runs.
 """
+
+ARCHITECTURES = ("transformer", "set-attention")
+"""Those that ran with several norm schemes, which is what the summary is about."""
 
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm", "attention-layer-norm", "attention-standardize")
 
@@ -92,11 +95,12 @@ def boards_page(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """One table: the TVD beyond the training range of every norm scheme, by family, with its tier there."""
+    """One table: the TVD beyond the training range of every norm scheme alone, by family, with its tier there."""
     boards = results.boards("tvd", protocol="standard")
     rows = {(row.entry, board.name): row for board in boards for row in board.rows}
-    schemes = {entry for entry, _ in rows if entry.partition("@")[0].partition("+")[2] in NORMS and "lstm" not in entry}
-    entries = sorted(schemes, key=lambda entry: (entry.partition("@")[2], entry))
+    schemes = {f"{architecture}+{norm}" for architecture in ARCHITECTURES for norm in NORMS}
+    found = {entry for entry, _ in rows if entry.partition("@")[0] in schemes}
+    entries = sorted(found, key=lambda entry: (entry.partition("@")[2], entry))
     lines = [["TVD beyond the training range (tier)", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
     for entry in entries:
         own = [rows.get((entry, board.name)) for board in boards]
@@ -131,7 +135,7 @@ def _number(cell: Cell) -> str:
 def beside_published(results: Results) -> str:
     """Max retrieval: the published model's accuracy, and ours."""
     board = next(b for b in results.boards("accuracy", "max-retrieval", "standard"))
-    rows = {row.entry: row for row in board.rows}
+    rows, steps = {row.entry: row for row in board.rows}, _steps(results, board)
     lines = [["accuracy (%) on sets of", *map(str, PUBLISHED)], [":--", *["--:"] * len(PUBLISHED)]]
     for what, published, entry in (
         ("softmax", PUBLISHED, "set-attention+pre-norm"),
@@ -140,8 +144,16 @@ def beside_published(results: Results) -> str:
         lines.append([f"{what}, published, 100,000 steps", *map(str, published.values())])
         ours = [rows[entry].cell("length", length) for length in published]
         shown = [f"{100 * c.mean:.1f} [{100 * c.low:.1f}, {100 * c.high:.1f}]" if c else "-" for c in ours]
-        lines.append([f"{what}, `set-attention`, 2,000 steps", *shown])
+        lines.append([f"{what}, `set-attention`, {steps:,} steps", *shown])
     return _table(lines)
+
+
+def _steps(results: Results, board: Board) -> int:
+    """For how many steps the runs of a board of one task were trained."""
+    places = {"task": board.name, "version": board.task_version, "protocol": board.protocol}
+    sql = "select max(step) from results where task = $task and task_version = $version and protocol = $protocol"
+    ((steps,),) = results.connection.execute(sql, places).fetchall()
+    return int(steps)
 
 
 def _table(lines: list[list[str]]) -> str:

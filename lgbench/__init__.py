@@ -1,6 +1,8 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
-Everything a plugin author needs is importable from here, and so are :func:`run` and :func:`results`.
+The contracts of plugins are importable from here, and so are :func:`run` and :func:`results`. Plugins may use
+three modules more: :mod:`lgbench.attending` has what attentions share, :mod:`lgbench.noise` randomness in training, and
+:mod:`lgbench.testing` the checks for their tests.
 """
 
 from __future__ import annotations

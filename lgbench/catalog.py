@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from lgbench.contracts import Architecture, Attention, Averager, NormScheme, Position, Task
+from lgbench.declared import require_declared
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.loading import Distribution
 
@@ -45,7 +46,8 @@ class Catalog(Generic[Item]):
     def label(self, name: str) -> str:
         """The name that results have: with the beginning of the content, my-norm~1a2b3c4d, where a file provides it.
 
-        So that what was made with one version of a file is never taken for another. Labels are found like names.
+        So that what was made with one version of a file is never taken for another. Labels are found like names, and tell
+        what a file provides from what else has the same name.
         """
         origin = self.origin(name)
         plain = name.partition("~")[0]
@@ -65,10 +67,12 @@ class Catalog(Generic[Item]):
         return [self._clash(name) for name, found in sorted(self._items.items()) if len(found) > 1]
 
     def _clash(self, name: str) -> str:
-        owners = " and ".join(f"{d.name} {d.version}" for _, d in self._items[name])
+        owners = [distribution for _, distribution in self._items[name]]
+        files = [f"{name}~{owner.stamp}" for owner in owners if owner.stamp]
+        remedy = f", or say {' or '.join(files)} where a file's is meant" if files else ""
         return (
-            f"{self.kind} {name!r} is provided by {owners}, so it cannot be used: "
-            "uninstall one, or name the plugins to load in LGBENCH_PLUGINS"
+            f"{self.kind} {name!r} is provided by {' and '.join(f'{owner.name} {owner.version}' for owner in owners)}, so it "
+            f"cannot be used: uninstall one, or name the plugins to load in LGBENCH_PLUGINS{remedy}"
         )
 
     def _find(self, name: str) -> tuple[Item, Distribution] | None:
@@ -78,15 +82,24 @@ class Catalog(Generic[Item]):
             found = [(item, origin) for item, origin in found if origin.stamp == stamp]
         if len(found) > 1:
             raise PluginError(self._clash(plain))
-        return found[0] if found else self._unlisted(name)
+        return found[0] if found else self._unlisted(plain, stamp)
 
-    def _unlisted(self, name: str) -> tuple[Item, Distribution] | None:
+    def _unlisted(self, name: str, stamp: str) -> tuple[Item, Distribution] | None:
         """What an item offers beyond what its plugin lists (dyck-K-M)."""
+        reasons: list[ValueError] = []
         for item, distribution in (found[0] for found in self._items.values()):
+            if stamp not in ("", distribution.stamp):
+                continue
             try:
                 sibling = self._sibling(item, name)
             except ValueError as error:
-                raise UsageError(f"no {self.kind} {name!r}: {error}") from error
-            if sibling is not None:
-                return sibling, distribution
+                reasons.append(error)
+            except Exception:  # a stranger's code, asked for a name that need not be its own; `lgbench check` tells
+                continue
+            else:
+                if sibling is not None:
+                    require_declared(sibling, self.contract)
+                    return sibling, distribution
+        if reasons:
+            raise UsageError(f"no {self.kind} {name!r}: {reasons[0]}") from reasons[0]
         return None

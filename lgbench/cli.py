@@ -12,7 +12,10 @@ from lgbench.errors import Interrupted, LgbenchError
 
 
 class Group(click.Group):
-    """Errors of lgbench become one sentence and their exit code; an interrupt says what is left."""
+    """Errors of lgbench and of the system become one sentence and an exit code; an interrupt is the exit code alone.
+
+    Where something is left to go on with, a command takes the interrupt itself, and says what.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -25,6 +28,15 @@ class Group(click.Group):
         except BrokenPipeError:
             sys.stderr.close()  # nobody reads on, as in `lgbench list tasks | head`
             ctx.exit(0)
+        except OSError as error:  # what cannot be read or written, wherever a command came upon it
+            click.echo(f"lgbench: {_said(error)}", err=True)
+            ctx.exit(LgbenchError.exit_code)
+
+
+def _said(error: OSError) -> str:
+    """The file and the reason, without the number that the reason has."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"cannot use {str(error.filename)!r}: {reason}"
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

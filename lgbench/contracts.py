@@ -6,6 +6,7 @@ H heads of D features, Q queries, K keys.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,16 @@ METRICS = ("tvd", "accuracy", "roc_auc")
 """What every task is measured by; defined in :mod:`lgbench.metrics`."""
 
 BASELINE = "transformer"
-"""The architecture that an entry means when it names a norm scheme alone."""
+"""The architecture that an entry means when it names parts alone."""
 
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
+
+NAME = re.compile(r"(?!.{101})[a-z0-9]+(-[a-z0-9]+)*")
+"""What a plugin may call a thing: it can be part of a file's name on any system, and has no separator of entries in it."""
+
+MEANT_OTHERWISE = ("all", "none", "raw")
+"""Words of the command line and of results, for what no plugin provides."""
 
 Role = Literal["attention", "mlp"]
 Weights = dict[str, "Tensor"]
@@ -103,7 +110,7 @@ class Task(ABC):
     """
 
     name: str
-    """Lower-case letters, digits and hyphens."""
+    """Lower-case letters, digits and hyphens, as `NAME` has it."""
     about: str = ""
     """One sentence, where the class's docstring does not say what this object is."""
     family: str
@@ -115,7 +122,7 @@ class Task(ABC):
     """Shortest and longest context in training. A task that answers at every prefix trains on the longest."""
     max_length: int | None = None
     """Length beyond which no context exists, None where there is no bound."""
-    model: Mapping[str, int | bool] = {}
+    model: Mapping[str, int | float | bool | str] = {}
     """Model sizes at which the task is studied, such as {"layers": 1}; an architecture takes the options it has."""
     budgets: Mapping[str, Budget] = {}
     """By protocol name, where the task needs other numbers than the protocol's own."""

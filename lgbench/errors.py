@@ -19,7 +19,7 @@ class UsageError(LgbenchError, ValueError):
 
 
 class Unsupported(UsageError):
-    """Raised by an architecture that cannot serve a task or a norm scheme; the message is the reason."""
+    """Raised by an architecture, or a part of one, that cannot stand where it is asked to; the message is the reason."""
 
 
 class RunFailed(LgbenchError):

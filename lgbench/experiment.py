@@ -21,6 +21,12 @@ from lgbench.registry import Registry
 from lgbench.seeds import initial
 from lgbench.selection import find_entries, find_tasks
 
+LARGEST_OPTION = 2**14
+"""How far from 0 a whole number may be that is set for a model's option. As a width it fills the largest GPU with two layers.
+
+Planning builds every model once, and without a bound a slip of the hand fills the machine's memory before it is refused.
+"""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -105,13 +111,12 @@ def plan(request: Request, registry: Registry) -> Plan:
         if not named:
             raise UsageError(f"nothing to run: no {kind} was named")
     protocol = protocol_named(request.protocol)
-    averagers = registry.averagers.names() if request.averagers is None else request.averagers
-    averagers = tuple(sorted({registry.averagers.label(registry.averagers[name].name) for name in averagers}))
+    averagers = _averagers(request, registry)
     experiments: dict[Experiment, None] = {}
     refusals: dict[str, None] = {}
     pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
-    for (task, entry), changes in product(pairs, _settings(request.changes or {})):
-        architecture = registry.architectures[entry.architecture]
+    for (label, entry), changes in product(pairs, _settings(request.changes or {})):
+        task, architecture = registry.tasks[label], registry.architectures[entry.architecture]
         plain = protocol.settings(task)
         train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
         check_settings(task, train, evaluate)
@@ -121,8 +126,8 @@ def plan(request: Request, registry: Registry) -> Plan:
         changed = sorted(f"{key}={value}" for key, value in after.items() if value != before[key])
         seeds = [
             Experiment(
-                task=registry.tasks.label(task.name),
-                family=registry.tasks.label(task.name).replace(task.name, task.family, 1),
+                task=label,
+                family=label.replace(task.name, task.family, 1),
                 task_version=task.version,
                 **asdict(entry),
                 model=tuple(sorted(model.items())),
@@ -144,6 +149,15 @@ def plan(request: Request, registry: Registry) -> Plan:
     return Plan(tuple(experiments), tuple(refusals))
 
 
+def _averagers(request: Request, registry: Registry) -> tuple[str, ...]:
+    """The labels of those to evaluate, in one order. Raises UsageError for names that nobody provides."""
+    catalog = registry.averagers
+    named = catalog.names() if request.averagers is None else request.averagers
+    for name in named:
+        catalog[name]  # which raises, as a label does not
+    return tuple(sorted({catalog.label(name) for name in named}))
+
+
 def _settings(changes: Mapping[str, str]) -> list[dict[str, str]]:
     """The grid over the values of each setting, which commas divide."""
     _check_sections(changes)
@@ -159,14 +173,23 @@ def _refusal(experiment: Experiment, registry: Registry) -> str | None:
     except Unsupported as error:
         return str(error)
     except Exception as error:  # an architecture's or a norm's code may raise anything
-        return f"building the model failed with {type(error).__name__}: {error}"
+        said = str(error).strip().partition("\n")[0]  # torch's own go on with where in C++ they were raised
+        return f"building the model failed with {type(error).__name__}: {said}"
     return None
 
 
 def model_options(architecture: Architecture) -> dict[str, Any]:
-    """The options that `--set model.NAME=` reaches, with their defaults."""
+    """The options that `--set model.NAME=` reaches, with their defaults.
+
+    Raises UsageError for one without a default from which a text's meaning can be told.
+    """
     parameters = inspect.signature(architecture.build).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    for name, default in options.items():
+        if not isinstance(default, bool | int | float | str):
+            has = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
+            raise UsageError(f"the option {name} of {architecture.name} has {has}, expected an int, float, bool or str")
+    return options
 
 
 def _flat(train: Training, evaluate: Evaluation, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,18 +199,26 @@ def _flat(train: Training, evaluate: Evaluation, model: Mapping[str, Any]) -> di
 
 
 def _model_options(task: Task, architecture: Architecture, changes: Mapping[str, str]) -> dict[str, Any]:
-    options = model_options(architecture)
-    options |= {name: value for name, value in task.model.items() if name in options}
+    defaults = model_options(architecture)
+    options = defaults | {name: value for name, value in task.model.items() if name in defaults}
     for key, text in changes.items():
         section, _, name = key.partition(".")
         if section == "model":
             if name not in options:
                 raise unknown(f"option of {architecture.name}", key, (f"model.{known}" for known in options))
-            options[name] = parse_value(key, text, options[name])
+            options[name] = _in_range(architecture, key, parse_value(key, text, defaults[name]))
     return options
+
+
+def _in_range(architecture: Architecture, key: str, value: Any) -> Any:
+    if isinstance(value, int) and abs(value) > LARGEST_OPTION:
+        bound = f"from {-LARGEST_OPTION} to {LARGEST_OPTION}"
+        raise UsageError(f"{key}={value} is out of range for {architecture.name}: it must be {bound}")
+    return value
 
 
 def _check_sections(changes: Mapping[str, str]) -> None:
     for key in changes:
-        if key.partition(".")[0] not in ("train", "evaluate", "model"):
+        section, _, name = key.partition(".")
+        if section not in ("train", "evaluate", "model") or not name:
             raise UsageError(f"no setting {key!r}: settings begin with train., evaluate. or model., as in train.steps=500")

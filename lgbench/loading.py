@@ -48,23 +48,23 @@ class Source:
 
     name: str
     distribution: Distribution
-    find: Callable[[], Path | None]
-    """Its source file, None where there is none to be read."""
+    read: Callable[[], bytes | None]
+    """Its source, None where there is none to be read."""
     load: Callable[[], ModuleType]
 
 
 def installed_source(entry_point: EntryPoint) -> Source:
     """The plugin behind an entry point."""
 
-    def find() -> Path | None:
+    def read() -> bytes | None:
         spec = importlib.util.find_spec(entry_point.module)
-        return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+        return Path(spec.origin).read_bytes() if spec and spec.origin and spec.origin.endswith(".py") else None
 
-    return Source(entry_point.name, _distribution(entry_point), find, entry_point.load)
+    return Source(entry_point.name, _distribution(entry_point), read, entry_point.load)
 
 
 def file_source(path: Path) -> Source:
-    """The plugin that a file is. Raises UsageError where there is no such file, or it is no Python."""
+    """The plugin that a file is. Raises UsageError where there is no file of that name, or it does not end in .py."""
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"no plugin file {str(path)!r}: name a Python file, as in --plugin ./my_norm.py")
     content = path.read_bytes()
@@ -85,7 +85,7 @@ def file_source(path: Path) -> Source:
             raise
         return module
 
-    return Source(path.stem, distribution, lambda: path, load)
+    return Source(path.stem, distribution, lambda: content, load)
 
 
 def check_contract(source: Source) -> None:
@@ -93,8 +93,8 @@ def check_contract(source: Source) -> None:
 
     Its text says so, in a line such as LGBENCH_CONTRACT = "1.0", so nothing of it has to be imported for that.
     """
-    path = source.find()
-    stated = _stated(path.read_text(encoding="utf-8", errors="replace")) if path else None
+    text = source.read()
+    stated = _stated(text) if text else None
     if stated is None:
         return
     major, dot, minor = stated.partition(".")
@@ -126,16 +126,23 @@ def watched(notes: list[str]) -> Iterator[None]:
             notes.append(f"prints when it is imported, which would spoil what commands write, so it is not shown: {lines[0]!r}")
 
 
-def _stated(text: str) -> str | None:
+def _stated(text: bytes) -> str | None:
+    """What the text says that the plugin is written for, None where it says nothing."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return None  # importing it says what is wrong
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(id="LGBENCH_CONTRACT")], value=ast.Constant(value=value)):
-                return str(value)
+            case ast.Assign(targets=[ast.Name(id="LGBENCH_CONTRACT")], value=ast.expr() as value):
+                return _literal(value)
+            case ast.AnnAssign(target=ast.Name(id="LGBENCH_CONTRACT"), value=ast.expr() as value):
+                return _literal(value)
     return None
+
+
+def _literal(value: ast.expr) -> str:
+    return str(value.value) if isinstance(value, ast.Constant) else ast.unparse(value)
 
 
 def _distribution(entry_point: EntryPoint) -> Distribution:

@@ -36,14 +36,12 @@ class Seeds(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
-        try:
-            parts = [part.partition(":") for part in str(value).split(",")]
-            ranges = [range(int(first), int(last) if colon else int(first) + 1) for first, colon, last in parts]
-        except ValueError:
-            ranges = []
-        if not any(ranges) or min(r.start for r in ranges) < 0 or max(r.stop for r in ranges) > 2**63:
-            self.fail(f"{value!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
-        if sum(max(0, r.stop - r.start) for r in ranges) > MOST_SEEDS:
+        parts = str(value).split(",")
+        ranges = [_range(part) for part in parts]
+        for part, found in zip(parts, ranges, strict=True):
+            if not found or found.start < 0 or found.stop > 2**63:
+                self.fail(f"{part!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
+        if sum(found.stop - found.start for found in ranges) > MOST_SEEDS:
             self.fail(f"{value!r} names more than {MOST_SEEDS} seeds, which one command does not take", param, ctx)
         return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
@@ -65,6 +63,27 @@ class Change(click.ParamType):  # type: ignore[type-arg]  # generic since click 
 def split(values: Sequence[str]) -> list[str]:
     """The names in the values of a repeated option, each of which may hold several with commas between."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The values of each key, with commas between, since an option that is repeated means all of its values.
+
+    >>> joined([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
+    {'train.lr': '1e-3,3e-3', 'train.steps': '500'}
+    """
+    found: dict[str, str] = {}
+    for key, text in changes:
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def _range(text: str) -> range:
+    """The seeds of `0:3`, or of `5`; none where it is neither."""
+    first, colon, last = text.partition(":")
+    try:
+        return range(int(first), int(last) if colon else int(first) + 1)
+    except ValueError:
+        return range(0)
 
 
 def _names(kind: str) -> list[str]:

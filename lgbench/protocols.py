@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, TypeVar
 
 from lgbench.contracts import Answers, Budget, Task
@@ -147,37 +148,42 @@ def protocol_named(name: str) -> Protocol:
         raise unknown("protocol", name, PROTOCOLS) from None
 
 
-_LOWEST: Mapping[str, float] = {
-    "train.steps": 1,
-    "train.batch": 1,
-    "train.lr": 0,
-    "train.weight_decay": 0,
-    "train.warmup": 0,
-    "train.average_every": 1,
-    "train.min_length": 1,
-    "train.max_length": 1,
-    "evaluate.contexts": 1,
-    "evaluate.strings": 4,
-    "evaluate.max_length": 1,
+MOST = 2**31 - 1
+"""The largest whole number that a run file's columns hold."""
+LONGEST = 2**24
+"""Longest context that can be asked for: planning builds models, and a table of positions in one has a row for each."""
+
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "train.steps": (1, MOST),
+    "train.batch": (1, MOST),
+    "train.lr": (0, inf),
+    "train.weight_decay": (0, inf),
+    "train.warmup": (0, 1),
+    "train.average_every": (1, MOST),
+    "train.min_length": (1, LONGEST),
+    "train.max_length": (1, LONGEST),
+    "evaluate.contexts": (1, MOST),
+    "evaluate.strings": (4, MOST),
+    "evaluate.max_length": (1, LONGEST),
 }
-_HIGHEST: Mapping[str, float] = {"train.warmup": 1}
 
 
 def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     """Raise UsageError naming the first setting out of its range."""
     values = {f"train.{f.name}": getattr(train, f.name) for f in fields(train)}
     values |= {f"evaluate.{f.name}": getattr(evaluate, f.name) for f in fields(evaluate)}
-    highest = dict(_HIGHEST)
-    if task.max_length is not None:
-        highest |= {"train.max_length": task.max_length, "evaluate.max_length": task.max_length}
-    lowest = dict(_LOWEST)
-    if task.signature.answers is Answers.EVERY_PREFIX:
-        lowest["train.min_length"] = 0
-    lowest["train.max_length"] = max(1, train.min_length)
+    longest = LONGEST if task.max_length is None else min(LONGEST, task.max_length)
+    shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
+    ranges = {
+        **_RANGES,
+        "train.min_length": (shortest, LONGEST),
+        "train.max_length": (max(1, train.min_length), longest),
+        "evaluate.max_length": (1, longest),
+    }
     for key, value in values.items():
-        low, high = lowest[key], highest.get(key, float("inf"))
+        low, high = ranges[key]
         if not low <= value <= high:
-            bound = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+            bound = f"at least {low}" if high == inf else f"from {low} to {high}"
             raise UsageError(f"{key}={value} is out of range for {task.name}: it must be {bound}")
 
 

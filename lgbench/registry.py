@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +17,12 @@ import pluggy
 from lgbench import hookspecs
 from lgbench.catalog import Catalog
 from lgbench.contracts import Architecture, Attention, Averager, NormScheme, Position, Task
+from lgbench.declared import require_declared
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.loading import Distribution, Source, check_contract, file_source, installed_source, watched
 
 GROUP = "lgbench"
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
 
 @dataclass
@@ -37,6 +37,8 @@ class Plugin:
     """Why nothing of it can be used."""
     notes: list[str] = field(default_factory=list)
     """What is wrong with it and hurts nobody."""
+    module: object = field(default=None, repr=False)
+    """What has its hooks, None where it could not be imported."""
 
     @property
     def title(self) -> str:
@@ -100,8 +102,12 @@ class Registry:
 
     def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
         """Take in what one plugin provides; what is wrong with it is kept in `Plugin.error`, nothing is raised."""
-        plugin = Plugin(name, distribution)
+        plugin = Plugin(name, distribution, module=module)
+        known = [other.title for other in self.plugins if other.module is module and not other.error]
         self.plugins.append(plugin)
+        if known:
+            plugin.error = f"is the same module as {known[0]}: one entry point is enough"
+            return plugin
         self._manager.trace.root.get("hooks of")(plugin.title)
         try:
             self._manager.register(module, name=f"{distribution.name}:{name}")
@@ -111,7 +117,9 @@ class Registry:
                 catalog.add(item, distribution)
                 plugin.provides.setdefault(catalog.kind, []).append(item.name)
             if not plugin.provides:
-                raise PluginError("provides nothing: no function in it is marked with @lgbench.hookimpl")
+                hooks = " and ".join(caller.name for caller in self._manager.get_hookcallers(module) or [])
+                nothing = f"{hooks} returned nothing: end it with `return [...]`" if hooks else _UNMARKED
+                raise PluginError(f"provides nothing: {nothing}")
         except (Exception, SystemExit) as error:  # its hooks are a stranger's code as well
             plugin.error = _said(error)
             if self._manager.is_registered(module):
@@ -143,8 +151,7 @@ class Registry:
                 for item in items:
                     if not isinstance(item, contract):
                         raise PluginError(f"{hook} returned {item!r}, expected objects of lgbench.{contract.__name__}")
-                    if not _NAME.fullmatch(item.name):
-                        raise PluginError(f"{hook} returned a name {item.name!r}: use lower-case letters, digits and hyphens")
+                    require_declared(item, contract)
                     found.append((catalog, item))
         return found
 
@@ -158,7 +165,7 @@ class Registry:
 
 def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]:
     available = sorted(found, key=lambda e: (e.name, e.dist.name if e.dist else ""))
-    if wanted is None:
+    if not wanted:
         return available
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     for name in names:

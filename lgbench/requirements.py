@@ -34,7 +34,7 @@ def requirement(distribution: Distribution) -> str:
     url = direct.get("url")
     if not url:
         return f"{distribution.name}=={distribution.version}"
-    if direct.get("dir_info", {}).get("editable"):
+    if (direct.get("dir_info") or {}).get("editable"):
         path = local_path(url)
         # pip splits what follows -e as a shell does, so a path with anything odd in it stays a URL.
         return f"-e {path if path and shlex.quote(path) == path else url}"
@@ -62,8 +62,8 @@ def restore(path: Path) -> list[Distribution]:
     if _pip_install(path) != 0:
         raise LgbenchError(f"pip could not install what {path} asks for; its output above says why")
     importlib.invalidate_caches()  # the folders that were looked into before have changed
-    names = {_canonical(found[0]) for line in lines if (found := _NAME.match(line))}
-    return [found for found in _distributions() if _canonical(found.name) in names or requirement(found) in lines]
+    names = {canonical(found[0]) for line in lines if (found := _NAME.match(line))}
+    return [found for found in _distributions() if canonical(found.name) in names or requirement(found) in lines]
 
 
 def local_path(url: str) -> str | None:
@@ -76,7 +76,7 @@ def _distributions() -> list[Distribution]:
     """Those that provide plugins, lgbench aside, by name."""
     origins = (entry_point.dist for entry_point in entry_points(group=GROUP))
     # What has lost its metadata has no name, and nothing to be installed by.
-    found = {_canonical(origin.name): origin for origin in origins if origin and origin.name}
+    found = {canonical(origin.name): origin for origin in origins if origin and origin.name}
     return [found[name] for name in sorted(found) if name != "lgbench"]
 
 
@@ -119,10 +119,10 @@ def _pip_install(path: Path) -> int:
         raise Interrupted("interrupted; `lgbench plugins` shows what is installed now, and the same command goes on") from None
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
     """The one spelling of a distribution's name.
 
-    >>> _canonical("My_Plugin.two")
+    >>> canonical("My_Plugin.two")
     'my-plugin-two'
     """
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -20,7 +20,7 @@ METADATA_KEY = b"lgbench"
 SCHEMA = pa.schema(
     [
         ("run_id", pa.string()),
-        ("entry", pa.string()),  # architecture+norm
+        ("entry", pa.string()),  # architecture and parts, joined by plus signs
         ("task", pa.string()),
         ("family", pa.string()),
         ("task_version", pa.int32()),

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from lgbench.contracts import CONTRACT, PART_KINDS
+from lgbench.contracts import CONTRACT, MEANT_OTHERWISE, NAME, PART_KINDS
 from lgbench.errors import LgbenchError, PluginError, UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause")
 NAMED_IN_ENTRIES = ("architecture", *PART_KINDS)
 """Kinds whose names stand beside each other in an entry, so that a name tells which is meant."""
-MEANT_OTHERWISE = ("all", "none", "raw")
-"""Words of the command line and of results, for what no plugin provides."""
 
 FILES = {
     "pyproject.toml": "shared/pyproject.toml",
@@ -105,7 +103,7 @@ class Package:
     def named(cls, written: str, kind: str, license: str = LICENSES[0], author: Author | None = None) -> Package:
         """From a name in any way that people write it: my-norm, my_norm, lgbench-my-norm. Raises UsageError."""
         name = written.replace("_", "-").removeprefix("lgbench-")
-        if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or name == "lgbench":
+        if not (NAME.fullmatch(name) and name[0].isalpha()) or name == "lgbench":
             raise UsageError(
                 f"{written!r} cannot be a plugin's name: use lower-case letters, digits and hyphens, a letter first, "
                 "as in my-norm"

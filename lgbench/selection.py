@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lgbench.contracts import BASELINE, PART_KINDS, Task
+from lgbench.contracts import BASELINE, PART_KINDS
 from lgbench.errors import UsageError, unknown
 from lgbench.registry import Registry
 
 
-def find_tasks(names: Iterable[str], registry: Registry) -> list[Task]:
-    """Tasks by name; a family's name means all its tasks, `all` every task."""
-    found: dict[str, Task] = {}
+def find_tasks(names: Iterable[str], registry: Registry) -> list[str]:
+    """The names that results have of tasks by name; a family's name means all its tasks, `all` every task."""
+    found: dict[str, None] = {}
     for name in names:
-        members = [task for task in registry.tasks if name in ("all", task.family)]
+        members = [task.name for task in registry.tasks if name in ("all", task.family)]
         if not members:
-            task = registry.tasks.get(name)
-            if task is None:
-                raise unknown("task", name, {"all", *registry.tasks.names(), *(task.family for task in registry.tasks)})
-            members = [task]
-        found |= {task.name: task for task in members}
-    return list(found.values())
+            if registry.tasks.get(name) is None:
+                known = {*registry.tasks.names(), *(task.family for task in registry.tasks)}
+                raise unknown("task", name, known | {"all"} if known else known)
+            members = [name]
+        found |= dict.fromkeys(map(registry.tasks.label, members))
+    return list(found)
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def _entry(name: str, registry: Registry) -> Entry:
             takes = ", ".join(kind for kind in PART_KINDS if kind in parts) or "nothing"
             raise UsageError(f"{first} takes no {kind}, so {name!r} cannot be; parts that it takes: {takes}")
         named[kind] = parts[kind] = part
-    labels = {kind: catalogs[kind].label(catalogs[kind][part].name) for kind, part in parts.items()}
+    labels = {kind: catalogs[kind].label(part) for kind, part in parts.items()}
     own = {kind: None if part == architecture.defaults[kind] else part for kind, part in labels.items()}
-    label = registry.architectures.label(architecture.name)
+    label = registry.architectures.label(first)
     return Entry(label, labels.get("norm"), own.get("attention"), own.get("position"))
 
 

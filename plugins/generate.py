@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lgbench.contracts import NAME
 from lgbench.registry import Registry
 
 HERE = Path(__file__).parent
@@ -31,13 +32,24 @@ What is built in are the packages beside this page: [lgbench_tasks](lgbench_task
 
 def page(text: str) -> str:
     """The directory from the text of its data. Raises ValueError that says what is wrong with an entry."""
-    plugins = tomllib.loads(text).get("plugin", [])
+    plugins = listed(tomllib.loads(text))
     for plugin in plugins:
         check(plugin)
     names = [plugin["name"] for plugin in plugins]
     if names != sorted(set(names)):
         raise ValueError(f"plugins must be listed once, in the order of their names: {', '.join(names)}")
     return HEADER + "".join(line(plugin) for plugin in plugins)
+
+
+def listed(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries that the data hold. Raises ValueError where they hold anything else."""
+    for key in data:
+        if key != "plugin":
+            raise ValueError(f"{key!r} is no key of the directory: every plugin is a table that begins with [[plugin]]")
+    plugins = data.get("plugin", [])
+    if not (isinstance(plugins, list) and all(isinstance(plugin, dict) for plugin in plugins)):
+        raise ValueError(f"plugin is {plugins!r}, expected a list of tables, each of which begins with [[plugin]]")
+    return plugins
 
 
 def check(plugin: Mapping[str, Any]) -> None:
@@ -52,9 +64,20 @@ def check(plugin: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}: {field!r} is no field; known: {', '.join((*FIELDS, *KINDS))}")
     if not re.match(r"https://|contrib/", plugin["url"]):
         raise ValueError(f"{name}: url is {plugin['url']!r}, expected one that begins with https://")
-    provided = [each for kind in KINDS for each in plugin.get(kind, [])]
-    if not provided or not all(re.fullmatch(r"[a-z0-9-]+", each) for each in provided):
+    provided = {kind: plugin[kind] for kind in KINDS if kind in plugin}
+    if not provided:
         raise ValueError(f'{name}: name what it provides, by kind, as in norm = ["my-norm"]')
+    for kind, names in provided.items():
+        check_names(names, f"{name}: {kind}", f'{kind} = ["my-{kind}"]')
+
+
+def check_names(names: object, what: str, example: str) -> None:
+    """Raise ValueError where what an entry provides of one kind is no list of names that plugins may give."""
+    if not (isinstance(names, list) and names and all(isinstance(each, str) and NAME.fullmatch(each) for each in names)):
+        raise ValueError(
+            f"{what} is {names!r}, expected a list of names of lower-case letters, digits and single hyphens, "
+            f"at most 100 each, as in {example}"
+        )
 
 
 def line(plugin: Mapping[str, Any]) -> str:
@@ -64,7 +87,10 @@ def line(plugin: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    found = page(DATA.read_text(encoding="utf-8"))
+    try:
+        found = page(DATA.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SystemExit(f"{DATA}: {error}") from None
     if "--check" in sys.argv:
         if PAGE.read_text(encoding="utf-8") != found:
             raise SystemExit(f"{PAGE} is not what {DATA} says; run `make directory`")

@@ -7,6 +7,7 @@ import pytest
 from lgbench.conformance.check import Broken
 from lgbench.conformance.collect import checks_of
 
+DECLARED = "has what its contract declares"
 DOCUMENTED = "says in a sentence what it is"
 
 

@@ -1,6 +1,7 @@
 """The published boards are what the published runs say, and the runs are such as could be submitted today."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,31 @@ def generate():
     return module
 
 
-def test_everything_generated_is_what_the_runs_say(generate):
-    results = Results(LEADERBOARDS / "runs")
+@pytest.fixture(scope="module")
+def results():
+    return Results(LEADERBOARDS / "runs")
+
+
+def test_everything_generated_is_what_the_runs_say(generate, results):
     assert not results.left_out
     assert not generate.stale(results), "run `make boards`"
+
+
+def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_several(generate, results):
+    entries = re.findall(r"^\| `(.+?)`", generate.summary(results), re.MULTILINE)
+    models = {entry.partition("@")[0] for entry in entries}
+    retrieval = {"set-attention+pre-norm", "set-attention+attention-layer-norm"}
+    assert models == retrieval | {f"transformer+{norm}" for norm in generate.NORMS}
+    assert len(entries) == 3 * len(models), "each with its raw weights, its EMA and its BEMA"
+
+
+def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(generate, results):
+    steps = {
+        about["experiment"]["train"]["steps"]
+        for about in map(runfiles.metadata, (LEADERBOARDS / "runs").glob("max-retrieval.set-attention+pre-norm*"))
+    }
+    shown = re.findall(r"`set-attention`, ([\d,]+) steps", generate.beside_published(results))
+    assert {int(number.replace(",", "")) for number in shown} == steps
 
 
 def test_every_published_run_could_be_submitted_today():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import toys
 from click.testing import CliRunner
 from conftest import install
 
+import lgbench
 from lgbench.cli import main
 from lgbench.conformance.collect import checks_of_plugin
 from lgbench.registry import Registry
-from lgbench.testing import checks
+from lgbench.testing import ConformanceNote, checks
 
 PLUGIN = '''
 from lgbench import Averager, hookimpl
@@ -48,6 +50,7 @@ def lgbench_averagers():
 NOTED = PLUGIN.replace("return path[-1][1]", "return None")
 WRONG = PLUGIN.replace("w.clone()", "w")
 PROMISES = [
+    "has what its contract declares",
     "says in a sentence what it is",
     "names, shapes and dtypes are those of the weights, and a state's never change",
     "it keeps no reference to the weights, and leaves them as they are",
@@ -105,7 +108,7 @@ def built_in(monkeypatch):
 def test_a_plugin_that_keeps_every_promise_passes(file):
     done = check("--plugin", file(PLUGIN))
     assert done.exit_code == 0
-    assert lines(done) == ["plugin my_average", "averager latest", "all 7 promises are kept"]
+    assert lines(done) == ["plugin my_average", "averager latest", "all 8 promises are kept"]
 
 
 def test_verbose_shows_what_is_kept(file):
@@ -113,7 +116,7 @@ def test_verbose_shows_what_is_kept(file):
     assert done.exit_code == 0
     kept = [f"  kept   {promise}" for promise in PROMISES]
     first = ["plugin my_average", "  kept   loads, quickly and in silence", "averager latest"]
-    assert lines(done) == [*first, *kept, "all 7 promises are kept"]
+    assert lines(done) == [*first, *kept, "all 8 promises are kept"]
 
 
 def test_a_note_is_shown_and_fails_nothing(file):
@@ -122,7 +125,7 @@ def test_a_note_is_shown_and_fails_nothing(file):
     assert lines(done)[2:] == [
         "  note   it is what its definition says",
         "    it gives no definition to hold it to",
-        "all 7 promises are kept, 1 with a note",
+        "all 8 promises are kept, 1 with a note",
     ]
 
 
@@ -137,7 +140,7 @@ def test_a_broken_promise_is_a_sentence_and_the_exit_code(file):
         "  note   it is what its definition says",
         "    it gives no definition to hold it to",
     ]
-    assert done.stderr == "lgbench: 1 of 7 promises are broken, 1 with a note\n"
+    assert done.stderr == "lgbench: 1 of 8 promises are broken, 1 with a note\n"
 
 
 def test_what_a_plugin_raises_is_told_with_its_line(file):
@@ -152,7 +155,7 @@ def test_without_names_files_are_checked_alone_and_otherwise_everything(file, bu
     two = check("--plugin", file(PLUGIN, "one.py"), "--plugin", file(PLUGIN.replace('"latest"', '"newest"', 1), "two.py"))
     assert [line for line in lines(two) if line.startswith("plugin")] == ["plugin one", "plugin two"]
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_averaging")
-    assert lines(check()) == ["plugin lgbench_averaging", "averager ema", "averager bema", "all 13 promises are kept"]
+    assert lines(check()) == ["plugin lgbench_averaging", "averager ema", "averager bema", "all 15 promises are kept"]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +173,11 @@ def test_a_plugin_or_one_thing_of_it_is_checked_by_its_name(file, built_in, name
     done = check(name, "--plugin", file(PLUGIN))
     assert done.exit_code == 0
     assert lines(done)[:-1] == found
+
+
+def test_a_file_whose_name_has_a_hyphen_is_checked_by_it(file, built_in):
+    done = check("my-average", "--plugin", file(PLUGIN, "my-average.py"))
+    assert lines(done)[:-1] == ["plugin my-average", "averager latest"]
 
 
 def test_a_package_is_checked_by_its_name(installed):
@@ -274,9 +282,9 @@ def test_in_pytest_every_promise_is_a_test_that_is_named_by_it(own_tests):
     outcomes = dict(re.findall(r"^test_own.py::(.+\]) (PASSED|FAILED) ", own_tests, re.M))
     assert list(outcomes) == tests
     assert [name for name, outcome in outcomes.items() if outcome == "FAILED"] == [
-        f"test_of_an_object[{thing[i]}]" for i in (2, 5)
+        f"test_of_an_object[{thing[i]}]" for i in (3, 6)
     ]
-    assert own_tests.rstrip("=\n").rpartition("= ")[2].startswith(f"2 failed, {11 + len(thing)} passed, 2 warnings in ")
+    assert own_tests.rstrip("=\n").rpartition("= ")[2].startswith(f"2 failed, {3 * len(thing) - 1} passed, 2 warnings in ")
 
 
 def test_in_pytest_a_broken_promise_is_a_sentence_without_the_checks_own_lines(own_tests):
@@ -292,6 +300,28 @@ def test_in_pytest_what_a_plugin_raises_is_shown_from_its_own_line_on(own_tests)
 
 def test_in_pytest_a_note_is_a_warning_at_the_test_and_fails_nothing(own_tests):
     assert "test_own.py:10: ConformanceNote: averager latest: it gives no definition to hold it to" in own_tests
+
+
+class Nowhere(lgbench.Attention):
+    """Attention that can stand nowhere."""
+
+    name = "nowhere"
+
+    def build(self, place):
+        raise lgbench.Unsupported("it is blind")
+
+
+def test_in_pytest_what_was_not_checked_is_a_warning_too():
+    (check,) = [check for check in checks(Nowhere()) if check.promise == "queries do not see later keys"]
+    with pytest.warns(ConformanceNote, match="attention nowhere: not checked: it refused every place, such as: it is blind"):
+        check()
+
+
+def test_a_module_is_known_whatever_its_entry_point_is_called(installed, tmp_path, monkeypatch):
+    installed("short", PLUGIN)
+    (tmp_path / "short-1.0.dist-info" / "entry_points.txt").write_text("[lgbench]\nlong = short\n")
+    monkeypatch.setenv("LGBENCH_PLUGINS", "long")
+    assert {check.thing for check in checks(importlib.import_module("short"))} == {"plugin long", "averager latest"}
 
 
 def test_a_module_that_cannot_be_used_is_refused_with_the_reason():

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
-from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.checkpoint import Checkpoint, Progress
 from lgbench.training.data import CHUNK, stream, training_lengths
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -42,7 +42,7 @@ def blank(tensors) -> dict[str, torch.Tensor]:
 
 def saved(path: Path, tensors=None, step: int = 7) -> Checkpoint:
     checkpoint = Checkpoint(path, every=0)
-    checkpoint.save(step, state() if tensors is None else tensors)
+    checkpoint.save(Progress(step), state() if tensors is None else tensors)
     return checkpoint
 
 
@@ -65,17 +65,18 @@ def clock(monkeypatch) -> SimpleNamespace:
 
 
 def test_every_tensor_comes_back_to_the_bit(path):
-    saved(path, step=12345)
+    progress = Progress(12345, compiled=True, seconds=1 / 3)
+    Checkpoint(path, every=0).save(progress, state())
     tensors = blank(state())
     places = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    assert Checkpoint(path, every=60).restore(tensors) == 12345
+    assert Checkpoint(path, every=60).restore(tensors) == progress
     assert bits(tensors) == bits(state())
     assert {name: tensor.data_ptr() for name, tensor in tensors.items()} == places  # compiled steps hold on to them
 
 
 def test_where_nothing_was_saved_nothing_is_restored(path):
     tensors = state()
-    assert Checkpoint(path, every=60).restore(tensors) == 0
+    assert Checkpoint(path, every=60).restore(tensors) == Progress(step=0)
     assert bits(tensors) == bits(state())
 
 
@@ -91,7 +92,7 @@ def test_a_population_comes_back_with_all_that_training_changes(registry, planne
         before.mark(1)
         before.advance(*batch)
     saved(path, before.tensors(), step=2)
-    assert Checkpoint(path, every=60).restore(after.tensors()) == 2
+    assert Checkpoint(path, every=60).restore(after.tensors()).step == 2
     assert bits(after.tensors()) == bits(before.tensors())
     same = {name for name, content in bits(before.tensors()).items() if content == fresh[name]}
     assert same == {"diverged"} | {name for name in fresh if name.startswith("average/bema/origin/")}
@@ -124,7 +125,11 @@ def without_a_step(path: Path) -> None:
 
 
 def with_a_step_that_is_no_number(path: Path) -> None:
-    save_file(state(), path, metadata={"step": "many"})
+    save_file(state(), path, metadata={"step": "many", "compiled": "False", "seconds": "1.0"})
+
+
+def of_an_older_version(path: Path) -> None:
+    save_file(state(), path, metadata={"step": "7"})
 
 
 def of_more_models(path: Path) -> None:
@@ -147,7 +152,8 @@ def with_a_tensor_too_many(path: Path) -> None:
     saved(path, state() | {"more": torch.zeros(1)})
 
 
-UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, folder, without_a_step, with_a_step_that_is_no_number]
+UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, folder]
+UNREADABLE += [without_a_step, with_a_step_that_is_no_number, of_an_older_version]
 FOREIGN = [of_more_models, of_another_type, of_another_averager, with_a_tensor_too_few, with_a_tensor_too_many]
 
 
@@ -172,25 +178,25 @@ def test_a_save_that_is_cut_short_leaves_the_state_before(path, monkeypatch, err
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", cut)
         with pytest.raises(error):
-            checkpoint.save(8, blank(state()))
+            checkpoint.save(Progress(8), blank(state()))
     tensors = blank(state())
-    assert Checkpoint(path, every=60).restore(tensors) == 7
+    assert Checkpoint(path, every=60).restore(tensors).step == 7
     assert bits(tensors) == bits(state())
 
 
 def test_what_a_killed_save_left_is_in_nobodys_way(path):
     path.with_suffix(".partial").write_bytes(b"half of a sta")
-    assert Checkpoint(path, every=60).restore(state()) == 0
+    assert Checkpoint(path, every=60).restore(state()).step == 0
     saved(path, step=9)
-    assert Checkpoint(path, every=60).restore(blank(state())) == 9
+    assert Checkpoint(path, every=60).restore(blank(state())).step == 9
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_later_state_replaces_the_one_before(path):
     checkpoint = saved(path, step=7)
-    checkpoint.save(8, blank(state()))
+    checkpoint.save(Progress(8), blank(state()))
     tensors = state()
-    assert Checkpoint(path, every=60).restore(tensors) == 8
+    assert Checkpoint(path, every=60).restore(tensors).step == 8
     assert bits(tensors) == bits(blank(state()))
 
 
@@ -201,7 +207,7 @@ def test_a_checkpoint_is_due_by_time_since_the_latest_one(path, clock):
     assert not checkpoint.due(last=False)
     clock.now += 0.1
     assert checkpoint.due(last=False)
-    checkpoint.save(1, state())
+    checkpoint.save(Progress(1), state())
     assert not checkpoint.due(last=False)
     clock.now += 60
     assert checkpoint.due(last=False)
@@ -210,14 +216,14 @@ def test_a_checkpoint_is_due_by_time_since_the_latest_one(path, clock):
 def test_the_last_step_is_saved_where_training_took_long_enough_to_be_saved_before(path, clock):
     checkpoint = Checkpoint(path, every=60)
     assert not checkpoint.due(last=True)
-    checkpoint.save(1, state())
+    checkpoint.save(Progress(1), state())
     assert checkpoint.due(last=True) and not checkpoint.due(last=False)
 
 
 def test_zero_seconds_save_every_step(path, clock):
     checkpoint = Checkpoint(path, every=0)
     assert checkpoint.due(last=False)
-    checkpoint.save(1, state())
+    checkpoint.save(Progress(1), state())
     assert checkpoint.due(last=False)
 
 
@@ -300,6 +306,7 @@ def test_a_training_that_was_done_is_not_repeated(toy_registry, planned, path):
     whole = train(experiments, toy_registry, CPU, checkpoint=Checkpoint(path, 0))
     again = train(experiments, toy_registry, CPU, stopping_after(20), checkpoint=Checkpoint(path, 0))
     assert numbers(again) == numbers(whole)
+    assert again.resumed and not whole.resumed
 
 
 def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry, planned, path):
@@ -308,7 +315,7 @@ def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry,
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("spoil", [truncated, garbage, of_more_models])
+@pytest.mark.parametrize("spoil", [truncated, garbage, of_an_older_version, of_more_models])
 def test_a_checkpoint_that_cannot_be_used_is_told_and_training_starts_anew_with_the_same_numbers(
     toy_registry, planned, path, spoil
 ):
@@ -317,9 +324,73 @@ def test_a_checkpoint_that_cannot_be_used_is_told_and_training_starts_anew_with_
     spoil(path)
     said: list[str] = []
     again = train(experiments, toy_registry, CPU, checkpoint=Checkpoint(path, 0), say=said.append)
-    assert numbers(again) == whole
+    assert numbers(again) == whole and not again.resumed
     (sentence,) = said
     assert str(path) in sentence and sentence.endswith("training starts from its beginning")
+
+
+@pytest.fixture
+def compiling(monkeypatch) -> list[Population]:
+    """Compiling takes no time here and changes nothing; the populations for which it was done."""
+    done: list[Population] = []
+
+    def compiled(population):
+        done.append(population)
+        return lambda inputs, targets: population.advance(inputs, targets)
+
+    monkeypatch.setattr(Population, "compiled", compiled)
+    return done
+
+
+@pytest.mark.parametrize("stop", [7, 20], ids=["with steps left", "after the last step"])
+@pytest.mark.parametrize("began", [True, False], ids=["compiled", "plain"])
+@pytest.mark.parametrize("asked", [True, False], ids=["compile", "no-compile"])
+def test_training_goes_on_compiled_or_not_as_it_began_and_that_is_told(
+    toy_registry, planned, path, compiling, stop, began, asked
+):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
+    with pytest.raises(KeyboardInterrupt):
+        train(experiments, toy_registry, CPU, stopping_after(stop), compile=began, checkpoint=Checkpoint(path, 0))
+    compiling.clear()
+    said: list[str] = []
+    trained = train(experiments, toy_registry, CPU, compile=asked, checkpoint=Checkpoint(path, 0), say=said.append)
+    assert trained.compiled == began and len(compiling) == began and trained.resumed
+    how = "" if began == asked else ", compiled as it began" if began else ", not compiled, as it began"
+    assert said[0] == f"training goes on after step {stop}{how}"
+
+
+def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_on(toy_registry, planned, path, monkeypatch):
+    def impossible(inputs, targets):
+        raise RuntimeError("no compiler")
+
+    experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
+    monkeypatch.setattr(Population, "compiled", lambda population: impossible)
+    with pytest.raises(KeyboardInterrupt):
+        train(experiments, toy_registry, CPU, stopping_after(7), compile=True, checkpoint=Checkpoint(path, 0))
+    monkeypatch.setattr(Population, "compiled", lambda population: pytest.fail("it began without"))
+    assert not train(experiments, toy_registry, CPU, compile=True, checkpoint=Checkpoint(path, 0)).compiled
+
+
+def test_the_seconds_of_training_are_those_of_all_its_parts(toy_registry, planned, path, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr("lgbench.training.train.time", SimpleNamespace(monotonic=lambda: now))
+
+    def a_second_a_step(stop):
+        def report(step, loss):
+            nonlocal now
+            now += 1
+            stopping_after(stop)(step, loss)
+
+        return report
+
+    experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
+    for stop in (7, 12):
+        with pytest.raises(KeyboardInterrupt):
+            train(experiments, toy_registry, CPU, a_second_a_step(stop), checkpoint=Checkpoint(path, 0))
+        now += 1000
+    trained = train(experiments, toy_registry, CPU, a_second_a_step(None), checkpoint=Checkpoint(path, 0))
+    assert trained.seconds == 20 - 2  # a step is saved before it is reported
+    assert train(experiments, toy_registry, CPU, a_second_a_step(None)).seconds == 20
 
 
 class Transposed(toys.Mean):

@@ -55,7 +55,7 @@ def left(folder: Path) -> set[str]:
 
 def test_a_claim_that_is_finished_leaves_run_files_alone(tmp_path, runs):
     with take(tmp_path, runs) as claim:
-        assert claim.experiments == list(runs) and not claim.resumed
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
         claim.checkpoint.write_text("a state")
         finish(tmp_path, runs)
     assert left(tmp_path) == set()
@@ -83,7 +83,7 @@ def test_an_interrupt_once_runs_are_written_keeps_who_was_trained_together(tmp_p
         finish(tmp_path, runs[:1])
         raise KeyboardInterrupt
     with take(tmp_path, runs, most=100) as claim:
-        assert claim.resumed and claim.experiments == list(runs[:4])
+        assert claim.experiments == list(runs[:4])
         finish(tmp_path, runs)
     assert left(tmp_path) == set()
 
@@ -94,7 +94,7 @@ def test_an_interrupt_keeps_the_checkpoint_and_the_same_command_goes_on_from_it(
         raise KeyboardInterrupt
     assert claim.checkpoint.exists()
     with take(tmp_path, runs, most=4) as again:
-        assert again.resumed and again.experiments == claim.experiments
+        assert again.experiments == claim.experiments
         assert again.checkpoint.read_text() == "a state"
     assert left(tmp_path) == set()
 
@@ -137,7 +137,7 @@ def test_parts_are_as_few_and_as_equal_as_can_be(tmp_path, runs, most, sizes):
 def test_an_abandoned_population_is_gone_on_with_as_it_was(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
     with take(tmp_path, runs, most=3) as claim:  # less fits into memory now
-        assert claim.resumed and claim.experiments == list(runs[:4]) and claim.folder == folder
+        assert claim.experiments == list(runs[:4]) and claim.folder == folder
         assert claim.checkpoint.read_text() == "a state"
         assert take(tmp_path, runs[:4]) is None
 
@@ -162,32 +162,32 @@ def test_an_abandoned_population_keeps_its_members_though_some_have_files(tmp_pa
     abandon(take(tmp_path, runs, most=4))
     finish(tmp_path, runs[:3])
     with take(tmp_path, runs) as claim:
-        assert claim.resumed and claim.experiments == list(runs[:4])
+        assert claim.checkpoint.exists() and claim.experiments == list(runs[:4])
 
 
 def test_a_command_that_asks_for_more_goes_on_with_what_is_abandoned(tmp_path, runs):
     abandon(take(tmp_path, runs[2:5]))
     with take(tmp_path, runs) as claim:
-        assert claim.resumed and claim.experiments == list(runs[2:5])
+        assert claim.checkpoint.exists() and claim.experiments == list(runs[2:5])
         with take(tmp_path, runs) as other:
-            assert not other.resumed and set(other.experiments) == set(runs) - set(runs[2:5])
+            assert not other.checkpoint.exists() and set(other.experiments) == set(runs) - set(runs[2:5])
 
 
 def test_a_command_that_asks_for_a_part_trains_it_afresh_and_leaves_the_abandoned_one(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
     with take(tmp_path, runs[:2]) as claim:
-        assert not claim.resumed and claim.experiments == list(runs[:2])
+        assert not claim.checkpoint.exists() and claim.experiments == list(runs[:2])
         finish(tmp_path, runs[:2])
     assert (folder / "checkpoint.safetensors").read_text() == "a state"
     with take(tmp_path, runs) as claim:
-        assert claim.resumed and claim.folder == folder
+        assert claim.checkpoint.exists() and claim.folder == folder
 
 
 def test_an_abandoned_population_is_not_gone_on_with_while_another_process_has_one_of_its_members(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
     with take(tmp_path, runs[:1]) as other:
         with take(tmp_path, runs) as claim:
-            assert not claim.resumed and not set(claim.experiments) & set(other.experiments)
+            assert not claim.checkpoint.exists() and not set(claim.experiments) & set(other.experiments)
         assert folder.exists()
 
 
@@ -195,7 +195,7 @@ def test_an_abandoned_population_whose_runs_are_all_there_is_removed(tmp_path, r
     folder = abandon(take(tmp_path, runs, most=4))
     finish(tmp_path, runs[:4])
     with take(tmp_path, runs) as claim:
-        assert not claim.resumed and claim.experiments == list(runs[4:])
+        assert not claim.checkpoint.exists() and claim.experiments == list(runs[4:])
         assert not folder.exists()
     assert left(tmp_path) == set()
 
@@ -211,7 +211,7 @@ def test_an_abandoned_population_that_others_asked_for_is_left_to_them(tmp_path,
 def test_an_abandoned_population_of_other_versions_is_trained_afresh(tmp_path, runs, version):
     abandon(take(tmp_path, runs))
     with take(tmp_path, runs, made_by=MADE_BY | {version: "3"}) as claim:
-        assert not claim.resumed and claim.experiments == list(runs) and not claim.checkpoint.exists()
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
         assert json.loads((claim.folder / RECORD).read_text())["made_by"] == MADE_BY | {version: "3"}
         finish(tmp_path, runs)
     assert left(tmp_path) == set()
@@ -221,9 +221,78 @@ def test_a_folder_that_was_being_made_when_its_process_was_killed_is_removed(tmp
     folder = abandon(take(tmp_path, runs, most=4))
     (folder / RECORD).rename(folder / f"{RECORD}.partial")
     with take(tmp_path, runs) as claim:
-        assert not claim.resumed and claim.experiments == list(runs)
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
         assert not folder.exists()
     assert left(tmp_path) == set()
+
+
+UNUSABLE = {
+    "empty": "",
+    "cut short": '{"runs": ["a"',
+    "no text": b"\xff\xfe",
+    "nested too deeply": "[" * 100_000,
+    "a list": "[]",
+    "nothing": "null",
+    "one key more": '{"runs": ["a"], "made_by": {}, "since": 3}',
+    "one key less": '{"runs": ["a"]}',
+    "runs that are a text": '{"runs": "a", "made_by": {}}',
+    "runs that are no texts": '{"runs": [1], "made_by": {}}',
+    "makers that are a list": '{"runs": ["a"], "made_by": ["torch"]}',
+    "versions that are no texts": '{"runs": ["a"], "made_by": {"torch": 2}}',
+}
+
+
+def spoil(folder: Path, record: str | bytes) -> None:
+    (folder / RECORD).write_bytes(record if isinstance(record, bytes) else record.encode())
+
+
+@pytest.mark.parametrize("record", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_abandoned_population_whose_record_is_unusable_is_removed_and_trained_afresh(tmp_path, runs, record):
+    folder = abandon(take(tmp_path, runs, most=4))
+    spoil(folder, record)
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
+        assert not folder.exists()
+    assert left(tmp_path) == set()
+
+
+@pytest.mark.parametrize("record", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_population_that_is_held_stays_whatever_its_record_is(tmp_path, runs, record):
+    held = take(tmp_path, runs, most=4)
+    held.checkpoint.write_text("a state")
+    spoil(held.folder, record)
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs) and claim.folder != held.folder
+    claims_on(tmp_path, runs).clear()
+    assert held.checkpoint.read_text() == "a state"
+    abandon(held)
+    claims_on(tmp_path, runs).clear()
+    assert left(tmp_path) == set()
+
+
+def test_a_population_that_is_held_without_a_usable_record_is_not_trained_a_second_time(tmp_path, runs):
+    """Its folder has the name that just these runs give it."""
+    with take(tmp_path, runs) as held:
+        spoil(held.folder, "")
+        assert take(tmp_path, runs) is None
+        assert (held.folder / RECORD).exists()
+    with take(tmp_path, runs) as claim:
+        assert claim.folder == held.folder
+
+
+def test_a_record_is_on_the_disk_before_it_gets_its_name(tmp_path, runs, monkeypatch):
+    seen = []
+
+    def fsync(handle):
+        (partial,) = (tmp_path / UNFINISHED).glob(f"*/{RECORD}.partial")
+        assert os.fstat(handle).st_ino == partial.stat().st_ino
+        assert not partial.with_name(RECORD).exists()
+        seen.append(json.loads(partial.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with take(tmp_path, runs) as claim:
+        assert seen == [json.loads((claim.folder / RECORD).read_text())]
+        assert seen[0] == {"runs": [experiment.run_id for experiment in runs], "made_by": MADE_BY}
 
 
 def test_locks_of_killed_processes_are_in_nobodys_way(tmp_path, runs):
@@ -270,7 +339,7 @@ def test_another_process_keeps_what_it_took_until_it_is_killed(tmp_path, runs):
         finally:
             os.kill(other.pid, signal.SIGKILL)
     with take(tmp_path, runs) as claim:
-        assert claim.resumed and claim.experiments == list(runs[:4])
+        assert claim.experiments == list(runs[:4])
 
 
 TAKES_ALL = (

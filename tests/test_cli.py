@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,12 +17,15 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 from conftest import CHEAP, lgbench_command, python, simulated, write_rows
 
-from lgbench import runfiles
+from lgbench import describe, runfiles
 from lgbench.cli import main
+from lgbench.commands import catalog
 from lgbench.options import Change, Seeds
+from lgbench.registry import Registry
 
 QUICK = ["--protocol", "quick", *(word for key, value in CHEAP.items() for word in ("--set", f"{key}={value}"))]
-TOY_RUN = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "quick", "--set", "train.steps=2"]
+TOYS = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "quick"]
+TOY_RUN = [*TOYS, "--set", "train.steps=2"]
 
 
 def lgbench(*arguments: str | Path):
@@ -44,6 +49,15 @@ def lgbench(*arguments: str | Path):
             ["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "3:1"],
             "--seeds': '3:1' names no seeds; use a range such as 0:3",
         ),
+        (
+            ["run", "--task", "tomita", "--arch", "pre-norm", "--average", "none,ema", "--average", "bema"],
+            "--average names none and ema, bema: say none for the raw weights alone, or leave it out",
+        ),
+        (
+            ["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.lr=banana", "--set", "train.lr=1e-3"],
+            "train.lr='banana' is not a finite number",
+        ),
+        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train=5"], "no setting 'train'"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "-1"], "whole numbers from 0"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.steps"], "use key=value"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.steps=0"], "train.steps=0 is out of range"),
@@ -89,6 +103,12 @@ def test_what_names_no_seeds_is_refused(text):
         Seeds().convert(text, None, None)
 
 
+@pytest.mark.parametrize(("text", "part"), [("5:2,7", "5:2"), ("7,5:2", "5:2"), ("0:3,4:4", "4:4"), ("0,", ""), ("1,-1", "-1")])
+def test_the_part_that_names_no_seeds_is_named(text, part):
+    with pytest.raises(click.BadParameter, match=f"^'{part}' names no seeds; use a range such as 0:3"):
+        Seeds().convert(text, None, None)
+
+
 def test_a_change_may_hold_an_equals_sign_and_spaces():
     assert Change().convert("model.kind = a=b", None, None) == ("model.kind", "a=b")
 
@@ -117,6 +137,15 @@ def test_names_with_commas_and_repeated_options_are_one_grid(tmp_path, toys_alon
     }
 
 
+@pytest.mark.parametrize("repeated", [False, True], ids=["commas", "repeated"])
+def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone, repeated):
+    values = ["train.lr=0.01", "train.lr=0.02,0.01"] if repeated else ["train.lr=0.01,0.02"]
+    words = [word for value in values for word in ("--set", value)]
+    assert lgbench(*TOY_RUN, *words, "--seeds", "0", "--results", tmp_path).exit_code == 0
+    rates = [runfiles.metadata(path)["experiment"]["train"]["lr"] for path in tmp_path.iterdir()]
+    assert sorted(rates) == [0.01, 0.02]
+
+
 def test_averages_are_all_or_those_named_or_none(tmp_path, toys_alone):
     variants = {}
     for name, words in {"all": [], "none": ["--average", "none"], "named": ["--average", "toy-mean"]}.items():
@@ -134,7 +163,7 @@ def test_an_impossible_pair_is_told_and_the_possible_ones_run(tmp_path, toys_alo
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_done(tmp_path, toys_alone):
-    result = lgbench(*TOY_RUN, "--set", "train.steps=5", "--arch", "toy-broken", "--seeds", "0", "--results", tmp_path)
+    result = lgbench(*TOYS, "--set", "train.steps=5", "--arch", "toy-broken", "--seeds", "0", "--results", tmp_path)
     assert result.exit_code == 1
     assert "the toy is broken" in result.output and "toys.py" in result.output
     assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["toy-table+toy-nothing"]
@@ -142,7 +171,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(tmp_path, toys_alone):
 
 def test_a_diverged_run_is_told_and_kept(tmp_path, toys_alone):
     words = ["--arch", "toy-fragile", "--set", "train.steps=20", "--set", "train.lr=0.02", "--seeds", "0:6"]
-    result = lgbench(*TOY_RUN, *words, "--results", tmp_path)
+    result = lgbench(*TOYS, *words, "--results", tmp_path)
     assert result.exit_code == 0 and "diverged at step" in result.output
     steps = [set(runfiles.read(path)["diverged_step"].to_pylist()) for path in tmp_path.glob("*fragile*")]
     assert len(steps) == 6 and {None} in steps and any(step != {None} for step in steps)
@@ -275,6 +304,11 @@ def test_show_works_for_the_plainest_plugin(name, toys_alone):
     assert result.exit_code == 0 and result.output.startswith(name)
 
 
+def test_every_kind_that_can_be_described_is_offered():
+    assert (*describe.KINDS, "protocols") == catalog.KINDS
+    assert tuple(describe.KINDS.values()) == tuple(Registry().catalogs())
+
+
 def test_plugins_lists_what_each_provides():
     result = lgbench("plugins")
     assert result.exit_code == 0
@@ -293,6 +327,48 @@ def test_a_reader_that_goes_away_is_no_error():
     command = f'"{sys.executable}" -c "{code}" show tomita | head -n 1'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "tomita-1\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("is_file", ["list", "norms", "--plugin", "d/x.py"]),
+        ("exists", ["new-plugin", "foo", "--kind", "norm", "--to", "d/x"]),
+        ("is_dir", ["leaderboard", "--results", "d/x"]),
+    ],
+)
+def test_a_path_that_cannot_be_looked_at_is_told_and_exits_with_1(tmp_path, monkeypatch, method, arguments):
+    monkeypatch.chdir(tmp_path)
+    real = getattr(Path, method)
+
+    def refuse(path):  # as under a folder of mode 000, which root, and so a test, may read
+        if "d" in path.parts:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path)
+
+    monkeypatch.setattr(Path, method, refuse)
+    result = lgbench(*arguments)
+    assert result.exit_code == 1
+    assert re.fullmatch(rf"lgbench: cannot use '(/.*/)?{arguments[-1]}': Permission denied\n", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "lgbench: No space left on device\n"),
+        (OSError("the disk is tired"), 1, "lgbench: the disk is tired\n"),
+        (TimeoutError(), 1, "lgbench: TimeoutError\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+    ids=repr,
+)
+def test_what_stops_a_command_from_outside_is_a_sentence_or_an_exit_code(monkeypatch, error, code, said):
+    def stop(*given):
+        raise error
+
+    monkeypatch.setattr(describe, "summaries", stop)
+    result = lgbench("list", "protocols")
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 
 INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from lgbench.cli import main; main()"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import toys
-from breaking import DOCUMENTED, but, check_of, complaint, complaints, table, unproven
+from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
 from torch import nn
 
 from lgbench import Answers, Averager, Batch, Budget, Strings
@@ -124,12 +124,22 @@ DETERMINED = "the same generator gives the same contexts, and nothing else does"
 ESTIMATED = "p* matches an independent estimate"
 FUNCTION = "p* is a function of the context"
 PREFIXES = "prefixes are distributed as shorter contexts are"
+SIBLINGS = "it has siblings of its own names alone"
 STRINGS = "half of its strings are members, and p* says which"
 
 TASKS = [
+    (but(WALK, version="2"), DECLARED, "has the version '2'; lgbench.Task declares version: int"),
+    (but(WALK, name="Walk"), DECLARED, "has the name 'Walk': use lower-case letters, digits and hyphens, at most 100"),
+    (but(WALK, name="w" * 101), DECLARED, "use lower-case letters, digits and hyphens, at most 100"),
+    (
+        but(WALK, train_lengths=[1, 6]),
+        DECLARED,
+        "has the train_lengths [1, 6]; lgbench.Task declares train_lengths: tuple[int, int]",
+    ),
+    (but(WALK, max_length=6.0), DECLARED, "has the max_length 6.0; lgbench.Task declares max_length: int | None"),
+    (but(WALK, budgets={"quick": {"steps": 5}}), DECLARED, "lgbench.Task declares budgets: Mapping[str, Budget]"),
     (but(WALK, __doc__=None), DOCUMENTED, "it has no docstring"),
     (but(WALK, version=0), DESCRIBED, "its version is 0, expected a number from 1 up"),
-    (but(WALK, version="2"), DESCRIBED, "its version is '2'"),
     (but(WALK, family=""), DESCRIBED, "it has no family: give its own name where it stands alone"),
     (but(WALK, train_lengths=(6, 1)), DESCRIBED, "its train_lengths are (6, 1), expected the shortest and the longest"),
     (but(WALK, budgets={"fast": Budget()}), DESCRIBED, "a budget for 'fast', which is no protocol; known: quick, standard"),
@@ -170,6 +180,12 @@ TASKS = [
         ESTIMATED,
         "after [2] p* is [0, 0, 1], but a context that it gave goes on: [2, ",
     ),
+    (but(WALK, sibling=lambda self, name: WALK), SIBLINGS, "its sibling 'no-such-task' is"),
+    (
+        but(WALK, sibling=lambda self, name: int(name.split("-")[1])),
+        SIBLINGS,
+        "it raised ValueError: invalid literal for int()",
+    ),
     (giving(WALK, lambda x, p: (x, p.roll(1, 0))), FUNCTION, "another time"),
     (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.66"),
     (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 5.0"),
@@ -197,6 +213,11 @@ STAYS = "weights that stay are their own average"
 DEFINED = "it is what its definition says"
 
 AVERAGERS = [
+    (
+        but(HALVING, name="raw"),
+        DECLARED,
+        "has the name 'raw', which means something else to lgbench: use another, such as my-raw",
+    ),
     (but(HALVING, __doc__=None), DOCUMENTED, "it has no docstring"),
     (
         but(HALVING, update=lambda self, state, weights, step: state | {"latest": weights}),

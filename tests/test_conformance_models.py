@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from breaking import DOCUMENTED, but, check_of, complaint, complaints, table, unproven
+from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
 from torch import nn
 
 from lgbench import Answers, Architecture, Attention, NormScheme, Position, Tokens, Unsupported
@@ -128,6 +128,26 @@ class Rounds(MixesModels):
         return x * (1 + 1e5 * torch.finfo(x.dtype).eps), dimensions[0]
 
 
+def of_none(self, signature, parts, *, width: int | None = None):
+    return AVERAGES.build(signature, parts)
+
+
+def of_class(self, signature, parts, *, width=8, activation=nn.GELU):
+    return AVERAGES.build(signature, parts)
+
+
+def of_nothing(self, signature, parts, *, width):
+    return AVERAGES.build(signature, parts)
+
+
+def without_star(self, signature, parts, width=8):
+    return AVERAGES.build(signature, parts)
+
+
+def of_every_type(self, signature, parts, *, layers=2, scale=1.0, mlp=True, activation="gelu"):
+    return AVERAGES.build(signature, parts)
+
+
 class OfNoise(nn.Module):
     """What a model may do with random numbers: take them in training from where they are given."""
 
@@ -156,6 +176,7 @@ def of_all_positions(x):
 
 
 PARTS = "its parts are of kinds that there are, and installed"
+OPTIONS = "its options can be set"
 LOGITS = "logits have the shape and dtype that they must"
 SEEDED = "nothing but the seed decides a model's weights and answers"
 CAUSAL = "causal answers do not look ahead"
@@ -165,9 +186,14 @@ ALONE = "a seed does not depend on who is trained beside it"
 GRAPH = "its training step is one graph"
 
 ARCHITECTURES = [
+    (but(AVERAGES, defaults=["norm"]), DECLARED, "lgbench.Architecture declares defaults: Mapping[str, str]"),
     (but(AVERAGES, __doc__=None), DOCUMENTED, "it has no docstring: say what it is"),
     (but(AVERAGES, defaults={"nrom": "pre-norm"}), PARTS, "name a 'nrom', which is no kind of part; known: norm, attention"),
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),
+    (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
+    (but(AVERAGES, build=of_class), OPTIONS, "the option activation of averages has the default <class 'torch.nn.modules."),
+    (but(AVERAGES, build=of_nothing), OPTIONS, "the option width of averages has no default, expected an int, float, bool"),
+    (but(AVERAGES, build=without_star), OPTIONS, "build takes width where `--set` does not reach: put a star before, as in"),
     (refusing(AVERAGES, " "), LOGITS, "it raises Unsupported without a reason: say what it cannot do"),
     (
         answering(lambda logits: logits[:, -1]),
@@ -544,6 +570,10 @@ NOTES = [
 @pytest.mark.parametrize(("thing", "promise", "words"), table(NOTES))
 def test_what_is_allowed_and_had_better_be_known_is_a_note(registry, thing, promise, words):
     assert words in check_of(thing, promise, registry)()
+
+
+def test_options_of_every_type_can_be_set(registry):
+    assert check_of(but(AVERAGES, build=of_every_type), OPTIONS, registry)() is None
 
 
 @pytest.mark.parametrize("do", [Rounds.apply, lambda x: x @ torch.eye(6)], ids=["rounding", "float32 alone"])

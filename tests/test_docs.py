@@ -123,12 +123,18 @@ def test_the_guide_goes_from_one_file_to_a_published_pack(tmp_path):
     assert re.search(r"lgbench_resharpen +lgbench-resharpen +0\.1\.0", pack)
 
 
-def test_what_the_guide_adds_to_the_directory_fits_there():
+@pytest.fixture
+def directory():
+    """What makes the directory of plugins."""
     spec = importlib.util.spec_from_file_location("directory", ROOT / "plugins" / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_the_guide_adds_to_the_directory_fits_there(directory):
     added = the("CONTRIBUTING.md", "Let others find it", "toml").text
-    page = generate.page((ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8") + "\n" + added)
+    page = directory.page((ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8") + "\n" + added)
     assert "| [lgbench-resharpen](https://example.org/lgbench-resharpen) |" in page and "`resharpen`" in page
 
 
@@ -225,6 +231,40 @@ def test_the_packs_of_the_directory_provide_what_it_says():
             assert {kind: sorted(names) for kind, names in plugin.provides.items()} == {
                 kind: names for kind, names in entry.items() if kind in plugin.provides
             }
+
+
+ENTRY = '[[plugin]]\nname = "mine"\nabout = "what it is"\nurl = "https://example.org"\nlicense = "MIT"\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (ENTRY + 'norm = "my-norm"', "mine: norm is 'my-norm', expected a list of names"),
+        (ENTRY + "norm = [1]", "mine: norm is [1], expected a list of names"),
+        (ENTRY + "attention = []", "mine: attention is [], expected a list of names"),
+        (ENTRY + 'norm = ["my-norm"]\nattention = []', 'as in attention = ["my-attention"]'),
+        (ENTRY + 'norm = ["-"]', "mine: norm is ['-'], expected a list of names of lower-case letters, digits and single"),
+        (ENTRY + 'norm = ["my--norm"]', "mine: norm is ['my--norm']"),
+        (ENTRY, "mine: name what it provides, by kind"),
+        (ENTRY + 'norms = ["my-norm"]', "mine: 'norms' is no field"),
+        (ENTRY.replace('"MIT"', "1"), "mine: license is 1, expected a line of text"),
+        ('[plugin]\nname = "mine"', "plugin is {'name': 'mine'}, expected a list of tables"),
+        ('plugin = ["mine"]', "plugin is ['mine'], expected a list of tables"),
+        (
+            '[[plugins]]\nname = "mine"',
+            "'plugins' is no key of the directory: every plugin is a table that begins with [[plugin]]",
+        ),
+        ("[[plugin", "at end of document"),
+    ],
+)
+def test_what_cannot_stand_in_the_directory_is_told_in_a_sentence(directory, monkeypatch, tmp_path, data, said):
+    monkeypatch.setattr(directory, "DATA", tmp_path / "directory.toml")
+    monkeypatch.setattr(directory, "PAGE", tmp_path / "README.md")
+    directory.DATA.write_text(data)
+    with pytest.raises(SystemExit) as stopped:
+        directory.main()
+    assert str(stopped.value).startswith(f"{directory.DATA}: ") and said in str(stopped.value)
+    assert not directory.PAGE.exists()
 
 
 def test_the_directory_is_what_its_data_say():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import install
+from conftest import TESTS, install
 
 import lgbench
 from lgbench import UsageError, loading, runfiles
@@ -28,6 +28,22 @@ from lgbench import hookimpl
 @hookimpl
 def lgbench_norms():
     return [Placement("{name}", "nothing anywhere")]
+"""
+GROWING = """
+from toys import Walk
+from lgbench import hookimpl
+
+class Growing(Walk):
+    name = family = "growing"
+
+    def sibling(self, name):
+        found = Growing()
+        found.name = found.family = name
+        return found if name == "grown" else None
+
+@hookimpl
+def lgbench_tasks():
+    return [Growing()]
 """
 OPTIONS = (
     "--task",
@@ -144,6 +160,35 @@ def test_a_broken_file_stops_the_command_for_it_was_asked_for(tmp_path, text, sa
     assert "my_norm.py" in str(refused.value)
 
 
+def test_a_files_name_is_told_from_an_installed_one_by_its_content(tmp_path):
+    path = file(tmp_path / "mine", "peri-norm")
+    registry = Registry.load(files=[path])
+    stamp = registry.plugins[-1].distribution.stamp
+    (clash,) = registry.problems()
+    assert f"or say peri-norm~{stamp} where a file's is meant" in clash
+    entry = f"transformer+peri-norm~{stamp}"
+    (experiment,) = plan(Request(["tomita-1"], [f"peri-norm~{stamp}"], [], [0], "quick"), registry).experiments
+    assert experiment.entry == entry
+    assert experiment.parts(registry)["norm"] == f"peri-norm~{stamp}"
+
+
+def test_so_is_a_task(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(TESTS)
+    registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING.replace('"growing"', '"tomita-1"'))])
+    task = f"tomita-1~{registry.plugins[-1].distribution.stamp}"
+    (experiment,) = plan(Request([task], ["pre-norm"], [], [0], "quick"), registry).experiments
+    assert (experiment.task, experiment.family) == (task, task)
+
+
+def test_what_a_file_offers_beyond_what_it_lists_is_named_by_its_content(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(TESTS)
+    registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING)])
+    stamp = registry.plugins[-1].distribution.stamp
+    (experiment,) = plan(Request(["grown"], ["pre-norm"], [], [0], "quick"), registry).experiments
+    assert (experiment.task, experiment.family) == (f"grown~{stamp}", f"grown~{stamp}")
+    assert registry.tasks[experiment.task].name == "grown"
+
+
 def test_two_files_of_one_name_are_refused_for_results_could_not_tell_them_apart(tmp_path):
     with pytest.raises(UsageError, match=r"are both my_norm\.py"):
         Registry.load(files=[file(tmp_path / "one"), file(tmp_path / "two", "other")])
@@ -186,7 +231,26 @@ def test_a_plugin_for_another_contract_is_explained_and_not_imported(site, state
 
 
 @pytest.mark.parametrize(
-    "stated", [f"LGBENCH_CONTRACT = '{CONTRACT[0]}.{CONTRACT[1]}'", f"LGBENCH_CONTRACT = '{CONTRACT[0]}.0'", ""]
+    ("line", "said"),
+    [
+        ("LGBENCH_CONTRACT: str = '9.0'", "is written for contract 9.0"),
+        ("LGBENCH_CONTRACT = '.'.join('90')", "expected a version such as '1.0'"),
+    ],
+)
+def test_a_contract_may_be_annotated_and_must_be_written_out(site, line, said):
+    install(site, "from_elsewhere", line + NORM.format(name="lost"))
+    (problem,) = Registry.load({}).problems()
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        f"LGBENCH_CONTRACT = '{CONTRACT[0]}.{CONTRACT[1]}'",
+        f"LGBENCH_CONTRACT: str = '{CONTRACT[0]}.{CONTRACT[1]}'",
+        f"LGBENCH_CONTRACT = '{CONTRACT[0]}.0'",
+        "",
+    ],
 )
 def test_a_plugin_for_this_contract_or_for_none_in_particular_is_loaded(site, stated):
     install(site, "fits", stated + NORM.format(name="fitting"))

@@ -2,11 +2,22 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import pyarrow as pa
 import pytest
 import toys
 
-from lgbench import Budget, UsageError
-from lgbench.protocols import PROTOCOLS, Evaluation, Training, check_settings, override, parse_value, protocol_named
+from lgbench import Budget, UsageError, runfiles
+from lgbench.protocols import (
+    LONGEST,
+    MOST,
+    PROTOCOLS,
+    Evaluation,
+    Training,
+    check_settings,
+    override,
+    parse_value,
+    protocol_named,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +81,23 @@ def test_a_task_brings_its_own_budget_and_its_longest_context():
     standard, standard_test = PROTOCOLS["standard"].settings(Budgeted())
     assert standard.steps == PROTOCOLS["standard"].steps
     assert standard_test.max_length == 64
+
+
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest()], ids=lambda task: task.name)
+def test_no_whole_number_is_too_large_to_be_stored(task):
+    train, evaluate = PROTOCOLS["quick"].settings(task)
+    for settings in (train, evaluate):
+        for field in (field for field in fields(settings) if isinstance(getattr(settings, field.name), int)):
+            changed = replace(settings, **{field.name: 2**31})
+            with pytest.raises(UsageError, match=rf"{field.name}=2147483648 is out of range for {task.name}: it must be from "):
+                check_settings(task, *((changed, evaluate) if settings is train else (train, changed)))
+
+
+def test_the_largest_settings_are_in_range():
+    train, evaluate = PROTOCOLS["quick"].settings(toys.Largest())
+    train = replace(train, steps=MOST, batch=MOST, average_every=MOST, min_length=LONGEST, max_length=LONGEST)
+    check_settings(toys.Largest(), train, replace(evaluate, contexts=MOST, strings=MOST, max_length=LONGEST))
+    assert runfiles.SCHEMA.field("step").type == pa.int32() and MOST == 2**31 - 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)

@@ -116,7 +116,11 @@ def test_a_hook_with_arguments_that_do_not_exist_is_refused():
         (lambda: [norm("kept"), norm("-bad")], "use lower-case letters, digits and hyphens"),
         (lambda: 1 / 0, "ZeroDivisionError"),
         (lambda: sys.exit("no license"), "no license"),
-        (lambda: [], "provides nothing"),
+        (lambda: [], "provides nothing: lgbench_norms returned nothing: end it with `return [...]`"),
+        (lambda: None, "provides nothing: lgbench_norms returned nothing: end it with `return [...]`"),
+        (lambda: [norm("raw")], "the name 'raw', which means something else to lgbench: use another, such as my-raw"),
+        (lambda: [norm("all")], "the name 'all', which means something else to lgbench"),
+        (lambda: [norm("n" * 101)], "use lower-case letters, digits and hyphens, at most 100"),
     ],
 )
 def test_what_breaks_the_contract_is_told_and_none_of_it_is_taken_in(hook, said):
@@ -127,10 +131,40 @@ def test_what_breaks_the_contract_is_told_and_none_of_it_is_taken_in(hook, said)
     assert all(word in registry.problems()[0] for word in ("plugin0", "dist-0 0.0", said))
 
 
-def test_a_hook_that_returns_none_is_told():
-    registry = taken(module(lgbench_norms=lambda: None), module(lgbench_norms=lambda: [norm("healthy")]))
-    assert registry.plugins[0].error
-    assert registry.norms.names() == ["healthy"]
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"family": None}, "has the family None; lgbench.Task declares family: str"),
+        ({"version": "3"}, "has the version '3'; lgbench.Task declares version: int"),
+        ({"signature": 3}, "lgbench.Task declares signature: Signature"),
+        ({"train_lengths": (1,)}, "has the train_lengths (1,); lgbench.Task declares train_lengths: tuple[int, int]"),
+        ({"budgets": {"quick": {"steps": 5}}}, "lgbench.Task declares budgets: Mapping[str, Budget]"),
+        ({"model": {"width": None}}, "lgbench.Task declares model: Mapping[str, int | float | bool | str]"),
+    ],
+)
+def test_what_lacks_a_declared_attribute_is_not_taken_in(changes, said):
+    task = type("Changed", (toys.Walk,), changes)()
+    registry = taken(module(lgbench_tasks=lambda: [task]), module(lgbench_tasks=lambda: [toys.Even()]))
+    assert said in registry.plugins[0].error
+    assert registry.tasks.names() == [toys.Even.name]
+
+
+def test_a_missing_attribute_is_named():
+    class Unrelated(lgbench.Task):
+        name = "unrelated"
+        sample = lambda self, n, length, generator: None  # noqa: E731
+
+    registry = taken(module(lgbench_tasks=lambda: [Unrelated()]))
+    assert registry.plugins[0].error.endswith("has no family; lgbench.Task declares family: str")
+
+
+def test_one_module_behind_two_entry_points_is_taken_in_once():
+    twice = module(lgbench_norms=lambda: [norm("kept")])
+    registry = taken(twice, twice)
+    assert registry.norms.names() == ["kept"]
+    assert registry.problems() == [
+        "plugin plugin1 (dist-1 1.0): is the same module as plugin plugin0 (dist-0 0.0): one entry point is enough"
+    ]
 
 
 def test_an_object_without_a_name_is_told():
@@ -161,6 +195,24 @@ def test_siblings_are_found_beyond_what_a_plugin_lists(registry):
     assert (task.name, task.family) == ("dyck-3-4", "dyck-3-4")
     assert "dyck-3-4" not in registry.tasks.names()
     assert registry.tasks.origin("dyck-3-4") == registry.tasks.origin("dyck-1-8")
+
+
+@pytest.mark.parametrize("act", [lambda name: name.split("-")[1], lambda name: int(name)], ids=["IndexError", "ValueError"])
+def test_a_task_that_stumbles_over_names_of_others_hides_no_sibling(act):
+    class Stumbling(toys.Walk):
+        name = "a-stumbling"
+        sibling = lambda self, name: act(name)  # noqa: E731
+
+    class Growing(toys.Walk):
+        name = "growing"
+
+        def sibling(self, name):
+            return type("Grown", (toys.Walk,), {"name": name})() if name == "grown" else None
+
+    registry = taken(module(lgbench_tasks=lambda: [Stumbling(), Growing()]))
+    assert registry.tasks["grown"].name == "grown"
+    with pytest.raises(UsageError, match="no task 'gron'"):
+        registry.tasks["gron"]
 
 
 PLUGIN = """

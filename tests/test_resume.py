@@ -165,6 +165,29 @@ def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
     assert left(tmp_path / "killed") == []
 
 
+def footers(folder: Path) -> dict[int, dict]:
+    """Every run file's footer by its seed."""
+    found = [runfiles.metadata(path) for path in folder.glob("*.parquet")]
+    return {about["experiment"]["seed"]: about for about in found}
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_footer_says_what_of_the_run_other_processes_did(tmp_path, environ, toys_alone, checkpoint):
+    """The first trains four averages long, and is killed when the first of two models is evaluated."""
+    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--set", "train.average_every=5", "--results", tmp_path]
+    command += ["--checkpoint", "0" if checkpoint else "60"]
+    code = KILLS_ITSELF.format(module="lgbench.running.runner", name="lgbench.running.runner.evaluate", calls=1)
+    with started(command, code, TOYS_SLEEP="0.3", **environ) as process:
+        assert process.wait(timeout=60) == -9
+    assert footers(tmp_path).keys() == {0}
+    assert ("training goes on after step 20" in lgbench(*command)) == checkpoint
+    whole, rest = footers(tmp_path)[0], footers(tmp_path)[1]
+    assert not whole["execution"]["resumed"] and rest["execution"]["resumed"] == checkpoint
+    assert whole["seconds"]["train"] >= 4 * 0.3
+    assert (rest["seconds"]["train"] >= 4 * 0.3) == checkpoint
+    assert all(about["seconds"]["total"] > about["seconds"]["train"] for about in (whole, rest))
+
+
 def trained(said: str) -> int:
     """How many populations a process began to train."""
     return len(re.findall(r"^train .*: started$", said, re.MULTILINE))

@@ -157,6 +157,24 @@ def test_a_run_is_trained_in_a_stack_as_large_as_its_own_on_as_many_threads(hone
     assert threaded.otherwise == ["the number of threads is 64 in the file and 4 here"]
 
 
+def test_a_run_is_made_again_in_full_float32_whatever_the_process_had_set(honest, installed, monkeypatch):
+    def precision():
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    seen = []
+    train, evaluate = verification.train, verification.evaluate
+    monkeypatch.setattr(verification, "train", lambda *a, **k: (seen.append(precision()), train(*a, **k))[1])
+    monkeypatch.setattr(verification, "evaluate", lambda *a, **k: (seen.append(precision()), evaluate(*a, **k))[1])
+    before = precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        (verdict,) = verdicts([honest], installed)
+        assert verdict.agrees and seen == 2 * [("highest", False)]
+        assert precision() == ("medium", before[1])
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+
+
 def test_runs_of_one_stack_are_trained_together_and_others_alone(made, tmp_path, installed, monkeypatch):
     sizes = []
     train = verification.train
@@ -238,7 +256,7 @@ def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ("standard/3 train.steps=0", "train.steps=0 is out of range for small-even: it must be at least 1"),
+        ("standard/3 train.steps=0", "train.steps=0 is out of range for small-even: it must be "),
         ("standard/3 train.stepz=4", "no setting 'train.stepz'"),
         ("standard/3 model.wide=maybe", "model.wide='maybe' is not a switch"),
         ("standard/3 model.depth=4", "no option of toy-table 'model.depth'"),

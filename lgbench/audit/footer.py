@@ -11,11 +11,12 @@ from datetime import datetime
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from lgbench.contracts import NAME
 from lgbench.experiment import Experiment
 
 LONGEST_TEXT = 1000
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(~[0-9a-f]{8})?")
-"""What can be part of a file's name on any system: no separator, no dot. After a tilde, the content of a plugin file."""
+_LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
+"""A name as results have it: after a tilde, the content of a plugin file."""
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}(\+dirty)?")
 _SCALARS: Mapping[Any, tuple[tuple[type, ...], str]] = {
@@ -73,7 +74,7 @@ def parse(text: bytes) -> Footer:
     experiment, environment = footer.experiment, footer.environment
     entry = (experiment.architecture, experiment.norm, experiment.attention, experiment.position)
     for name in (experiment.task, experiment.family, *entry, *experiment.averagers):
-        if name is not None and not NAME.fullmatch(name):
+        if name is not None and not _LABEL.fullmatch(name):
             raise ValueError(f"{shown(name)} cannot be a name: names are lower-case letters, digits and hyphens")
     if not 0 <= experiment.seed < 2**63:
         raise ValueError(f"experiment.seed is {experiment.seed}, expected a whole number from 0 to 2**63 - 1")

@@ -25,6 +25,7 @@ from lgbench.evaluate import evaluate
 from lgbench.experiment import Experiment
 from lgbench.registry import Registry
 from lgbench.running import provenance
+from lgbench.running.execution import full_float32
 from lgbench.running.watcher import Watcher
 from lgbench.training import cost
 from lgbench.training.train import Trained, population_key, step_cost, train
@@ -166,7 +167,7 @@ def _outcomes(
     stack: Stack, registry: Registry, device: torch.device, watcher: Watcher, single: float | None
 ) -> list[Verdict | Failure]:
     try:
-        with _threads(stack.threads):
+        with _threads(stack.threads), full_float32():
             trained = _trained(stack, registry, device, watcher)
             rerun = _tested(stack, trained, registry, device, watcher)
     except Exception as error:  # a plugin's model may raise anything

@@ -30,7 +30,7 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     from lgbench.registry import Registry
 
     registry = Registry.load(files=plugins)
-    wanted = _chosen(names, [path.stem for path in plugins], registry)
+    wanted = _chosen(names, bool(plugins), registry)
     broken = noted = 0
     thing = ""
     for each in wanted:
@@ -54,21 +54,21 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     click.echo(f"all {len(wanted)} promises are kept{notes}")
 
 
-def _chosen(names: Sequence[str], files: Sequence[str], registry: Registry) -> list[Check]:
+def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list[Check]:
     from lgbench.conformance.collect import checks_of, checks_of_plugin
+    from lgbench.requirements import canonical
 
     every = registry.plugins
     if not names:
-        own = [plugin for plugin in every if plugin.distribution.stamp] if files else every
+        own = [plugin for plugin in every if plugin.distribution.stamp] if files_alone else every
         return [each for plugin in own for each in checks_of_plugin(plugin, registry)]
     found: list[Check] = []
     for name in names:
-        module = name.replace("-", "_")
-        own = [plugin for plugin in every if plugin.name == module or plugin.distribution.name.replace("-", "_") == module]
+        own = [plugin for plugin in every if canonical(name) in map(canonical, (plugin.name, plugin.distribution.name))]
         things = [thing for catalog in registry.catalogs().values() if (thing := catalog.get(name)) is not None]
         if not own and not things:
-            known = {plugin.name for plugin in every} | {each for c in registry.catalogs().values() for each in c.names()}
-            raise unknown("plugin", name, known)
+            plugins = {called for plugin in every for called in (plugin.name, plugin.distribution.name)}
+            raise unknown("plugin", name, plugins | {each for c in registry.catalogs().values() for each in c.names()})
         found += [each for plugin in own for each in checks_of_plugin(plugin, registry)]
         found += [] if own else [each for thing in things for each in checks_of(thing, registry)]
     return found

@@ -77,7 +77,8 @@ def restore(file: Path) -> None:
     restored = requirements.restore(file)
     count = "1 plugin" if len(restored) == 1 else f"{len(restored)} plugins"
     names = ", ".join(f"{distribution.name} {distribution.version}" for distribution in restored)
-    click.echo(f"{count} restored: {names}" if restored else f"installed, but nothing that {file} names provides a plugin")
+    nothing = f"installed, but no line of {file} names a plugin; `lgbench plugins` shows what is there"
+    click.echo(f"{count} restored: {names}" if restored else nothing)
 
 
 def table(registry: Registry, console: Console) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from lgbench.commands.surroundings import console, installed, plugin_option, results_option
-from lgbench.errors import Interrupted, RunFailed
-from lgbench.options import Change, Names, Seeds, split
+from lgbench.errors import Interrupted, RunFailed, UsageError
+from lgbench.options import Change, Names, Seeds, joined, split
 
 
 @click.command()
@@ -41,7 +41,7 @@ from lgbench.options import Change, Names, Seeds, split
     "changes",
     type=Change(),
     multiple=True,
-    help="Leave the protocol: train.steps=500, model.layers=4. Several values, as in train.lr=1e-3,3e-3, make a grid.",
+    help="Leave the protocol: train.steps=500, model.layers=4. Several values (train.lr=1e-3,3e-3, or repeated) make a grid.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--compile/--no-compile", default=None, help="Compile the training step.  [default: where it takes less time]")
@@ -76,8 +76,7 @@ def run(
     from lgbench.showing import curves
 
     registry = installed(plugins)
-    averagers = None if not average else [name for name in split(average) if name != "none"]
-    request = Request(split(tasks), split(archs), averagers, seeds, protocol, dict(changes))
+    request = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes))
     planned = plan(request, registry)
     execution = Execution(choose_device(device), compile, population, checkpoint)
     watcher = ConsoleWatcher(console(stderr=True))
@@ -103,6 +102,15 @@ def run(
         click.echo(line)
     if outcome.failed:
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
+
+
+def _averagers(average: Sequence[str]) -> list[str] | None:
+    """Those that `--average` names; None, which means all, where it is not said."""
+    names = split(average)
+    others = [name for name in names if name != "none"]
+    if others and "none" in names:
+        raise UsageError(f"--average names none and {', '.join(others)}: say none for the raw weights alone, or leave it out")
+    return others if average else None
 
 
 def same_folder(results: Path) -> str:

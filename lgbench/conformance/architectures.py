@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -25,6 +26,7 @@ from lgbench.conformance.check import (
     stirred,
 )
 from lgbench.contracts import PART_KINDS, Answers, Architecture, Parts, Signature, Tokens, Vectors, Weights
+from lgbench.experiment import model_options
 from lgbench.noise import Noise
 
 TRAINED, TESTED = 9, 40
@@ -44,6 +46,7 @@ def promises(architecture: Architecture, parts: Callable[[], Parts]) -> Mapping[
     """What an architecture promises with its own parts. Asking for them raises NotHere where they are not installed."""
     return {
         "its parts are of kinds that there are, and installed": lambda: _names_its_parts(architecture, parts),
+        "its options can be set": lambda: _has_options(architecture),
         **model_promises(lambda signature: architecture.build(signature, parts())),
     }
 
@@ -88,6 +91,14 @@ def _names_its_parts(architecture: Architecture, parts: Callable[[], Parts]) -> 
         parts()
     except NotHere as missing:
         raise Broken(f"its defaults name what is not installed: {missing}") from None
+    return None
+
+
+def _has_options(architecture: Architecture) -> Outcome:
+    model_options(architecture)  # raises UsageError, a sentence about the one that cannot
+    parameters = inspect.signature(architecture.build).parameters.values()
+    more = ", ".join([p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][2:])
+    expect(not more, f"build takes {more} where `--set` does not reach: put a star before, as in (signature, parts, *, ...)")
     return None
 
 

@@ -28,6 +28,11 @@ class NotHere(Exception):
     """The check has nothing to look at; the message says why."""
 
 
+def not_checked(reason: NotHere) -> str:
+    """The note that a check leaves which had nothing to look at."""
+    return f"not checked: {reason}"
+
+
 @dataclass(frozen=True)
 class Check:
     """One promise of one thing. Calling it raises :class:`Broken` with a sentence, or returns a note or None."""
@@ -50,7 +55,7 @@ class Check:
         except Broken as broken:
             raise Broken(f"{self.thing}: {broken}") from None
         except NotHere as reason:
-            return f"not checked: {reason}"
+            return not_checked(reason)
         except LgbenchError as error:  # a sentence already
             raise Broken(f"{self.thing}: {error}") from None
         except Exception as error:  # what is checked is a stranger's code

@@ -11,7 +11,8 @@ from lgbench.conformance import architectures, averagers, parts, tasks
 from lgbench.conformance.architectures import TESTED, TRAINED, Build
 from lgbench.conformance.check import Check, NotHere, Outcome, expect
 from lgbench.contracts import BASELINE, PART_KINDS, Architecture, Attention, Averager, NormScheme, Parts, Position, Task
-from lgbench.errors import LgbenchError
+from lgbench.declared import require_declared
+from lgbench.errors import LgbenchError, PluginError
 from lgbench.registry import Plugin, Registry
 
 Promises = Mapping[str, Callable[[], Outcome]]
@@ -36,8 +37,16 @@ def checks_of(thing: Any, registry: Registry) -> list[Check]:
     kinds = [catalog.kind for catalog in registry.catalogs().values() if isinstance(thing, catalog.contract)]
     if not kinds:
         raise TypeError(f"{thing!r} is nothing that a plugin provides: give an object of lgbench.Task, lgbench.NormScheme, ...")
-    promised = {"says in a sentence what it is": lambda: _is_documented(thing), **_promises(thing, registry)}
-    return [Check(f"{kinds[0]} {thing.name}", promise, examine) for promise, examine in promised.items()]
+    contract = registry.catalogs()[kinds[0]].contract
+    promised: dict[str, Callable[[], Outcome]] = {"has what its contract declares": lambda: require_declared(thing, contract)}
+    try:
+        require_declared(thing, contract)
+    except PluginError:
+        pass  # one check says so, and the others would stumble over it
+    else:
+        promised |= {"says in a sentence what it is": lambda: _is_documented(thing), **_promises(thing, registry)}
+    name = getattr(thing, "name", type(thing).__name__)
+    return [Check(f"{kinds[0]} {name}", promise, examine) for promise, examine in promised.items()]
 
 
 def _promises(thing: Any, registry: Registry) -> Promises:

@@ -18,6 +18,8 @@ SHORT = 8
 """Longest contexts that are held to brute force."""
 DRAWS = 4000
 """Contexts over which frequencies are counted."""
+NOBODYS_NAMES = ("no-such-task", "none-9", "9", "")
+"""Names that a user might misspell, which no family has."""
 FAR = 6.0
 """Standard deviations that a frequency may be away: chance alone goes that far once in 500 million."""
 
@@ -30,6 +32,7 @@ def promises(task: Task) -> Mapping[str, Callable[[], Outcome]]:
         "p* is a distribution": lambda: _p_is_a_distribution(task),
         "the same generator gives the same contexts, and nothing else does": lambda: _is_determined(task),
         "p* matches an independent estimate": lambda: _p_matches(task),
+        "it has siblings of its own names alone": lambda: _siblings_are_its_own(task),
     }
     if isinstance(task.signature.inputs, Tokens):
         found["p* is a function of the context"] = lambda: _p_is_a_function(task)
@@ -63,6 +66,13 @@ def _describes_itself(task: Task) -> Outcome:
     names, classes = len(task.answers), task.signature.classes
     expect(names == classes, f"it has names for {names} answers, and its signature has {classes} classes")
     expect(isinstance(task.text(drawn(task, 1, high).inputs[0]), str), "text() gives no string")
+    return None
+
+
+def _siblings_are_its_own(task: Task) -> Outcome:
+    for name in NOBODYS_NAMES:
+        found = task.sibling(name)
+        expect(found is None, f"its sibling {name!r} is {found!r}, expected None for what is no name of its family")
     return None
 
 

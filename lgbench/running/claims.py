@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,6 @@ class Claim:
     experiments: list[Experiment]
     folder: Path
     lock: FileLock
-    resumed: bool
 
     @property
     def checkpoint(self) -> Path:
@@ -54,13 +54,19 @@ class Claim:
             self.lock.release()
 
 
+class _Record(NamedTuple):
+    """What a population's folder says of it."""
+
+    runs: list[str]
+    made_by: dict[str, str]
+
+
 class _Abandoned(NamedTuple):
     """A population of a process that was killed; this process holds its lock now."""
 
     folder: Path
     lock: FileLock
-    runs: list[str]
-    made_by: dict[str, str]
+    record: _Record
 
 
 class Claims:
@@ -92,53 +98,88 @@ class Claims:
         with _exclusive(self.folder):
             with self._others() as (busy, abandoned):
                 for left in abandoned:
-                    members = [self._by_id[run] for run in left.runs if run in self._by_id]
-                    asked_for = len(members) == len(left.runs) and not wanted.isdisjoint(left.runs)
+                    runs, by = left.record
+                    members = [self._by_id[run] for run in runs if run in self._by_id]
+                    asked_for = len(members) == len(runs) and not wanted.isdisjoint(runs)
                     free = busy.isdisjoint(experiment.run_id for experiment in self.unfinished(members))
-                    if asked_for and free and left.made_by == made_by:
+                    if asked_for and free and by == made_by:
                         abandoned.remove(left)
-                        return Claim(members, left.folder, left.lock, resumed=True)
+                        return Claim(members, left.folder, left.lock)
             fresh = [experiment for experiment in self.unfinished(group) if experiment.run_id not in busy]
             return self._make(_first_part(fresh, most), made_by) if fresh else None
 
     @contextmanager
     def _others(self) -> Iterator[tuple[set[str], list[_Abandoned]]]:
-        """The runs that other processes are training, and what killed ones left, locked until the end if still in the list."""
+        """The runs that other processes are training, and what killed ones left, locked until the end if still in the list.
+
+        What has no usable record cannot be gone on with and is removed; where a process holds it, it stays, its runs unknown.
+        """
         busy: set[str] = set()
         abandoned: list[_Abandoned] = []
         for folder in sorted(path for path in self.folder.iterdir() if path.is_dir()):
-            if not (folder / RECORD).exists():
-                shutil.rmtree(folder)  # killed while it was made, and nobody else makes one now
-                continue
-            about = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-            lock = FileLock(folder / "lock", timeout=0)
-            try:
-                lock.acquire()
-            except Timeout:
-                busy |= set(about["runs"])
-                continue
-            if all(_finished(self.results, run) for run in about["runs"]):
+            record, lock = _record(folder), _locked(folder)
+            if not lock:
+                busy |= set(record.runs if record else ())
+            elif record and not all(_finished(self.results, run) for run in record.runs):
+                abandoned.append(_Abandoned(folder, lock, record))
+            else:
                 shutil.rmtree(folder)
                 lock.release()
-            else:
-                abandoned.append(_Abandoned(folder, lock, **about))
         try:
             yield busy, abandoned
         finally:
             for left in abandoned:
                 left.lock.release()
 
-    def _make(self, experiments: list[Experiment], made_by: Mapping[str, str]) -> Claim:
+    def _make(self, experiments: list[Experiment], made_by: Mapping[str, str]) -> Claim | None:
+        """None where a process without a usable record holds the folder, whose name says that it is training just these."""
         runs = [experiment.run_id for experiment in experiments]
         folder = self.folder / hashlib.sha256(" ".join(runs).encode()).hexdigest()[:16]
-        shutil.rmtree(folder, ignore_errors=True)  # an abandoned one that cannot be gone on with
+        if folder.exists():
+            before = _locked(folder)
+            if not before:
+                return None
+            shutil.rmtree(folder)  # an abandoned one that cannot be gone on with
+            before.release()
         folder.mkdir()
         lock = FileLock(folder / "lock", timeout=0)
         lock.acquire()
-        partial = folder / f"{RECORD}.partial"
-        partial.write_text(json.dumps({"runs": runs, "made_by": dict(made_by)}), encoding="utf-8")
-        partial.rename(folder / RECORD)
-        return Claim(experiments, folder, lock, resumed=False)
+        _write_record(folder, _Record(runs, dict(made_by)))
+        return Claim(experiments, folder, lock)
+
+
+def _record(folder: Path) -> _Record | None:
+    """None where there is nothing of the form that :func:`_write_record` writes."""
+    try:
+        about = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    if not isinstance(about, dict) or about.keys() != set(_Record._fields):
+        return None
+    record = _Record(**about)
+    if not isinstance(record.runs, list) or not isinstance(record.made_by, dict):
+        return None
+    return record if all(isinstance(text, str) for text in (*record.runs, *record.made_by.values())) else None
+
+
+def _write_record(folder: Path, record: _Record) -> None:
+    """Whole or not at all, after a power loss too."""
+    partial = folder / f"{RECORD}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(record._asdict(), file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(folder / RECORD)
+
+
+def _locked(folder: Path) -> FileLock | None:
+    """The lock of a population's folder, which this process holds from now on; None where another one does."""
+    lock = FileLock(folder / "lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return None
+    return lock
 
 
 @contextmanager

@@ -97,13 +97,12 @@ def _run_population(
     work: grid.Work, registry: Registry, execution: Execution, folder: Path, watcher: Watcher
 ) -> Iterator[tuple[Experiment, pa.Table, dict[str, Any]]]:
     """Train all together, then evaluate one by one: rows and footer of each run as soon as it is whole."""
-    started = time.monotonic()
     population, device = work.claim.experiments, execution.device
     checkpoint = Checkpoint(work.claim.checkpoint, execution.checkpoint)
     with watcher.phase(f"train {_title(population)}", population[0].train.steps) as report:
         trained = train(population, registry, device, report, compile=work.compile, checkpoint=checkpoint, say=watcher.say)
-    how = {"population": len(population), "compiled": trained.compiled, "resumed": work.claim.resumed}
-    seconds = {"train": time.monotonic() - started}
+    how = {"population": len(population), "compiled": trained.compiled, "resumed": trained.resumed}
+    started = time.monotonic()
     with watcher.phase(f"evaluate {_title(population)}", len(population)) as report:
         for index, experiment in enumerate(population):
             if trained.diverged[index]:
@@ -117,7 +116,7 @@ def _run_population(
                     "experiment": asdict(experiment),
                     "plugins": provenance.plugins_of(experiment, registry),
                     "execution": how,
-                    "seconds": seconds | {"total": time.monotonic() - started},
+                    "seconds": {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started},
                 }
                 yield experiment, _table(experiment, trained, index, scores), about
             report(index + 1, None)

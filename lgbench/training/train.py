@@ -18,7 +18,7 @@ from lgbench.errors import RunFileError
 from lgbench.experiment import Experiment
 from lgbench.registry import Registry
 from lgbench.training import cost
-from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.checkpoint import Checkpoint, Progress
 from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
 from lgbench.training.population import Advance, Population
 
@@ -49,6 +49,10 @@ class Trained:
     """The first step with a loss that is not finite, or the last where its update left weights that are not."""
     compiled: bool
     """Whether the training step was compiled."""
+    resumed: bool
+    """Whether training went on from a checkpoint."""
+    seconds: float
+    """What training took, in the processes before this one too."""
 
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population, in evaluation mode, as a function from inputs to logits."""
@@ -79,36 +83,53 @@ def train(
 ) -> Trained:
     """Train all experiments, which share a :func:`population_key`, at once.
 
-    With a `checkpoint` training goes on from it, where it holds a state, and saves to it from time to time. `say` is given
-    sentences about how training is done.
+    With a `checkpoint` training goes on from it, where it holds a state, and saves to it from time to time. What goes on is
+    compiled or not as it began, whatever `compile` says, so that all its steps round alike. `say` is given sentences about how
+    training is done.
     """
+    started = time.monotonic()
     training = experiments[0].train
     population = Population(experiments, registry, device, say)
-    done = _restored(population, checkpoint, say) if checkpoint else 0
+    past = _restored(population, checkpoint, compile, say) if checkpoint else Progress()
+    compile = past.compiled if past.step else compile
     members = [(registry.tasks[e.task], e.seed) for e in experiments]
     advance: Advance = population.advance
     average: Callable[[], object] = population.average
     compiled = _Compiled(population, say) if compile else None
     if compiled:
         advance = compiled
+
+    def progress(step: int) -> Progress:
+        works = compiled is not None and compiled.works
+        return Progress(step, past.compiled or works, past.seconds + time.monotonic() - started)
+
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad(), _room_for(_programs(experiments[0], registry)) if compile else nullcontext():
         if device.type == "cuda":
             advance, average = _Captured(advance), _Captured(average)
-        for step, (inputs, targets) in enumerate(stream(members, training, device, done), start=done + 1):
+        for step, (inputs, targets) in enumerate(stream(members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
             losses = advance(inputs, targets)
             if step % training.average_every == 0:
                 average()
             population.mark(step)
             if checkpoint and checkpoint.due(last=step == training.steps):
-                checkpoint.save(step, population.tensors())
+                checkpoint.save(progress(step), population.tensors())
             report(step, lambda losses=losses: losses.mean().item())  # type: ignore[misc]
     loss, norm = population.curve.cpu().unbind(1)
     curve = Curve(population.marks, loss, norm)
-    works = compiled is not None and compiled.works
     population.skeleton.eval()
-    return Trained(population.skeleton, population.variants(), population.buffers, curve, population.diverged(), works)
+    whole = progress(training.steps)
+    return Trained(
+        skeleton=population.skeleton,
+        weights=population.variants(),
+        buffers=population.buffers,
+        curve=curve,
+        diverged=population.diverged(),
+        compiled=whole.compiled,
+        resumed=past.step > 0,
+        seconds=whole.seconds,
+    )
 
 
 def step_cost(experiment: Experiment, registry: Registry, device: torch.device) -> cost.Cost:
@@ -141,15 +162,16 @@ def _programs(experiment: Experiment, registry: Registry) -> int:
     return len(set(training_lengths(registry.tasks[experiment.task], experiment.train)))
 
 
-def _restored(population: Population, checkpoint: Checkpoint, say: Callable[[str], None]) -> int:
+def _restored(population: Population, checkpoint: Checkpoint, compile: bool, say: Callable[[str], None]) -> Progress:
     try:
-        done = checkpoint.restore(population.tensors())
+        past = checkpoint.restore(population.tensors())
     except RunFileError as error:
         say(f"{error}; training starts from its beginning")
-        return 0
-    if done:
-        say(f"training goes on after step {done}")
-    return done
+        return Progress()
+    if past.step:
+        otherwise = ", compiled as it began" if past.compiled else ", not compiled, as it began"
+        say(f"training goes on after step {past.step}{otherwise if past.compiled != compile else ''}")
+    return past
 
 
 def _room_for(programs: int) -> AbstractContextManager[object]:
