@@ -52,6 +52,11 @@ class Unverified(LgbenchError):
     """Results that a rerun did not confirm."""
 
 
+def first_line(error: BaseException) -> str:
+    """As much of what an error says as a sentence can hold: torch's own go on with where in C++ they were raised."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name nobody provides, with the nearest known names.
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from lgbench.contracts import PART_KINDS, Architecture, Parts, Task
-from lgbench.errors import Unsupported, UsageError, unknown
+from lgbench.errors import Unsupported, UsageError, first_line, unknown
 from lgbench.evaluate import longest_input
 from lgbench.protocols import Evaluation, Training, check_settings, override, parse_value, protocol_named
 from lgbench.registry import Registry
@@ -173,8 +173,7 @@ def _refusal(experiment: Experiment, registry: Registry) -> str | None:
     except Unsupported as error:
         return str(error)
     except Exception as error:  # an architecture's or a norm's code may raise anything
-        said = str(error).strip().partition("\n")[0]  # torch's own go on with where in C++ they were raised
-        return f"building the model failed with {type(error).__name__}: {said}"
+        return f"building the model failed with {type(error).__name__}: {first_line(error)}"
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lgbench.errors import RunFileError
+from lgbench.errors import RunFileError, first_line
 
 METADATA_KEY = b"lgbench"
 
@@ -90,7 +90,7 @@ def read(path: Path) -> pa.Table:
     try:
         return pq.read_table(path, schema=SCHEMA, partitioning=None)
     except (pa.ArrowException, OSError) as error:
-        raise RunFileError(f"{path}: unreadable data ({_first_line(error)})") from error
+        raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
 
 
 def metadata(path: Path) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def metadata(path: Path) -> dict[str, Any]:
         found = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         empty = path.is_file() and path.stat().st_size == 0
-        reason = "is empty" if empty else f"is no readable Parquet file ({_first_line(error)})"
+        reason = "is empty" if empty else f"is no readable Parquet file ({first_line(error)})"
         raise RunFileError(f"{path} {reason}") from error
     if not found.remove_metadata().equals(SCHEMA):
         missing = [name for name in SCHEMA.names if name not in found.names]
@@ -123,7 +123,3 @@ def metadata(path: Path) -> dict[str, Any]:
 def find(folder: Path) -> Iterator[Path]:
     """Every Parquet file under a results folder, in a fixed order."""
     return iter(sorted(path for path in folder.rglob("*.parquet") if path.is_file()))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lgbench.errors import RunFileError
+from lgbench.errors import RunFileError, first_line
 from lgbench.runfiles import METADATA_KEY, SCHEMA
 
 READY = b"ready\n"
@@ -78,7 +78,7 @@ def _answer(path: Path, rows: bool, limits: Limits) -> list[Any]:
     except RunFileError as error:
         problem = str(error)
     except Exception as error:  # whatever a reader raises over a broken file
-        problem = f"{path} is no readable Parquet file ({_first_line(error)})"
+        problem = f"{path} is no readable Parquet file ({_printable(first_line(error))})"
     head = {"problem": problem, "sizes": [len(part) for part in parts]}
     return [json.dumps(head).encode() + b"\n", *parts]
 
@@ -165,10 +165,9 @@ def _sendable(path: Path, table: pa.Table, limits: Limits) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _first_line(error: Exception) -> str:
+def _printable(text: str) -> str:
     """As short as a sentence needs, and without whatever of the file cannot be printed."""
-    line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
 
 
 def _unfolds(path: Path, limits: Limits) -> RunFileError:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from lgbench.commands.surroundings import board_options, console, opened, results_option
-from lgbench.errors import UsageError
+from lgbench.commands.surroundings import board_options, boards, console, opened, results_option
 
 
 @click.command()
@@ -22,13 +21,11 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
     """
     from lgbench.showing import render
 
-    boards = opened(results).boards(metric, task, protocol)
-    if not boards:
-        raise UsageError(f"no {metric} in {results} for this task and protocol")
+    found = boards(results, metric, task, protocol)
     if form == "table":
-        render.table(boards, console())
+        render.table(found, console())
     else:
-        click.echo(render.FORMATS[form](boards), nl=False)
+        click.echo(render.FORMATS[form](found), nl=False)
 
 
 @click.command()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from lgbench.commands.surroundings import board_options, opened, results_option
-from lgbench.errors import UsageError
+from lgbench.commands.surroundings import board_options, boards, results_option
 from lgbench.options import split
 
 
@@ -33,13 +32,11 @@ def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[st
 
     path = out or Path(f"{task or 'overview'}-{metric}.png")
     plots.known_format(path)
-    boards = opened(results).boards(metric, task, protocol)
-    if not boards:
-        raise UsageError(f"no {metric} in {results} for this task and protocol")
-    entries, left_out = plots.chosen(boards, split(named))
+    found = boards(results, metric, task, protocol)
+    entries, left_out = plots.chosen(found, split(named))
     if left_out:
         others = ", ".join(left_out)
         click.echo(f"lgbench: not drawn, since a figure has {plots.MOST} colours: {others}; --entry chooses", err=True)
-    drawn = [board for board in boards if any(row.entry in entries for row in board.rows)]
+    drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
     plots.write(plots.figure(drawn, entries), path)
     click.echo(path)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lgbench.contracts import METRICS
+from lgbench.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lgbench.ranking.boards import Board
     from lgbench.ranking.leaderboard import Results
     from lgbench.registry import Registry
 
@@ -69,6 +71,14 @@ def opened(folder: Path) -> Results:
     for sentence in results.left_out:
         click.echo(f"lgbench: warning: left out: {sentence}", err=True)
     return results
+
+
+def boards(folder: Path, metric: str, task: str | None, protocol: str | None) -> list[Board]:
+    """Those that are asked for by :func:`board_options`. Raises UsageError where there is none."""
+    found = opened(folder).boards(metric, task, protocol)
+    if not found:
+        raise UsageError(f"no {metric} in {folder} for this task and protocol")
+    return found
 
 
 def console(stderr: bool = False) -> Console:

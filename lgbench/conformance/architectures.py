@@ -26,6 +26,7 @@ from lgbench.conformance.check import (
     stirred,
 )
 from lgbench.contracts import PART_KINDS, Answers, Architecture, Parts, Signature, Tokens, Vectors, Weights
+from lgbench.errors import first_line
 from lgbench.experiment import model_options
 from lgbench.noise import Noise
 
@@ -199,7 +200,7 @@ def _is_alone(build: Build) -> Outcome:
             together = vmap(of_one)(*given)[0]
         except RuntimeError as error:
             _one_by_one(of_one, given)  # what is broken at all raises here
-            return f"vmap cannot take it, so that its seeds train one after the other, which is slower: {_first_line(error)}"
+            return f"vmap cannot take it, so that its seeds train one after the other, which is slower: {_told(error)}"
         try:
             # Where a gradient is steep, rounding tells the two apart. But some models know float32 alone.
             together, alone = vmap(of_one)(*_wide(given))[0], _one_by_one(of_one, _wide(given))
@@ -236,7 +237,7 @@ def _compiles(build: Build) -> Outcome:
             step(*given)
             torch.compile(step, fullgraph=True, dynamic=False, backend="eager")(*given)
     except RuntimeError as error:
-        return f"torch.compile cannot make one graph of its training step, which runs as it is: {_first_line(error)}"
+        return f"torch.compile cannot make one graph of its training step, which runs as it is: {_told(error)}"
     finally:
         torch.compiler.reset()
     return None
@@ -246,5 +247,5 @@ def _named(signature: Signature) -> str:
     return f"{'tokens' if isinstance(signature.inputs, Tokens) else 'vectors'} answered {signature.answers.value}"
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -17,6 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lgbench.contracts import Weights
+from lgbench.errors import first_line
 from lgbench.experiment import Experiment
 
 MOMENTUM, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
@@ -133,7 +134,7 @@ class _Gradients:
                 raise
             found = self._one_by_one(weights, buffers, inputs, targets)  # what is broken at all raises here
             self.of_all = self._one_by_one
-            reason = str(error).partition("\n")[0]
+            reason = first_line(error)
             self.say(f"vmap cannot take this model, so its seeds are trained one after the other, which is slower: {reason}")
             return found
 
