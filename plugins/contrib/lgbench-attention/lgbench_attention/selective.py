@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lgbench import Attention, Place, Unsupported
 from lgbench.attending import logits
 
-BLOCK = 2**24
-"""Logits that are made at a time. One context of 16,000 positions has 16 times as many."""
+BLOCK = 2**22
+"""Logits that are made at a time, which fit into a cache. One context of 16,000 positions has 64 times as many."""
 
 
 class SelectiveAttention(nn.Module):
@@ -30,7 +31,9 @@ class SelectiveAttention(nn.Module):
         rows = self.block // (batch * keys)
         masked = q.new_zeros(batch, 1, keys)  # F of the first query of the next block
         for start, stop in blocks(0, keys - wanted, rows):
-            masked = masked + selected(self.logits_of(q, k, bias, 1, start, stop)[:, 0], start).sum(-2, keepdim=True)
+            # Of the keys after them these queries select none.
+            gate = self.logits_of(q, k[:, :, :stop], bias, 1, start, stop)[:, 0]
+            masked = masked + F.pad(selected(gate, start).sum(-2, keepdim=True), (0, keys - stop))
         taken = []
         for start, stop in blocks(keys - wanted, keys, rows // heads):
             scores = self.logits_of(q, k, bias, heads, start, stop)
@@ -42,7 +45,7 @@ class SelectiveAttention(nn.Module):
 
     def logits_of(self, q: Tensor, k: Tensor, bias: Tensor | None, heads: int, start: int, stop: int) -> Tensor:
         """The logits of the queries start to stop in the first `heads` heads, (B, heads, stop - start, K)."""
-        own = None if bias is None else bias[:heads, start:stop]
+        own = None if bias is None else bias[:heads, start:stop, : k.shape[-2]]
         return logits(q[:, :heads, start:stop], k[:, :heads], own, self.scale)
 
 
@@ -54,9 +57,7 @@ def blocks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
 
 def selected(gate: Tensor, start: int) -> Tensor:
     """How much the queries start, start + 1, ... each add to the masking of later ones, (B, rows, K) as gate."""
-    selectable = torch.ones(gate.shape[-2:], dtype=torch.bool, device=gate.device).tril(start - 1)
-    selectable = selectable & (torch.arange(gate.shape[-1], device=gate.device) > 0)
-    return gate.relu().masked_fill(~selectable, 0.0)
+    return F.pad(gate[..., 1:].relu().tril(start - 2), (1, 0))
 
 
 @final
@@ -65,8 +66,8 @@ class Selective(Attention):
 
     It is subtracted from the logits of all heads, no token masks itself, and the first is never masked (arXiv 2410.02703). A
     token's selection acts on the queries after it, not on its own, as in x-transformers. The logits of head 0 include the
-    position code's bias, which is our choice. Blocks bound what long inputs take of memory in testing,
-    where no position code makes a bias.
+    position code's bias, which is our choice. Blocks bound what long inputs take of memory in testing, where no position code
+    makes a bias.
     """
 
     name = "selective"
