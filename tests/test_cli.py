@@ -377,7 +377,7 @@ INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_
 def test_an_interrupt_leaves_whole_files_and_the_same_command_goes_on(tmp_path, toys_installed):
     results = tmp_path / "results"
     arguments = ["run", "--task", "toy-even,toy-largest", "--arch", "toy-table", "--seeds", "0", "--protocol", "quick"]
-    arguments += ["--set", "train.steps=40", "--set", "train.average_every=1", "--set", "evaluate.max_length=16"]
+    arguments += ["--set", "train.steps=16", "--set", "train.average_every=1", "--set", "evaluate.max_length=16"]
     arguments += ["--results", str(results)]
     environ = {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys"}
     process = subprocess.Popen(
