@@ -67,13 +67,13 @@ class Catalog(Generic[Item]):
         return [self._clash(name) for name, found in sorted(self._items.items()) if len(found) > 1]
 
     def _clash(self, name: str) -> str:
-        owners = [distribution for _, distribution in self._items[name]]
-        files = [f"{name}~{owner.stamp}" for owner in owners if owner.stamp]
-        remedy = f", or say {' or '.join(files)} where a file's is meant" if files else ""
+        origins = [distribution for _, distribution in self._items[name]]
+        owners = " and ".join(f"{origin.name} {origin.version}" for origin in origins)
+        labels = " or ".join(f"{name}~{origin.stamp}" for origin in origins if origin.stamp)
         return (
-            f"{self.kind} {name!r} is provided by {' and '.join(f'{owner.name} {owner.version}' for owner in owners)}, so it "
-            f"cannot be used: uninstall one, or name the plugins to load in LGBENCH_PLUGINS{remedy}"
-        )
+            f"{self.kind} {name!r} is provided by {owners}, so it cannot be used: "
+            "uninstall one, or name the plugins to load in LGBENCH_PLUGINS"
+        ) + (f", or say {labels} where a file's is meant" if labels else "")
 
     def _find(self, name: str) -> tuple[Item, Distribution] | None:
         plain, _, stamp = name.partition("~")

@@ -28,8 +28,8 @@ BASELINE = "transformer"
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
 
-NAME = re.compile(r"(?!.{101})[a-z0-9]+(-[a-z0-9]+)*")
-"""What a plugin may call a thing: it can be part of a file's name on any system, and has no separator of entries in it."""
+NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")
+"""What a plugin may call a thing, at most 100 letters: part of a file's name on any system, without a separator of entries."""
 
 MEANT_OTHERWISE = ("all", "none", "raw")
 """Words of the command line and of results, for what no plugin provides."""

@@ -10,22 +10,23 @@ from lgbench.contracts import MEANT_OTHERWISE, NAME
 from lgbench.errors import PluginError
 
 
-def require_declared(thing: object, contract: type) -> None:
+def require_declared(thing: Any, contract: type) -> None:
     """Raise PluginError, naming the attribute, where `thing` lacks one, or has another kind of value or an impossible name."""
+    what = f"an object of {type(thing).__name__}"
     for attribute, hint in get_type_hints(contract).items():
         expected = f"lgbench.{contract.__name__} declares {attribute}: {contract.__annotations__[attribute]}"
         try:
             value = getattr(thing, attribute)
         except AttributeError:
-            raise PluginError(f"{thing!r} has no {attribute}; {expected}") from None
+            raise PluginError(f"{what} has no {attribute}; {expected}") from None
         if not _is(value, hint):
-            raise PluginError(f"{thing!r} has the {attribute} {value!r}; {expected}")
-    name: str = getattr(thing, "name")  # noqa: B009  # every contract declares one
+            raise PluginError(f"{what} has the {attribute} {value!r}; {expected}")
+    name: str = thing.name  # which every contract declares
     if not NAME.fullmatch(name):
-        raise PluginError(f"{thing!r} has the name {name!r}: use lower-case letters, digits and hyphens, at most 100")
+        raise PluginError(f"{what} has the name {name!r}: use lower-case letters, digits and hyphens, at most 100")
     if name in MEANT_OTHERWISE:
         raise PluginError(
-            f"{thing!r} has the name {name!r}, which means something else to lgbench: use another, such as my-{name}"
+            f"{what} has the name {name!r}, which means something else to lgbench: use another, such as my-{name}"
         )
 
 

@@ -254,3 +254,12 @@ def test_a_footer_is_what_a_run_writes(made, installed):
     footer = parse(json.dumps(about).encode())
     assert json.loads(json.dumps(asdict(footer))) == about
     assert footer.plugins == provenance.plugins_of(replace(footer.experiment, seed=9), installed)
+
+
+def test_the_longest_name_may_be_a_files(made):
+    about = runfiles.metadata(made[0])
+    about["experiment"]["norm"] = "n" * 100 + "~0123abcd"
+    assert parse(json.dumps(about).encode()).experiment.norm == about["experiment"]["norm"]
+    about["experiment"]["norm"] = "n" * 101 + "~0123abcd"
+    with pytest.raises(ValueError, match="cannot be a name"):
+        parse(json.dumps(about).encode())
