@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from lgbench.registry import Registry
 from lgbench.training import cost
 from lgbench.training.checkpoint import Checkpoint, Progress
 from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
+from lgbench.training.faster import Captured, Compiled, room_for
 from lgbench.training.population import Advance, Population
 
 Report = Callable[[int, Callable[[], float]], None]
@@ -95,7 +95,7 @@ def train(
     members = [(registry.tasks[e.task], e.seed) for e in experiments]
     advance: Advance = population.advance
     average: Callable[[], object] = population.average
-    compiled = _Compiled(population, say) if compile else None
+    compiled = Compiled(population, say) if compile else None
     if compiled:
         advance = compiled
 
@@ -104,9 +104,9 @@ def train(
         return Progress(step, past.compiled or works, past.seconds + time.monotonic() - started)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
-    with torch.no_grad(), _room_for(_programs(experiments[0], registry)) if compile else nullcontext():
+    with torch.no_grad(), room_for(_programs(experiments[0], registry)) if compile else nullcontext():
         if device.type == "cuda":
-            advance, average = _Captured(advance), _Captured(average)
+            advance, average = Captured(advance), Captured(average)
         for step, (inputs, targets) in enumerate(stream(members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
             losses = advance(inputs, targets)
@@ -172,84 +172,3 @@ def _restored(population: Population, checkpoint: Checkpoint, compile: bool, say
         otherwise = ", compiled as it began" if past.compiled else ", not compiled, as it began"
         say(f"training goes on after step {past.step}{otherwise if past.compiled != compile else ''}")
     return past
-
-
-def _room_for(programs: int) -> AbstractContextManager[object]:
-    """Inside, torch compiles a function for so many shapes of its arguments instead of giving up."""
-    limits = ("recompile_limit", "accumulated_recompile_limit")
-    patched: AbstractContextManager[object] = torch._dynamo.config.patch(
-        {name: max(programs, getattr(torch._dynamo.config, name)) for name in limits}
-    )
-    return patched
-
-
-class _Compiled:
-    """The step compiled; as it is where that cannot be done, without a C++ compiler or with a model that has no one graph."""
-
-    def __init__(self, population: Population, say: Callable[[str], None]) -> None:
-        torch.compiler.reset()  # what earlier populations left counts against the limit of programs
-        self.advance, self.plain = population.compiled(), population.advance
-        self.say = say
-        self.tried = False
-
-    @property
-    def works(self) -> bool:
-        return self.tried and self.advance is not self.plain
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        if self.tried:
-            return self.advance(inputs, targets)
-        self.tried = True
-        started = time.monotonic()
-        try:
-            losses = self.advance(inputs, targets)
-        except RuntimeError as error:  # raised before anything was changed
-            reason = " ".join(str(error).split("\n")[:2]).strip()
-            self.say(f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {reason}")
-            self.advance = self.plain
-            return self.advance(inputs, targets)
-        self.say(f"compiled the training step in {time.monotonic() - started:.0f} s")
-        return losses
-
-
-class _Captured:
-    """A function of tensors as CUDA graphs, one for each shape of its arguments, which then launch at once.
-
-    What it changes must be changed in place. The first call of a shape runs as it is, which sets up whatever the device needs;
-    the second is captured.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.seen: set[Hashable] = set()
-        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
-
-    def __call__(self, *arguments: Tensor) -> Any:
-        shape = tuple(argument.shape for argument in arguments)
-        if shape not in self.seen:
-            self.seen.add(shape)
-            return self._on_side(arguments)
-        if shape not in self.graphs:
-            self.graphs[shape] = self._capture(arguments)
-        graph, places, result = self.graphs[shape]
-        for place, argument in zip(places, arguments, strict=True):
-            place.copy_(argument)
-        graph.replay()
-        return result
-
-    def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
-        """On another stream than the default one, as capturing will be."""
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            result = self.function(*arguments)
-        torch.cuda.current_stream().wait_stream(stream)
-        return result
-
-    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
-        places = tuple(argument.clone() for argument in arguments)
-        graph = torch.cuda.CUDAGraph()
-        memory = next((known.pool() for known, _, _ in self.graphs.values()), None)
-        with torch.cuda.graph(graph, pool=memory):
-            result = self.function(*places)
-        return graph, places, result
