@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from lgbench import describe
-from lgbench.conformance import architectures, averagers, parts, tasks
+from lgbench.conformance import architectures, averagers, norms, parts, tasks
 from lgbench.conformance.architectures import TESTED, TRAINED, Build
 from lgbench.conformance.check import Check, NotHere, Outcome, expect
 from lgbench.contracts import BASELINE, PART_KINDS, Architecture, Attention, Averager, NormScheme, Parts, Position, Task
@@ -56,7 +56,7 @@ def _promises(thing: Any, registry: Registry) -> Promises:
         case Architecture():
             return architectures.promises(thing, lambda: _own_parts(thing, registry))
         case NormScheme():
-            return {**parts.norm_promises(thing), **_in_models("norm", thing, registry)}
+            return {**norms.promises(thing), **_in_models("norm", thing, registry)}
         case Attention():
             return {**parts.attention_promises(thing), **_in_models("attention", thing, registry)}
         case Position():

@@ -1,20 +1,19 @@
-"""What the parts of a model promise: norm schemes, attentions, position codes."""
+"""What attentions and position codes promise, wherever in a model they can stand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from lgbench.conformance.check import Gradients, NotHere, Outcome, built, expect, expect_close, kind_of, numbers, stirred
-from lgbench.contracts import Attention, NormScheme, Place, Position, Role
+from lgbench.contracts import Attention, Place, Position
 
 DIM, POSITIONS = 12, 9
 Built = TypeVar("Built")
-ROLES: tuple[Role, ...] = get_args(Role)
 
 ASKED = {1: "the last query alone", 4: "one of the last four queries without the others"}
 """For how many of the last positions an answer may be wanted."""
@@ -24,27 +23,6 @@ PLACES = {
     "two heads in the second layer": Place(2, DIM, 2, POSITIONS),
     "queries from elsewhere": Place(1, 8, 1, POSITIONS, crossing=True),
 }
-
-
-class LastOnly(nn.Module):
-    """A sublayer that answers for the last position only."""
-
-    def __init__(self, sublayer: nn.Module) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-
-    def forward(self, x: Tensor) -> Tensor:
-        answer: Tensor = self.sublayer(x[..., -1:, :])
-        return answer
-
-
-def norm_promises(scheme: NormScheme) -> Mapping[str, Callable[[], Outcome]]:
-    return {
-        "shape and dtype stay, in bfloat16 too": lambda: _norms_keep_shape_and_dtype(scheme),
-        "each position is normalized by itself": lambda: _norms_stay_in_place(scheme),
-        "a sublayer may answer for the last position only": lambda: _norms_take_the_last(scheme),
-        "gradients reach every parameter": lambda: _norms_learn(scheme),
-    }
 
 
 def attention_promises(attention: Attention) -> Mapping[str, Callable[[], Outcome]]:
@@ -64,58 +42,6 @@ def position_promises(position: Position) -> Mapping[str, Callable[[], Outcome]]
         "a token's position does not depend on what follows": lambda: _positions_do_not_look_ahead(position),
         "the last queries stand where they stand among others": lambda: _positions_place_the_last(position),
     }
-
-
-def _places_of_norm(scheme: NormScheme, sublayer: Callable[[], nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    yield "embed", built(lambda: scheme.embed(DIM))
-    yield "final", built(lambda: scheme.final(DIM))
-    for role in ROLES:
-        yield f"output, {role}", built(lambda role=role: scheme.output(DIM, role))  # type: ignore[misc]
-        yield f"residual, {role}", built(lambda role=role: scheme.residual(DIM, sublayer(), role))  # type: ignore[misc]
-
-
-def _linear() -> nn.Module:
-    return nn.Linear(DIM, DIM)
-
-
-def _norms_keep_shape_and_dtype(scheme: NormScheme) -> Outcome:
-    for dtype in (torch.float32, torch.bfloat16, torch.float64):
-        for where, module in _places_of_norm(scheme, _linear):
-            x = numbers(2, POSITIONS, DIM).to(dtype)
-            y = module.to(dtype)(x)
-            fits = y.shape == x.shape and y.dtype == x.dtype
-            expect(fits, f"{where}: {kind_of(x)} becomes {kind_of(y)}, and both should stay")
-            expect(bool(y.isfinite().all()), f"{where}: of {kind_of(x)} it makes something that is not finite")
-            zeros = module(torch.zeros_like(x))
-            expect(bool(zeros.isfinite().all()), f"{where}: a vector of zeros becomes something that is not finite")
-    return None
-
-
-def _norms_stay_in_place(scheme: NormScheme) -> Outcome:
-    x, other = numbers(2, POSITIONS, DIM), numbers(2, POSITIONS, DIM, seed=1)
-    mixed = x.clone()
-    mixed[1], mixed[:, 4:] = other[1], other[:, 4:]
-    for where, module in _places_of_norm(scheme, _linear):
-        sentence = f"{where}: what stands at one position depends on other positions or contexts"
-        expect_close(module(x)[0, :4], module(mixed)[0, :4], sentence, 1e-6)
-    return None
-
-
-def _norms_take_the_last(scheme: NormScheme) -> Outcome:
-    x = numbers(2, POSITIONS, DIM)
-    for role in ROLES:
-        full = built(lambda role=role: scheme.residual(DIM, _linear(), role))  # type: ignore[misc]
-        last = built(lambda role=role: scheme.residual(DIM, LastOnly(_linear()), role))  # type: ignore[misc]
-        expect_close(last(x)[:, -1], full(x)[:, -1], f"residual, {role}: the last position gets something else then", 1e-6)
-    return None
-
-
-def _norms_learn(scheme: NormScheme) -> Outcome:
-    for where, module in _places_of_norm(scheme, _linear):
-        gradients = Gradients(f"{where}: ")
-        gradients.look(module, stirred(module)(numbers(2, POSITIONS, DIM)))
-        gradients.expect_all()
-    return None
 
 
 def _attending(attention: Attention, crossing: bool = True) -> list[tuple[Place, nn.Module]]:
