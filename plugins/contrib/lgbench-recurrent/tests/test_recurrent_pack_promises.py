@@ -8,16 +8,13 @@ import lgbench_recurrent
 from lgbench.conformance.check import Check
 from lgbench.testing import checks
 
-CHECKS = checks(lgbench_recurrent)
-GRAPHS = [check for check in CHECKS if check.promise.endswith("its training step is one graph")]
+GRAPH = "its training step is one graph"
+"""Takes seconds to see."""
 
 
-@pytest.mark.parametrize("check", [check for check in CHECKS if check not in GRAPHS])
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, marks=pytest.mark.slow if GRAPH in check.promise else ()) for check in checks(lgbench_recurrent)],
+)
 def test_it_keeps_the_contract(check: Check) -> None:
-    check()
-
-
-@pytest.mark.slow  # a graph takes seconds
-@pytest.mark.parametrize("check", GRAPHS)
-def test_it_trains_as_one_graph_or_says_why_not(check: Check) -> None:
     check()
