@@ -1,9 +1,10 @@
-# make run: the main job. make test: the tests. make check: style and types. All set up .venv first.
+# make run: the main job. make test: the tests. make check: style and types. make docs: the documentation site.
+# All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 PACKS := $(wildcard plugins/contrib/*)
 
-.PHONY: run test slow check boards directory clean
+.PHONY: run test slow check docs lowest boards directory clean
 
 run: .venv/ready
 	$(BIN)/lgbench run --task tomita --arch peri-norm
@@ -28,11 +29,27 @@ boards: .venv/ready
 directory: .venv/ready
 	$(BIN)/python plugins/generate.py
 
+# The documentation site in site/, and the published boards as one page of it. Needs no network once .venv is there.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/lgbench site --results leaderboards/runs --out site/results
+	$(BIN)/python docs/_generate/check_site.py site
+
+# The tests with the lowest versions that pyproject.toml allows, in an environment of their own. On Linux this downloads a CUDA
+# build of torch, 6 GB on disk. The tests in a browser are left out: they do not depend on these versions.
+LOWEST := .venv-lowest/bin
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	$(LOWEST)/pip install --quiet uv
+	$(LOWEST)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header pyproject.toml --output-file .venv-lowest/lowest.txt
+	$(LOWEST)/pip install --quiet --constraint .venv-lowest/lowest.txt --editable ".[dev]" $(PACKS:%=--editable %)
+	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not gpu" --ignore tests/test_site_browser.py
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lowest
 
 .venv/ready: pyproject.toml constraints.txt $(PACKS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lgbench needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + "; name another with make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]" $(PACKS:%=--editable %)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs]" $(PACKS:%=--editable %)
 	touch $@

@@ -1,9 +1,10 @@
-"""When compiling a training step pays: its cost once, its gain in each step, measured and as `lgbench.training.cost` predicts.
+"""When compiling a training step pays: the seconds that it costs once and those that it saves in each step.
 
-For populations of several shapes: seconds to compile with an empty cache, milliseconds a step as it is and compiled, and the
-number of steps from which compiling takes less time in all. The last lines fit `lgbench.training.cost.COMPILING` anew.
+For populations of several shapes: seconds to compile with an empty cache, milliseconds of a step as it is and compiled, the
+same as `lgbench.training.cost` predicts them, and the number of steps from which compiling takes less time in all. The last
+lines fit `lgbench.training.cost.COMPILING` anew.
 
-    python benchmarks/compilation.py [--steps 40] [--device cuda]
+    python benchmarks/compilation.py [--steps 40] [--cases 9] [--device cuda]
 """
 
 import argparse
@@ -18,13 +19,15 @@ from scipy.optimize import nnls
 from sides import WIDTH, table
 from torch._inductor.utils import fresh_cache
 
-from lgbench.experiment import Request, plan
-from lgbench.registry import Registry
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
 from lgbench.training.cost import COMPILING
 from lgbench.training.data import Step, stream
 from lgbench.training.population import Population
 from lgbench.training.train import step_cost
 
+SETS = ("max-retrieval", "dictionary-lookup")
+"""Tasks that are trained on contexts of many lengths."""
 CASES = [
     ("set-complement", "pre-norm", 1),
     ("set-complement", "peri-norm", 3),
@@ -44,7 +47,7 @@ def seconds(advance: Callable[..., object], batches: list[Step]) -> float:
     times = []
     for batch in batches:
         started = time.perf_counter()
-        advance(*batch)
+        advance(*batch.tensors)
         times.append(time.perf_counter() - started)
     return float(np.median(times[len(times) // 5 :]))
 
@@ -53,6 +56,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--steps", type=int, default=40)
     options.add_argument("--device", default="cpu")
+    options.add_argument("--cases", type=int, default=len(CASES), help="how many of the populations, from the first one on")
     chosen = options.parse_args()
     device = torch.device(chosen.device)
     registry, compiling = Registry.load(), COMPILING[device.type]
@@ -60,19 +64,19 @@ def main() -> None:
         1, "models", "operators", "MB", "compile, s", "predicted", "step, ms", "compiled", "saved", "predicted", "pays from"
     )
     operators, written, needed, saved = [], [], [], []
-    for task, arch, seeds in CASES:
-        shape = {"train.min_length": "16", "train.max_length": "16"} if task in ("max-retrieval", "dictionary-lookup") else {}
+    for task, arch, seeds in CASES[: chosen.cases]:
+        shape = {"train.min_length": "16", "train.max_length": "16"} if task in SETS else {}
         experiments = plan(Request([task], [arch], None, range(seeds), "standard", shape), registry).experiments
-        each, models = step_cost(experiments[0], registry, device), len(experiments)
-        population = Population(experiments, registry, device)
-        members = [(registry.tasks[e.task], e.seed) for e in experiments]
+        each, models = step_cost(experiments[0], device), len(experiments)
+        population = Population(experiments, device)
+        members = [(e.task, e.seed) for e in experiments]
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))
         with torch.no_grad(), fresh_cache():
             plain = seconds(population.advance, batches)
             torch.compiler.reset()
             compiled = population.compiled()
             started = time.perf_counter()
-            compiled(*batches[0])
+            compiled(*batches[0].tensors)
             needed.append(time.perf_counter() - started)
             saved.append(plain - seconds(compiled, batches))
         operators.append(each.operators)

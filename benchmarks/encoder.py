@@ -1,15 +1,16 @@
 """Training steps of an encoder-size model: 5 layers, width 64, 8 heads, MLP of 4 x width, batch 128, length 40.
 
-The task is parity: at every prefix of a binary string, is the number of ones even? Causal attention, no position code, AdamW,
-float32. Sides take turns: x-transformers (pre-norm, RMSNorm), eagerly as its users run it and through torch.compile; the
-transformer of google-deepmind/neural_networks_chomsky_hierarchy (post-norm, LayerNorm, ReLU), written anew with haiku, optax's
-AdamW and jax.jit, without its dropout, to its favour; and lgbench's `transformer` (pre-norm), a population of 1 and of 4.
+The task is parity: at every prefix of a binary string, is the number of ones even? Causal attention, no position code,
+AdamW, float32. Sides take turns: x-transformers (pre-norm, RMSNorm), eagerly as its users run it and through torch.compile;
+the transformer of google-deepmind/neural_networks_chomsky_hierarchy (post-norm, LayerNorm, ReLU), written anew with haiku,
+optax's AdamW and jax.jit, without its dropout, to its favour; and lgbench's `transformer` (pre-norm), a population of 1 and
+of 4.
 
-Both torch sides draw their data from `lgbench.training.data.stream` as they go; JAX gets NumPy arrays drawn outside the timing.
-The first steps of every side, in which it compiles (lgbench too), are not timed. JAX is no dependency: `--jax` names a
-Python that has jax, dm-haiku and optax, which runs beside and is told when to step. The last column is the share of the float32
-peak: the floating-point operations of a step of the plain model, times the rate, over the speed of a 2048 x 2048 product in the
-same run.
+Both torch sides draw their data from `lgbench.training.data.stream` as they go; JAX gets NumPy arrays drawn outside the
+timing. The first steps of every side, in which it compiles (lgbench too), are not timed. JAX is no dependency: `--jax`
+names a Python that has jax, dm-haiku and optax; it runs in a process of its own, which steps when it is asked to. The last
+column is the share of the float32 peak: the floating-point operations of a step of the plain model, times the rate, over
+the speed of a 2048 x 2048 product in the same run.
 
     python benchmarks/encoder.py [--jax PYTHON] [--rounds 5] [--steps 64] [--warmup 8] [--threads 2]
 """
@@ -25,19 +26,17 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from sides import show, take_turns
+from sides import registry_with, show, take_turns
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from x_transformers import Decoder, TransformerWrapper
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Signature, Task, Tokens
-from lgbench.experiment import Experiment, Request, plan
-from lgbench.registry import Distribution, Registry
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Request, plan
 from lgbench.training.data import stream
 from lgbench.training.train import train
-from lgbench_norms import lgbench_norms
-from lgbench_transformer.transformer import Transformer
 
 LAYERS, WIDTH, HEADS, BATCH, LENGTH = 5, 64, 8, 128, 40
 MATRIX = 2048
@@ -75,22 +74,17 @@ class Clock:
         return (self.last - self.first) / (self.ended - self.started)
 
 
-def planned(population: int, steps: int) -> tuple[tuple[Experiment, ...], Registry]:
+def planned(population: int, steps: int) -> tuple[Experiment, ...]:
     """The experiments of a population on parity."""
-    registry, here = Registry(), Distribution("benchmark", "0")
-    registry.tasks.add(Parity(), here)
-    registry.architectures.add(Transformer(), here)
-    for norm in lgbench_norms():
-        registry.norms.add(norm, here)
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    return plan(Request(["parity"], ["pre-norm"], [], range(population), "standard", changes), registry).experiments, registry
+    request = Request(["parity"], ["pre-norm"], [], range(population), "standard", changes)
+    return plan(request, registry_with(Parity())).experiments
 
 
 def lgbench(population: int, steps: int, warmup: int) -> float:
     """Model-steps a second of lgbench."""
-    experiments, registry = planned(population, warmup + steps)
     clock = Clock(warmup)
-    train(experiments, registry, CPU, clock, compile=True)
+    train(planned(population, warmup + steps), CPU, clock, compile=True)
     return population * clock.rate()
 
 
@@ -105,10 +99,10 @@ class XTransformers:
 
     def __call__(self, steps: int, warmup: int) -> float:
         """Model-steps a second."""
-        (experiment,), registry = planned(1, warmup + steps)
+        (experiment,) = planned(1, warmup + steps)
         clock = Clock(warmup)
-        for step, (inputs, targets) in enumerate(stream([(registry.tasks["parity"], 0)], experiment.train, CPU), start=1):
-            loss = F.cross_entropy(self.model(inputs[0]).transpose(1, 2), targets[0])
+        for step, batch in enumerate(stream([(experiment.task, 0)], experiment.train, CPU), start=1):
+            loss = F.cross_entropy(self.model(batch.inputs[0]).transpose(1, 2), batch.targets[0])
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
@@ -196,10 +190,10 @@ class Jax:
 
 def flops_of_a_step() -> int:
     """Floating-point operations of lgbench's plain model, forward and backward, on one batch."""
-    (experiment,), registry = planned(1, 1)
+    (experiment,) = planned(1, 1)
     with seeds.initial(0, "weights"):
-        model = experiment.build(registry)
-    inputs, targets = (batches[0] for batches in next(stream([(registry.tasks["parity"], 0)], experiment.train, CPU)))
+        model = experiment.build()
+    inputs, targets = (tensor[0] for tensor in next(stream([(experiment.task, 0)], experiment.train, CPU)).tensors)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the fused kernel is not counted
         F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
     return int(counter.get_total_flops())

@@ -1,11 +1,11 @@
 """Evaluating one model far beyond its training length on a CPU: lgbench against attention that builds the whole L x L matrix.
 
-Both sides are `lgbench.evaluate.evaluate` at one length, with the same weights (fresh ones) and the same contexts; what differs
-is the model that it calls. lgbench's own computes only the query that answers, or fuses the softmax where all prefixes answer.
-The naive one is what a textbook has: softmax(Q K' + mask) V for the query at every position, one context at a time, of which a
-task that answers once then takes the last. Each side of each round runs in a process of its own, so that its peak memory can be
-told: how far the process grew over what it had when evaluation began (sampling and scores included). The rate is that of the
-model's calls alone, the last column the time of the whole evaluation.
+Both sides are `lgbench.measurement.evaluate.evaluate` at one length, with the same weights (fresh ones) and the same
+contexts, and differ in the model alone. lgbench's own computes only the query that answers, or fuses the softmax where all
+prefixes answer. The naive one is the textbook's: softmax(Q K' + mask) V for the query at every position, one context at a
+time, of which a task that answers once then takes the last. Each side of each round runs in a process of its own, which
+shows its peak memory: how far the process grew over what it had when evaluation began (sampling and scores included). The
+rate is that of the model's calls alone, the last column the time of the whole evaluation.
 
     python benchmarks/evaluation.py [--rounds 3] [--contexts 4] [--sets 16384] [--prefixes 4096] [--cases dyck-2-3 ...]
 """
@@ -26,19 +26,20 @@ from sides import compare
 from torch import Tensor, nn
 
 from lgbench import seeds
-from lgbench.evaluate import evaluate
-from lgbench.experiment import Experiment, Request, plan
-from lgbench.registry import Registry
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.measurement.evaluate import evaluate
 from lgbench_transformer.set_attention import QueryOverSet
-from lgbench_transformer.transformer import Attention
+from lgbench_transformer.transformer import SelfAttention
 
 ENTRIES = {"max-retrieval": "transformer+peri-norm", "dictionary-lookup": "set-attention", "dyck-2-3": "transformer+peri-norm"}
-MOST_MEMORY = 8 * 2**30
+MAX_MEMORY = 8 * 2**30
 """Bytes that the naive side may need."""
 MATRICES = 3
 """L x L matrices of float32 that the naive side holds at once, at most: scores, masked scores and their softmax."""
 WARM_UP = 256
-"""Length of a context that a fresh process is shown beforehand, so that libraries are loaded and threads wait."""
+"""Length of a first context, which loads libraries and starts threads in a fresh process."""
 MIB = 2**20
 
 
@@ -53,7 +54,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
 class EveryQuery(nn.Module):
     """The transformer's attention, at every position."""
 
-    def __init__(self, attention: Attention) -> None:
+    def __init__(self, attention: SelfAttention) -> None:
         super().__init__()
         self.attention = attention
 
@@ -73,8 +74,8 @@ class EveryQueryOverSet(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         m = self.model
-        items, asking = m.embed_item(inputs[:, :-1]), m.embed_query(inputs)
-        mixed = attend(m.query(asking), m.key(items), m.value(items), 1.0, causal=False)
+        items, queries = m.embed_item(inputs[:, :-1]), m.embed_query(inputs)
+        mixed = attend(m.query(queries), m.key(items), m.value(items), 1.0, causal=False)
         logits: Tensor = m.logits(m.norm(mixed))[:, -1:]
         return logits
 
@@ -85,7 +86,7 @@ def naive(model: nn.Module) -> nn.Module:
         return EveryQueryOverSet(model)
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, Attention):
+            if isinstance(child, SelfAttention):
                 setattr(module, name, EveryQuery(child))
     return model
 
@@ -109,7 +110,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one process found."""
+    """The numbers of one process."""
 
     contexts: int
     model_seconds: float
@@ -118,25 +119,23 @@ class Measured:
     logits: list[Tensor]
 
 
-def planned(task: str, length: int, contexts: int) -> tuple[Experiment, Registry]:
+def planned(task: str, length: int, contexts: int) -> Experiment:
     """The standard model of a case, to be tested at one length alone."""
     lengths = dict.fromkeys(["train.min_length", "train.max_length", "evaluate.max_length"], str(length))
     counts = dict.fromkeys(["evaluate.contexts", "evaluate.strings"], str(contexts))
-    registry = Registry.load()
-    return plan(Request([task], [ENTRIES[task]], [], [0], "standard", lengths | counts), registry).experiments[0], registry
+    return plan(Request([task], [ENTRIES[task]], [], [0], "standard", lengths | counts), Registry.load()).experiments[0]
 
 
 def measure(task: str, length: int, contexts: int, side: str) -> Measured:
     """Evaluate one side once. For a fresh process: the peak of its memory never falls."""
-    experiment, registry = planned(task, length, contexts)
+    experiment = planned(task, length, contexts)
     with seeds.initial(experiment.seed, "weights"):
-        model = experiment.build(registry)
+        model = experiment.build()
     watched = Watched(naive(model), at_once=1) if side == "naive" else Watched(model, at_once=None)
     with torch.inference_mode():
-        watched.model(registry.tasks[task].sample(1, WARM_UP, torch.Generator()).inputs)
+        watched.model(experiment.task.sample(1, WARM_UP, torch.Generator()).inputs)
     before, started = peak_memory(), time.perf_counter()
-    cpu = torch.device("cpu")
-    evaluate(registry.tasks[task], {"raw": watched}, experiment.train, experiment.evaluate, experiment.seed, cpu)
+    evaluate(experiment, {"raw": watched}, torch.device("cpu"))
     seconds, grown = time.perf_counter() - started, peak_memory() - before
     return Measured(sum(map(len, watched.logits)), watched.seconds, seconds, grown, watched.logits)
 
@@ -183,9 +182,9 @@ def main() -> None:
     chosen = options.parse_args()
     for task in chosen.cases:
         length = chosen.prefixes if task.startswith("dyck") else chosen.sets
-        heads = dict(planned(task, length, chosen.contexts)[0].model).get("heads", 1)
+        heads = dict(planned(task, length, chosen.contexts).record.options).get("model.heads", 1)
         needed = MATRICES * 4 * heads * (length + 1) ** 2
-        if needed > MOST_MEMORY:
+        if needed > MAX_MEMORY:
             options.error(f"at length {length} the naive side of {task} needs {needed / 2**30:.0f} GiB; 8 is the most")
         compare_sides(task, length, chosen.contexts, chosen.rounds)
 

@@ -1,10 +1,11 @@
 """Opening a results folder and ranking its runs, from a hundred run files to the largest number, in steps of about three.
 
 Simulated runs, written by lgbench itself: 4 families of 5 tasks, 5 seeds, as many entries as it takes; in each file three
-metrics of three weight variants at 32 lengths and a training curve, 338 rows. `first` is Results(folder).boards("tvd") in a
-folder without packs, `again` is the same with the packs that the first left, `command` a whole `lgbench leaderboard` after
-that, the start of Python included. The reference is DuckDB's own `select count(*)`, which opens every run file and reads no
-row. Sides take turns, each in a process of its own; files come from the memory of the operating system, not from a disk.
+metrics of three weight variants at 32 lengths, the chance level and a training curve, 344 rows. `first` is
+Results(folder).boards("tvd") in a folder without a cache, `again` is the same with the cache that the first left, `command`
+a whole `lgbench leaderboard` after that, the start of Python included. The reference is DuckDB's own `select count(*)`,
+which opens every run file and reads no row. Sides take turns, each in a process of its own; files come from the memory of
+the operating system, not from a disk.
 
     python benchmarks/leaderboard.py [--largest 10000] [--rounds 3]
 """
@@ -30,9 +31,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lgbench import runfiles
-from lgbench.ranking import packs
-from lgbench.ranking.leaderboard import Results
+from lgbench.experiment.lengths import spaced_lengths
+from lgbench.results import cache, run_files
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import descriptions
+from lgbench_measurements import lgbench_measurements
 
 FAMILIES, TASKS, SEEDS = 4, 5, 5
 LENGTHS, TRAINED, CURVE = 32, 8, 25
@@ -51,34 +54,46 @@ def runs(count: int) -> Iterator[tuple[str, str, str, int, str]]:
 
 def measurements() -> pa.Table:
     """The columns that are the same in every run."""
+    shown = spaced_lengths(1, TRAINED, LENGTHS - 1)
+    scored = [*product(VARIANTS, ("tvd", "accuracy", "roc_auc"), range(LENGTHS)), *product(["chance"], ["tvd"], shown)]
     scores = [
-        {"weights": w, "metric": m, "step": STEPS, "length": n, "n": 128, "in_training_range": n <= TRAINED}
-        for w, m, n in product(VARIANTS, ("tvd", "accuracy", "roc_auc"), range(LENGTHS))
+        {"weights": w, "metric": m, "metric_version": 1, "step": STEPS, "length": n, "n": 128}
+        | {"in_distribution": n <= TRAINED, "on_boards": n in shown}
+        for w, m, n in scored
     ]
     curve = [
         {"weights": "raw", "metric": m, "step": STEPS // CURVE * (k + 1), "n": STEPS // CURVE}
         for m, k in product(("train_loss", "gradient_norm"), range(CURVE))
     ]
-    names = ["weights", "metric", "step", "length", "n", "in_training_range"]
-    return pa.Table.from_pylist(scores + curve, schema=pa.schema([runfiles.SCHEMA.field(name) for name in names]))
+    names = ["weights", "metric", "metric_version", "step", "length", "n", "in_distribution", "on_boards"]
+    return pa.Table.from_pylist(scores + curve, schema=pa.schema([run_files.SCHEMA.field(name) for name in names]))
 
 
 def simulate(folder: Path, counts: range) -> None:
     """Write the runs from counts.start to counts.stop."""
-    same = measurements()
+    same, described = measurements(), descriptions(lgbench_measurements())
+    unchanged = pa.array([[]] * same.num_rows, run_files.SCHEMA.field("changes").type)
     values = [pa.array(draw) for draw in np.random.default_rng(0).random((64, same.num_rows))]
     everything = list(runs(counts.stop))[counts.start :]
     for family, task, entry, seed, run_id in track(everything, f"writing {counts.stop} run files", transient=True):
-        labels = {"run_id": run_id, "entry": entry, "task": task, "family": family, "protocol": "standard/1"}
+        labels = {"run_id": run_id, "entry": entry, "task": task, "family": family, "protocol": "standard"}
         columns = dict(zip(same.column_names, same.columns, strict=True))
         columns |= {name: pa.repeat(label, same.num_rows) for name, label in labels.items()}
-        columns |= {"seed": pa.repeat(seed, same.num_rows), "task_version": pa.repeat(1, same.num_rows)}
+        columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged}
+        columns |= {name: pa.repeat(1, same.num_rows) for name in ("task_version", "protocol_version")}
         columns |= {"value": values[int(run_id, 16) % len(values)], "diverged_step": pa.nulls(same.num_rows)}
-        table = pa.table({name: columns[name] for name in runfiles.SCHEMA.names})
-        experiment = labels | {"seed": seed, "train": {"steps": STEPS, "lr": 0.003}, "evaluate": {"max_length": LENGTHS - 1}}
+        table = pa.table({name: columns[name] for name in run_files.SCHEMA.names})
+        protocol = {"name": "standard", "version": 1, "changes": []}
+        experiment = labels | {
+            "protocol": protocol,
+            "seed": seed,
+            "train": {"steps": STEPS, "lr": 0.003},
+            "evaluate": {"max_length": LENGTHS - 1},
+        }
         environment = {"lgbench": "0.1.0", "python": "3.11.7", "git_commit": "0" * 40, "device": "cpu", "threads": 1}
         about = {"experiment": experiment, "environment": environment, "seconds": {"train": 23.6, "total": 28.8}}
-        runfiles.write(runfiles.path_for(folder, task, entry, seed, run_id), table, about)
+        about["measurements"] = described
+        run_files.write(folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet", table.cast(run_files.SCHEMA), about)
 
 
 def count(folder: Path) -> int:
@@ -88,7 +103,7 @@ def count(folder: Path) -> int:
 
 
 def rank(folder: Path) -> int:
-    """What is timed: how many entries the boards have."""
+    """The side that is timed: how many entries the boards have."""
     return sum(len(board.rows) for board in Results(folder).boards("tvd"))
 
 
@@ -115,7 +130,7 @@ def measure(folder: Path, rounds: int) -> dict[str, tuple[float, float]]:
     """Median seconds and MB of every side, each time in a new process: this script with --side."""
     found: dict[str, list[list[float]]] = {side: [] for side in SIDES}
     for _ in range(rounds):
-        shutil.rmtree(folder / packs.FOLDER, ignore_errors=True)
+        shutil.rmtree(folder / cache.FOLDER, ignore_errors=True)
         for side, results in found.items():
             process = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
             results.append(json.loads(subprocess.run(process, check=True, stdout=subprocess.PIPE).stdout))
@@ -140,6 +155,8 @@ def compare(largest: int, rounds: int) -> Table:
                 seconds[side].append(taken)
             cells = [f"{taken:.2f} ({memory:.0f})" for taken, memory in results.values()]
             table.add_row(f"{size:,}", f"{size * measurements().num_rows:,}", *cells)
+    if len(sizes) < 2:
+        return table
     table.add_section()
     logarithms = [math.log(size) for size in sizes]
     slopes = [statistics.linear_regression(logarithms, [math.log(s) for s in taken]).slope for taken in seconds.values()]

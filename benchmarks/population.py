@@ -17,17 +17,15 @@ from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
-from sides import compare
+from sides import compare, registry_with
 from torch import nn
 
-from lgbench.experiment import Experiment, Request, plan
-from lgbench.protocols import Training
-from lgbench.registry import Distribution, Registry
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.protocols import Training
 from lgbench.training.data import stream
 from lgbench.training.train import step_cost, train
-from lgbench_norms import lgbench_norms
 from lgbench_tasks.set_complement import SetComplement
-from lgbench_transformer.transformer import Transformer
 
 SIZE, LENGTH, BATCH = 32, 12, 64
 POPULATIONS = {"cpu": (1, 8, 64), "cuda": (1, 16, 256, 1024)}
@@ -52,27 +50,23 @@ class Clock:
         return models * (len(self.times) - 1 - first) / (self.times[-1] - self.times[first])
 
 
-def registry() -> Registry:
-    """The one task, architecture and kinds of norm that are timed."""
-    task = SetComplement(SIZE)
-    task.train_lengths = (1, LENGTH)
-    made, here = Registry(), Distribution("benchmark", "0")
-    made.tasks.add(task, here)
-    made.architectures.add(Transformer(), here)
-    for norm in lgbench_norms():
-        made.norms.add(norm, here)
+def task() -> SetComplement:
+    """The one task that is timed."""
+    made = SetComplement(SIZE)
+    made.train_lengths = (1, LENGTH)
     return made
 
 
-def experiments(models: int, steps: int, known: Registry) -> tuple[Experiment, ...]:
+def experiments(models: int, steps: int) -> tuple[Experiment, ...]:
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    return plan(Request(["set-complement"], ["peri-norm"], [], range(models), "standard", changes), known).experiments
+    request = Request(["set-complement"], ["peri-norm"], [], range(models), "standard", changes)
+    return plan(request, registry_with(task())).experiments
 
 
 def population(models: int, steps: int, device: torch.device, compile: bool) -> float:
     """Model-steps a second of lgbench."""
-    known, clock = registry(), Clock(device)
-    train(experiments(models, steps, known), known, device, clock.tick, compile=compile)
+    clock = Clock(device)
+    train(experiments(models, steps), device, clock.tick, compile=compile)
     return clock.rate(models)
 
 
@@ -81,10 +75,9 @@ def one_at_a_time(model: nn.Module, steps: int, device: torch.device, compile: b
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     forward = torch.compile(model) if compile else model
-    members = [(registry().tasks["set-complement"], 0)]
     clock = Clock(device)
-    for inputs, targets in stream(members, Training(steps, BATCH, 1e-2, 0.01, 0.1, 10, 1, LENGTH), device):
-        loss = F.cross_entropy(forward(inputs[0]).transpose(1, 2), targets[0])
+    for batch in stream([(task(), 0)], Training(steps, BATCH, 1e-2, 0.01, 0.1, 10, 1, LENGTH), device):
+        loss = F.cross_entropy(forward(batch.inputs[0]).transpose(1, 2), batch.targets[0])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -93,8 +86,7 @@ def one_at_a_time(model: nn.Module, steps: int, device: torch.device, compile: b
 
 
 def ours() -> nn.Module:
-    known = registry()
-    return experiments(1, 1, known)[0].build(known)
+    return experiments(1, 1)[0].build()
 
 
 def theirs() -> nn.Module:
@@ -108,9 +100,8 @@ def theirs() -> nn.Module:
 
 
 def roofline(models: int, device: torch.device) -> str:
-    """What one step of a population costs at least, whatever runs it."""
-    known = registry()
-    each = step_cost(experiments(1, 10, known)[0], known, device)
+    """The least that one step of a population costs, whatever runs it."""
+    each = step_cost(experiments(1, 10)[0], device)
     flops, written = each.flops * models / 1e9, each.written * models / 1e6
     return f"One step of {models} models: {flops:.2f} GFLOP, {written:.0f} MB of results, {each.operators} operators uncompiled"
 

@@ -248,8 +248,7 @@ def contexts(task: Task, tokens: int, device: torch.device) -> tuple[Callable[[]
         return len(looped(length)[0])
 
     def lgbench() -> int:
-        inputs, _ = task.sample(max(1, tokens // positions), length, generator)
-        return count(inputs)
+        return count(task.sample(max(1, tokens // positions), length, generator).inputs)
 
     return loop, lgbench
 

@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from sides import WIDTH, table
 
-from lgbench.experiment import Experiment, Request, plan
-from lgbench.registry import Registry
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
 from lgbench.training import cost
 from lgbench.training.data import stream
 from lgbench.training.population import Population
@@ -58,13 +58,13 @@ class Training:
     def step(self, models: int = 4, **changes: int) -> Point:
         settings = {"train.max_length": "40"} | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
         request = Request(["dyck-2-3"], ["peri-norm"], [], range(models), "standard", settings)
-        experiments: tuple[Experiment, ...] = plan(request, self.registry).experiments
-        population = Population(experiments, self.registry, self.device)
-        members = [(self.registry.tasks[e.task], e.seed) for e in experiments]
-        inputs, targets = next(stream(members, experiments[0].train, self.device))
+        experiments = plan(request, self.registry).experiments
+        population = Population(experiments, self.device)
+        members = [(experiment.task, experiment.seed) for experiment in experiments]
+        batch = next(stream(members, experiments[0].train, self.device)).tensors
         with torch.no_grad():
-            seconds = median(lambda: population.advance(inputs, targets), self.repeats)
-            return seconds, cost.measure(lambda: population.advance(inputs, targets), 0).peak
+            seconds = median(lambda: population.advance(*batch), self.repeats)
+            return seconds, cost.measure(lambda: population.advance(*batch), 0).peak
 
 
 class Evaluation:
@@ -75,9 +75,9 @@ class Evaluation:
 
     def contexts(self, task: str, arch: str, length: int) -> Point:
         (experiment,) = plan(Request([task], [arch], [], (0,), "standard"), self.registry).experiments
-        model = experiment.build(self.registry).to(self.device)
+        model = experiment.build().to(self.device)
         generator = torch.Generator(self.device).manual_seed(0)
-        inputs = self.registry.tasks[task].sample(1, length, generator).inputs
+        inputs = experiment.task.sample(1, length, generator).inputs
         with torch.inference_mode():
             seconds = median(lambda: model(inputs), self.repeats)
             return seconds, cost.measure(lambda: model(inputs), 0).peak

@@ -1,7 +1,7 @@
-"""What all benchmarks share: sides that take turns, and the table of what came out.
+"""Shared by all benchmarks: sides that take turns, the table of their rates, and a registry with one task.
 
-Every round runs each side once, one after the other, so that a machine whose speed drifts hurts all of them; a first round
-warms up and is dropped. A side is a function that returns a rate, the more the better.
+Every round runs each side once, one after the other, so that a machine whose speed drifts hurts all of them. A first round
+warms up and is dropped. A side is a function that returns a rate: the more, the better.
 """
 
 import statistics
@@ -12,12 +12,22 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+import lgbench_measurements
+import lgbench_norms
+import lgbench_optimizers
+import lgbench_transformer
+from lgbench import Task
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
+
 WIDTH = 110
 """Columns of a printed table."""
 
 Side = Callable[[], float]
 Cell = Callable[[str, float], str]
-"""From a side's name and its median rate to what an extra column says of it."""
+"""From a side's name and its median rate to the text of an extra column."""
+
+HERE = Distribution("benchmark", "0")
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ def take_turns(sides: Mapping[str, Side], rounds: int) -> dict[str, Result]:
 
 
 def table(rounds: int, *headings: str, device: str | None = None) -> Table:
-    """An empty table whose title says what it was measured with; the first column is for names."""
+    """An empty table; its title names the machine's settings, its first column is for names."""
     where = device or f"{torch.get_num_threads()} threads"
     made = Table(title=f"torch {torch.__version__}, {where}, median of {rounds} rounds")
     for heading in ("", *headings):
@@ -71,5 +81,14 @@ def show(results: Mapping[str, Result], rounds: int, unit: str, reference: str, 
 
 
 def compare(sides: Mapping[str, Side], rounds: int, unit: str, reference: str, more: Mapping[str, Cell] | None = None) -> None:
-    """Run all sides in turn and print what came out; the first side is the one called `reference`."""
+    """Run all sides in turn and print their rates; the first side is the one called `reference`."""
     show(take_turns(sides, rounds), rounds, unit, reference, more)
+
+
+def registry_with(task: Task) -> Registry:
+    """This task, and the built-in models, norms, optimizer and measurements."""
+    made = Registry()
+    for module in (lgbench_measurements, lgbench_norms, lgbench_optimizers, lgbench_transformer):
+        made.add(module, module.__name__, HERE)
+    made.tasks.add(task, HERE)
+    return made

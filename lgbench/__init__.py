@@ -1,6 +1,6 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
-The contracts of plugins are importable from here, and so are :func:`run` and :func:`results`. Plugins may use
+The contracts of plugins are importable from here, and so are :func:`run` and :func:`read_results`. Plugins may use
 three modules more: :mod:`lgbench.attending` has what attentions share, :mod:`lgbench.noise` randomness in training, and
 :mod:`lgbench.testing` the checks for their tests.
 """
@@ -15,18 +15,31 @@ from lgbench.contracts import (
     Answers,
     Architecture,
     Attention,
+    AttentionModule,
+    AttentionSpec,
     Averager,
-    AverageState,
     Batch,
+    BiasModule,
     Budget,
+    EmbeddingModule,
     Language,
+    Matrix,
+    Measurement,
+    Need,
     NormScheme,
+    Optimizer,
     Parts,
-    Place,
     Position,
+    Predictions,
     Role,
+    RotationModule,
+    Schedule,
     Signature,
+    Source,
+    State,
     Strings,
+    StringScores,
+    SublayerSpec,
     Task,
     Tokens,
     Vectors,
@@ -36,8 +49,8 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from lgbench.ranking.leaderboard import results
-    from lgbench.running.runner import run
+    from lgbench.execution.runner import run
+    from lgbench.results.leaderboard import read_results
 
 __version__ = version("lgbench")
 
@@ -45,19 +58,32 @@ __all__ = [
     "Answers",
     "Architecture",
     "Attention",
-    "AverageState",
+    "AttentionModule",
+    "AttentionSpec",
     "Averager",
     "Batch",
+    "BiasModule",
     "Budget",
+    "EmbeddingModule",
     "Language",
     "LgbenchError",
+    "Matrix",
+    "Measurement",
+    "Need",
     "NormScheme",
+    "Optimizer",
     "Parts",
-    "Place",
     "Position",
+    "Predictions",
     "Role",
+    "RotationModule",
+    "Schedule",
     "Signature",
+    "Source",
+    "State",
+    "StringScores",
     "Strings",
+    "SublayerSpec",
     "Task",
     "Tokens",
     "Unsupported",
@@ -65,11 +91,11 @@ __all__ = [
     "Vectors",
     "Weights",
     "hookimpl",
-    "results",
+    "read_results",
     "run",
 ]
 
-_LAZY = {"run": "lgbench.running.runner", "results": "lgbench.ranking.leaderboard"}
+_LAZY = {"run": "lgbench.execution.runner", "read_results": "lgbench.results.leaderboard"}
 
 
 def __getattr__(name: str) -> Any:

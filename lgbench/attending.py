@@ -1,12 +1,16 @@
-"""What attentions of plugins share: which keys a query sees, and scaled logits over them.
+"""For attentions, and for architectures that use them: which keys a query sees, and scaled logits over them.
 
 The Q queries are those of the last Q of K positions: query i sees the keys 0 to K - Q + i. A single query sees all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
+
+from lgbench.contracts import Need
 
 
 def visible(q: Tensor, k: Tensor) -> Tensor:
@@ -41,3 +45,9 @@ def logits(q: Tensor, k: Tensor, bias: Tensor | None = None, scale: float | None
 def masked_logits(q: Tensor, k: Tensor, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
     """As :func:`logits`, and minus infinity where a query does not see the key."""
     return logits(q, k, bias, scale).masked_fill(~visible(q, k), -torch.inf)
+
+
+def needed_inputs(needs: Collection[Need], query_input: Tensor, key_input: Tensor) -> dict[str, Tensor]:
+    """The keyword arguments that an attention with these needs is called with, given both inputs of the sublayer."""
+    inputs = {Need.QUERY_INPUT: query_input, Need.KEY_INPUT: key_input}
+    return {need.value: tensor for need, tensor in inputs.items() if need in needs}

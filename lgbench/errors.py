@@ -1,4 +1,4 @@
-"""What can go wrong in a user's hands, each with a sentence that says what would work."""
+"""Errors that users see. Each message says what was wrong, what was expected and what would work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class LgbenchError(Exception):
-    """Base of every error that is shown to a user as one sentence, without a traceback."""
+    """An error that the command line shows as its message alone, without a traceback."""
 
     exit_code = 1
 
@@ -19,11 +19,11 @@ class UsageError(LgbenchError, ValueError):
 
 
 class Unsupported(UsageError):
-    """Raised by an architecture, or a part of one, that cannot stand where it is asked to; the message is the reason."""
+    """An architecture, a part or an optimizer cannot do what it is asked for. The message is the reason."""
 
 
 class RunFailed(LgbenchError):
-    """A run that broke, in a plugin's code or for want of memory or disk; its cause is kept."""
+    """A run that stopped with an error, in a plugin's code or for lack of memory or disk space. `__cause__` is that error."""
 
 
 class Interrupted(LgbenchError):
@@ -33,15 +33,15 @@ class Interrupted(LgbenchError):
 
 
 class PluginError(LgbenchError):
-    """A plugin that does not keep to the contracts."""
+    """A plugin that violates the contracts."""
 
 
 class RunFileError(LgbenchError):
-    """A file in a results folder that is not a readable run file."""
+    """A file in a results folder that cannot be read as a run file."""
 
 
 class Refused(RunFileError):
-    """Run files that do not keep to the rules, with a sentence for each thing that is wrong."""
+    """Run files that violate the rules. There is one sentence for each thing that is wrong."""
 
     def __init__(self, sentences: Sequence[str], heading: str = "") -> None:
         super().__init__("\n  ".join([heading, *sentences] if heading else sentences))
@@ -49,16 +49,16 @@ class Refused(RunFileError):
 
 
 class Unverified(LgbenchError):
-    """Results that a rerun did not confirm."""
+    """Results that a second run did not confirm."""
 
 
 def first_line(error: BaseException) -> str:
-    """As much of what an error says as a sentence can hold: torch's own go on with where in C++ they were raised."""
+    """The first line of an error's message, or its type if it has none. Torch appends a C++ stack, which helps no user."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name nobody provides, with the nearest known names.
+    """The error for a name that nothing has, with the nearest known name.
 
     >>> print(unknown("task", "tomta", ["dyck", "tomita"]))
     no task 'tomta'; did you mean 'tomita'? known: dyck, tomita

@@ -1,7 +1,7 @@
-"""The extension points: six hooks, each returning typed objects.
+"""The extension points: eight hooks. Each returns objects of one type.
 
-A plugin is an importable module, named under the ``lgbench`` entry-point group, whose functions marked with
-``@lgbench.hookimpl`` bear these names. The objects are described in :mod:`lgbench.contracts`.
+A plugin is a module that is named under the ``lgbench`` entry-point group. Its functions with these names are marked with
+``@lgbench.hookimpl``. :mod:`lgbench.contracts` describes the objects.
 """
 
 from __future__ import annotations
@@ -12,37 +12,47 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from lgbench.contracts import Architecture, Attention, Averager, NormScheme, Position, Task
+    from lgbench import contracts as c
 
 hookspec = pluggy.HookspecMarker("lgbench")
 hookimpl = pluggy.HookimplMarker("lgbench")
 
 
 @hookspec
-def lgbench_tasks() -> Iterable[Task]:  # type: ignore[empty-body]
+def lgbench_tasks() -> Iterable[c.Task]:  # type: ignore[empty-body]
     """Tasks: distributions over contexts with their exact next-token distributions."""
 
 
 @hookspec
-def lgbench_architectures() -> Iterable[Architecture]:  # type: ignore[empty-body]
+def lgbench_architectures() -> Iterable[c.Architecture]:  # type: ignore[empty-body]
     """Architectures: builders of models that turn contexts into logits."""
 
 
 @hookspec
-def lgbench_norms() -> Iterable[NormScheme]:  # type: ignore[empty-body]
-    """Norm schemes: which normalization stands where in a model."""
+def lgbench_norms() -> Iterable[c.NormScheme]:  # type: ignore[empty-body]
+    """Norm schemes: which norm stands where in a model."""
 
 
 @hookspec
-def lgbench_attentions() -> Iterable[Attention]:  # type: ignore[empty-body]
-    """Attentions: how queries find keys, and what they take from them."""
+def lgbench_attentions() -> Iterable[c.Attention]:  # type: ignore[empty-body]
+    """Attentions: how queries find keys, and what they take from the values."""
 
 
 @hookspec
-def lgbench_positions() -> Iterable[Position]:  # type: ignore[empty-body]
-    """Position codes: how a model knows where in its input a token stands."""
+def lgbench_positions() -> Iterable[c.Position]:  # type: ignore[empty-body]
+    """Position codes: how a model knows where a token stands."""
 
 
 @hookspec
-def lgbench_averagers() -> Iterable[Averager]:  # type: ignore[empty-body]
-    """Averagers: running averages of the weights, evaluated beside the raw weights."""
+def lgbench_optimizers() -> Iterable[c.Optimizer]:  # type: ignore[empty-body]
+    """Optimizers: rules that turn gradients into new weights."""
+
+
+@hookspec
+def lgbench_averagers() -> Iterable[c.Averager]:  # type: ignore[empty-body]
+    """Averagers: running averages of the weights, tested beside the raw weights."""
+
+
+@hookspec
+def lgbench_measurements() -> Iterable[c.Measurement]:  # type: ignore[empty-body]
+    """Measurements: what is computed at every tested length, such as TVD or accuracy."""

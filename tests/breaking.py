@@ -1,50 +1,93 @@
-"""Small breaches of the contracts: a thing with one thing changed, and what the conformance checks say of it."""
+"""What the conformance checks say of small breaches of the contracts: things with one thing changed."""
 
 from __future__ import annotations
 
 import pytest
+from torch import nn
+from toy_registries import but
 
-from lgbench.conformance.check import Broken
-from lgbench.conformance.collect import checks_of
+from lgbench import Unsupported
+from lgbench.extensions.conformance.check import CheckFailed
+from lgbench.extensions.conformance.collect import checks_of
 
-DECLARED = "has what its contract declares"
-DOCUMENTED = "says in a sentence what it is"
+DECLARED = "it has what its contract declares"
+DOCUMENTED = "a docstring describes it"
+OPTIONS = "its options can be set"
+
+__all__ = [
+    "DECLARED",
+    "DOCUMENTED",
+    "OPTIONS",
+    "Doing",
+    "InMode",
+    "but",
+    "check_of",
+    "complaint",
+    "complaints",
+    "refusing",
+    "table",
+    "unproven",
+]
 
 
-def but(thing, **changes):
-    """The thing with other attributes and methods than its own."""
-    return type("Changed", (type(thing),), {"__doc__": type(thing).__doc__, **changes})()
+class Doing(nn.Module):
+    """A function as a module, with a parameter that it is given last."""
+
+    def __init__(self, do, parameter=None):
+        super().__init__()
+        self.do, self.parameter = do, None if parameter is None else nn.Parameter(parameter)
+
+    def forward(self, *given, **named):
+        return self.do(*given, *named.values(), *([] if self.parameter is None else [self.parameter]))
 
 
-def check_of(thing, promise, registry):
-    """The check of one promise."""
-    (check,) = [check for check in checks_of(thing, registry) if check.promise == promise]
+class InMode(nn.Module):
+    """Does something in training alone, or in evaluation alone."""
+
+    def __init__(self, training, do):
+        super().__init__()
+        self.mode, self.do = training, do
+
+    def forward(self, x):
+        return self.do(x) if self.training == self.mode else x
+
+
+def refusing(thing, reason):
+    def build(self, *given):
+        raise Unsupported(reason)
+
+    return but(thing, build=build)
+
+
+def check_of(thing, rule, registry):
+    """The check of one rule."""
+    (check,) = [check for check in checks_of(thing, registry) if check.name == rule]
     return check
 
 
-def complaint(thing, promise, registry):
-    """The sentence with which the check of this promise fails."""
-    with pytest.raises(Broken) as raised:
-        check_of(thing, promise, registry)()
+def complaint(thing, rule, registry):
+    """The sentence with which the check of this rule fails."""
+    with pytest.raises(CheckFailed) as raised:
+        check_of(thing, rule, registry)()
     return str(raised.value)
 
 
-def complaints(things, registry, unasked=""):
-    """Every sentence with which anything that these promise fails, but for one promise."""
+def complaints(things, registry, unasked=lambda rule: False):
+    """Every sentence with which any check of these things fails, but for the rules that are not asked for."""
     found = []
-    for check in (check for thing in things for check in checks_of(thing, registry) if check.promise != unasked):
+    for check in (check for thing in things for check in checks_of(thing, registry) if not unasked(check.name)):
         try:
             check()
-        except Broken as broken:
-            found.append(str(broken))
+        except CheckFailed as failed:
+            found.append(str(failed))
     return found
 
 
 def unproven(things, rows, registry):
-    """What these promise, and no row (thing, promise, words) breaks."""
-    return {check.promise for thing in things for check in checks_of(thing, registry)} - {promise for _, promise, _ in rows}
+    """The rules that are checked of these things, and that no row (thing, rule, words) breaks."""
+    return {check.name for thing in things for check in checks_of(thing, registry)} - {rule for _, rule, _ in rows}
 
 
 def table(rows):
-    """Rows as parameters of a test, named by what they break and by the words."""
+    """Rows as parameters of a test, named by the rule that they break and by the words."""
     return [pytest.param(*row, id=f"{row[1]}: {row[2]}") for row in rows]

@@ -16,15 +16,29 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
+from warm import warm  # noqa: F401  # a fixture
 
 import lgbench
-from lgbench import Averager, Parts, hookimpl, runfiles, seeds
-from lgbench.evaluate import evaluate
-from lgbench.experiment import Experiment, Request, plan
-from lgbench.registry import Distribution, Registry
+import lgbench_measurements
+import lgbench_optimizers
+from lgbench import Averager, Parts, hookimpl, seeds
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Distribution, Registry
+from lgbench.measurement.evaluate import evaluate
+from lgbench.results import run_files
+from lgbench.results.metrics import descriptions
 from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
+BUILT_IN = (
+    "lgbench_averaging",
+    "lgbench_measurements",
+    "lgbench_norms",
+    "lgbench_optimizers",
+    "lgbench_tasks",
+    "lgbench_transformer",
+)
 CPU = torch.device("cpu")
 CHEAP = {
     "train.steps": 3,
@@ -38,13 +52,13 @@ CHEAP = {
 @pytest.fixture(scope="session")
 def registry() -> Registry:
     """The built-in plugins, whatever else is installed."""
-    return Registry.load({"LGBENCH_PLUGINS": "lgbench_averaging,lgbench_norms,lgbench_tasks,lgbench_transformer"})
+    return Registry.load({"LGBENCH_PLUGINS": ",".join(BUILT_IN)})
 
 
 @pytest.fixture(scope="session")
 def toy_registry() -> Registry:
-    """The toy plugins alone."""
-    registry = Registry()
+    """The toy plugins, with the built-in optimizer and metrics, and nothing else."""
+    registry = with_essentials()
     registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
     assert not registry.problems()
     return registry
@@ -67,16 +81,16 @@ def parts_of(registry: Registry, norm: str = "pre-norm", attention: str = "softm
     return Parts(registry.norms[norm], registry.attentions[attention], registry.positions[position], 17, 65)
 
 
-def initial(experiment, registry: Registry):
+def initial(experiment):
     """A model as it is before its training."""
     with seeds.initial(experiment.seed, "weights"):
-        return experiment.build(registry)
+        return experiment.build()
 
 
-def plain_training(experiment, registry: Registry):
+def plain_training(experiment):
     """What any PyTorch tutorial would write: one model, backward(), AdamW. Yields the model and the loss after each step."""
     training = experiment.train
-    model = initial(experiment, registry)
+    model = initial(experiment)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
@@ -84,8 +98,8 @@ def plain_training(experiment, registry: Registry):
     )
     warmup = max(1, round(training.warmup * training.steps))
     knots, heights = [-1, warmup - 1, warmup, max(training.steps, warmup + 1)], [0.0, 1.0, 1.0, 0.0]
-    members = [(registry.tasks[experiment.task], experiment.seed)]
-    for done, ((inputs,), (targets,)) in enumerate(stream(members, training, CPU)):
+    members = [(experiment.task, experiment.seed)]
+    for done, ((inputs,), (targets,), _) in enumerate(stream(members, training, CPU)):
         for group in optimizer.param_groups:
             group["lr"] = training.lr * np.interp(done, knots, heights)
         optimizer.zero_grad()
@@ -95,12 +109,18 @@ def plain_training(experiment, registry: Registry):
         yield model, loss.item()
 
 
-def scores(experiment, registry, run, index):
+def scores(experiment, run, index):
     """Every score of one model of a trained population."""
-    models = {variant: run.model(variant, index) for variant in run.weights}
-    task = registry.tasks[experiment.task]
-    found = evaluate(task, models, experiment.train, experiment.evaluate, experiment.seed, CPU)
+    found = evaluate(experiment, run.models(index), CPU)
     return {(s.weights, s.metric, s.length, s.n): s.value for s in found}
+
+
+def with_essentials() -> Registry:
+    """A registry that has what every run needs: an optimizer and the metrics."""
+    registry = Registry()
+    for module in (lgbench_optimizers, lgbench_measurements):
+        registry.add(module, module.__name__, Distribution("lgbench", lgbench.__version__))
+    return registry
 
 
 def with_model(model) -> Registry:
@@ -123,7 +143,7 @@ def with_averager(averager: Averager) -> Registry:
 def _with(hook: str, thing: object) -> Registry:
     module = ModuleType("own")
     setattr(module, hook, hookimpl(specname=hook)(lambda: [thing]))
-    registry = Registry()
+    registry = with_essentials()
     for plugin in (toys, module):
         registry.add(plugin, plugin.__name__, Distribution(plugin.__name__, "1"))
     assert not registry.problems()
@@ -159,7 +179,8 @@ def python(code: str, *arguments: str, **environ: str) -> subprocess.CompletedPr
 
 def lgbench_command(*arguments: str, then: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """The command line in a fresh interpreter; `then` runs after it, whatever its exit."""
-    code = f"from lgbench.cli import main\ntry:\n    main(prog_name='lgbench')\nfinally:\n    import sys\n    {then or 'pass'}"
+    command = "from lgbench.cli.main import main\ntry:\n    main(prog_name='lgbench')"
+    code = f"{command}\nfinally:\n    import sys\n    {then or 'pass'}"
     return python(code, *arguments, **environ)
 
 
@@ -173,19 +194,23 @@ def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def toys_alone(toys_installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this interpreter, the toys are what is installed."""
+    """In this interpreter, only the toys are installed, and what every run needs."""
     monkeypatch.syspath_prepend(toys_installed)
-    monkeypatch.setenv("LGBENCH_PLUGINS", "toys")
+    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers")
 
 
 def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: Any) -> list[dict[str, Any]]:
-    """Rows of a run from {length: value}; keywords replace any column."""
+    """Rows of a run from {length: value}; keywords replace any column. Boards show what they show of the built-in tasks."""
+    shown = {length for length in values if length > 0 and length & (length - 1) == 0} | {trained, max(values, default=0)}
     same = {
         "run_id": "0123456789abcdef",
         "entry": "arch+norm",
         "task": "alpha",
         "task_version": 1,
-        "protocol": "quick/1",
+        "protocol": "quick",
+        "protocol_version": 1,
+        "changes": [],
+        "metric_version": 1,
         "seed": 0,
         "weights": "raw",
         "metric": "tvd",
@@ -194,13 +219,15 @@ def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: A
     } | columns
     same.setdefault("family", same["task"])
     return [
-        same | {"length": length, "value": value, "in_training_range": length <= trained} for length, value in values.items()
+        same | {"length": length, "value": value, "in_distribution": length <= trained, "on_boards": length in shown}
+        for length, value in values.items()
     ]
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -> Path:
-    """A run file of these rows."""
-    runfiles.write(path, pa.Table.from_pylist(list(rows), schema=runfiles.SCHEMA), metadata or {"experiment": {}})
+    """A run file of these rows, which describes the built-in metrics."""
+    about = metadata or {"experiment": {}, "measurements": descriptions(lgbench_measurements.lgbench_measurements())}
+    run_files.write(path, pa.Table.from_pylist(list(rows), schema=run_files.SCHEMA), about)
     return path
 
 

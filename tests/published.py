@@ -12,15 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toys
-from conftest import CPU
+from conftest import CPU, with_essentials
 
-from lgbench import Budget, Task, hookimpl, runfiles
-from lgbench.experiment import Request, plan
-from lgbench.registry import Distribution, Registry
-from lgbench.running import provenance
-from lgbench.running.execution import Execution
-from lgbench.running.runner import run_plan
-from lgbench.running.watcher import Silent
+from lgbench import Budget, Task, hookimpl
+from lgbench.execution import provenance
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Distribution, Registry
+from lgbench.results import run_files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BUDGETS = {name: Budget(steps=20, batch=4, lr=0.02, max_length=8) for name in ("standard", "quick")}
@@ -43,25 +44,32 @@ def lgbench_tasks() -> Iterable[Task]:
     return SmallWalk(), SmallEven(), Alone()
 
 
-def registry(version: str = "1.0") -> Registry:
-    """The toys, and the tasks above as a plugin of that version."""
+def registry(version: str = "1.0", **others: object) -> Registry:
+    """The essentials, the toys, the tasks above as a plugin of that version, and other modules by the name of their plugin."""
     module = ModuleType("small")
     module.lgbench_tasks = lgbench_tasks
-    found = Registry()
+    found = with_essentials()
     found.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
     found.add(module, "small", Distribution("lgbench-small", version))
+    for name, other in others.items():
+        found.add(other, name, Distribution(f"lgbench-{name}", "1.0"))
     assert not found.problems()
     return found
 
 
-def make(folder: Path, archs: Sequence[str] = ("toy-table",), seeds: Sequence[int] = range(5), **request: Any) -> list[Path]:
+def make(
+    folder: Path,
+    archs: Sequence[str] = ("toy-table",),
+    seeds: Sequence[int] = range(5),
+    installed: Registry | None = None,
+    **request: Any,
+) -> list[Path]:
     """Real runs of a checkout without changes."""
     execution = Execution(CPU, compile=False, population=request.pop("population", None))
-    asked = Request(request.pop("tasks", ["small"]), archs, request.pop("averagers", None), seeds, **request)
-    installed = registry()
+    asked = Request(request.pop("tasks", ["small"]), archs, request.pop("averagers", ["toy-mean"]), seeds, **request)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "git_commit", lambda: COMMIT)
-        outcome = run_plan(plan(asked, installed), installed, execution, folder, Silent())
+        outcome = run_plan(plan(asked, installed or registry()), execution, folder, SilentProgress())
     assert not outcome.failed
     return outcome.written
 
@@ -73,22 +81,28 @@ def forged(
     rows: Callable[[list[dict[str, Any]]], object] = lambda rows: None,
 ) -> Path:
     """A run file with changes made in place to its footer and its rows, and nothing else put right."""
-    about, table = runfiles.metadata(path), runfiles.read(path).to_pylist()
+    about, table = run_files.metadata(path), run_files.read(path).to_pylist()
     footer(about)
     rows(table)
-    runfiles.write(to, pa.Table.from_pylist(table, schema=runfiles.SCHEMA), about)
+    run_files.write(to, pa.Table.from_pylist(table, schema=run_files.SCHEMA), about)
     return to
 
 
 def put_right(path: Path, to: Path, footer: Callable[[dict[str, Any]], object]) -> Path:
-    """As a careful forger does it: the run id follows the footer, and so do the rows."""
-    about = runfiles.metadata(path)
+    """As a careful forger does it: the entry and the run id follow the footer, and so do the rows."""
+    about = run_files.metadata(path)
     footer(about)
     experiment = about["experiment"]
-    content = json.dumps({name: value for name, value in experiment.items() if value is not None}, sort_keys=True)
-    same = {name: experiment[name] for name in ("task", "family", "task_version", "protocol", "seed")}
-    same["entry"] = f"{experiment['architecture']}+{experiment['norm']}"
+    experiment["entry"] = f"{experiment['architecture']}+{experiment['norm']}"
+    content = json.dumps(experiment, sort_keys=True)
+    same = {name: experiment[name] for name in ("task", "family", "task_version", "entry", "seed")}
     same["run_id"] = hashlib.sha256(content.encode()).hexdigest()[:16]
-    table = [row | same for row in runfiles.read(path).to_pylist()]
-    runfiles.write(to, pa.Table.from_pylist(table, schema=runfiles.SCHEMA), about)
+    protocol = experiment["protocol"]
+    same |= {
+        "protocol": protocol["name"],
+        "protocol_version": protocol["version"],
+        "changes": [tuple(pair) for pair in protocol["changes"]],
+    }
+    table = [row | same for row in run_files.read(path).to_pylist()]
+    run_files.write(to, pa.Table.from_pylist(table, schema=run_files.SCHEMA), about)
     return to

@@ -1,13 +1,20 @@
-"""Small results that have everything a page shows: tiers, flags, averages, two protocols, trainings, a hostile name."""
+"""Small results that have everything a page shows: tiers, flags, averages, two protocols, chance, trainings, a hostile name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from conftest import simulated, write_rows
+
+import lgbench_measurements
+from lgbench.reports import site
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import descriptions
 
 HOSTILE = "</script><!--<img src=x onerror=alert(1)>"
 BEST, EVEN, POOR = "best+norm", "even+norm", "poor+norm"
@@ -16,7 +23,25 @@ SEEDS = range(5)
 LENGTHS = (2, 4, 8, 16, 32, 63)
 LEVELS = {BEST: 0.02, EVEN: 0.021, POOR: 0.15, HOSTILE: 0.3}
 DIVERGED = (HOSTILE, 2)
+CHANGES = {"train.lr": "0.1"}
 CHANGED = "quick/1 train.lr=0.1"
+CHANCE = {length: 0.4 + length / 1000 for length in LENGTHS}
+"""The chance level of TVD on every task. No other metric of these runs has one."""
+
+
+class Made(NamedTuple):
+    """The results and their page, made once for all tests of a process. Tests must not write into the folder."""
+
+    folder: Path
+    results: Results
+    html: str
+
+
+@cache
+def made(folder: Path) -> Made:
+    folder = write_all(folder / "site" / "results")
+    results = Results(folder)
+    return Made(folder, results, site.page(results))
 
 
 def write_all(folder: Path) -> Path:
@@ -25,35 +50,49 @@ def write_all(folder: Path) -> Path:
         for number, entry in enumerate(LEVELS):
             for seed in SEEDS:
                 write_run(folder, task, entry, seed, number)
-    write_run(folder, "beta", BEST, 0, 99, protocol=CHANGED)
+    write_run(folder, "beta", BEST, 0, 99, CHANGES)
     return folder
 
 
-def write_run(folder: Path, task: str, entry: str, seed: int, number: int, protocol: str = "quick/1") -> None:
+def write_run(
+    folder: Path, task: str, entry: str, seed: int, number: int, changes: Mapping[str, str] = MappingProxyType({})
+) -> None:
     run_id = f"{list(TASKS).index(task):04x}{number:08x}{seed:04x}"
-    same = {"run_id": run_id, "task": task, "family": TASKS[task], "entry": entry, "seed": seed, "protocol": protocol}
+    same = {
+        "run_id": run_id,
+        "task": task,
+        "family": TASKS[task],
+        "entry": entry,
+        "seed": seed,
+        "changes": list(changes.items()),
+    }
     same["diverged_step"] = 15 if (entry, seed) == DIVERGED else None
-    rows = [*_scores(same), *_training(same)]
-    write_rows(folder / f"{run_id}.parquet", rows, **footer(task, entry, seed, protocol))
+    rows = [*_scores(same), *simulated(CHANCE, weights="chance", **same), *_training(same)]
+    write_rows(folder / f"{run_id}.parquet", rows, **footer(task, entry, seed, changes))
 
 
-def footer(task: str, entry: str, seed: int, protocol: str) -> dict[str, Any]:
+def footer(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict[str, Any]:
     """As the runner writes it; one task has a longer training, and one seed an older torch."""
     return {
         "experiment": {
             "task": task,
             "family": TASKS[task],
             "task_version": 1,
+            "entry": entry,
             "architecture": "arch",
             "norm": "norm",
-            "model": [["width", 32]],
+            "attention": None,
+            "position": None,
+            "optimizer": "adamw",
+            "options": [["model.width", 32], ["optimizer.beta1", 0.9]],
             "averagers": ["ema"],
-            "protocol": protocol,
+            "protocol": {"name": "quick", "version": 1, "changes": [list(change) for change in changes.items()]},
             "train": {"steps": 60 if task == "beta" else 30, "lr": 0.003},
             "evaluate": {"contexts": 4},
             "seed": seed,
         },
         "plugins": {"lgbench": "0.1.0", entry: "1.2.3"},
+        "measurements": descriptions(lgbench_measurements.lgbench_measurements()),
         "execution": {"population": 5, "compiled": False, "resumed": False},
         "seconds": {"train": 1.25 + seed, "total": 2.5 + seed},
         "environment": {
@@ -72,13 +111,10 @@ def _scores(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for weights in ("raw", "ema") if same["entry"] == BEST else ("raw",):
         level = LEVELS[same["entry"]] * (1.5 if weights == "ema" else 1)
         noise = np.random.default_rng([same["seed"], round(level * 1000), *same["task"].encode()])
-        for length in LENGTHS:
-            tvd = min(1.0, level * (1 + length / 32) * (1 + 0.05 * noise.standard_normal()))
-            values = {"tvd": tvd, "accuracy": 1 - tvd, "roc_auc": 1 - tvd / 2}
-            if same["diverged_step"]:
-                values = {"tvd": 1.0, "accuracy": 0.0, "roc_auc": 0.5}
-            for metric, value in values.items():
-                yield from simulated({length: value}, weights=weights, metric=metric, **same)
+        tvd = {length: min(1.0, level * (1 + length / 32) * (1 + 0.05 * noise.standard_normal())) for length in LENGTHS}
+        for metric, value in {"tvd": lambda d: d, "accuracy": lambda d: 1 - d, "roc_auc": lambda d: 1 - d / 2}.items():
+            values = {length: value(1.0 if same["diverged_step"] else d) for length, d in tvd.items()}
+            yield from simulated(values, weights=weights, metric=metric, **same)
 
 
 def _training(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -87,4 +123,4 @@ def _training(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for metric, value in {"train_loss": 2.0 / step + 0.00001 * same["seed"], "gradient_norm": 100.0 / step**2}.items():
             value = float("nan") if lost else value
             (row,) = simulated({0: value}, metric=metric, **same | {"step": step})
-            yield row | {"length": None, "in_training_range": None}
+            yield row | {"length": None, "in_distribution": None, "on_boards": None, "metric_version": None}

@@ -12,13 +12,12 @@ from conftest import CPU, with_model
 from torch import nn
 from torch.func import grad, vmap
 
-from lgbench import runfiles
-from lgbench.contracts import METRICS
-from lgbench.experiment import Plan
-from lgbench.running.execution import Execution
-from lgbench.running.grid import stacks
-from lgbench.running.runner import run_plan
-from lgbench.running.watcher import Silent
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.execution.scheduler import stacks
+from lgbench.experiment.plan import Plan
+from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream, training_lengths
 from lgbench.training.population import Population
@@ -33,7 +32,7 @@ contexts, 32 of them, and may move by one. The AUC of a language ranks hundreds 
 have nearly one score."""
 
 
-class Listening(Silent):
+class Listening(SilentProgress):
     """Keeps what was said."""
 
     def __init__(self) -> None:
@@ -43,24 +42,24 @@ class Listening(Silent):
         self.said.append(sentence)
 
 
-def numbers(experiments, registry, folder, execution) -> tuple[dict[tuple[object, ...], float | None], list[str]]:
+def numbers(experiments, folder, execution) -> tuple[dict[tuple[object, ...], float | None], list[str]]:
     """Every number of the run files by what it is a number of, and what was said."""
-    watcher = Listening()
-    outcome = run_plan(Plan(tuple(experiments), ()), registry, execution, folder, watcher)
+    display = Listening()
+    outcome = run_plan(Plan(tuple(experiments), ()), execution, folder, display)
     assert not outcome.failed and len(outcome.written) == len(experiments)
-    rows = [row for path in outcome.written for row in runfiles.read(path).to_pylist()]
+    rows = [row for path in outcome.written for row in run_files.read(path).to_pylist()]
     names = ("task", "entry", "seed", "weights", "metric", "step", "length", "n")
-    return {tuple(row[name] for name in names): row["value"] for row in rows}, watcher.said
+    return {tuple(row[name] for name in names): row["value"] for row in rows}, display.said
 
 
-def assert_agreement(experiments, registry, folder) -> None:
+def assert_agreement(experiments, folder) -> None:
     """Compiled and all in one population, as against one by one and as they are."""
-    assert len(stacks(experiments, registry)) == 1
-    plain, _ = numbers(experiments, registry, folder / "plain", Execution(CPU, compile=False, population=1))
-    fast, said = numbers(experiments, registry, folder / "fast", Execution(CPU, compile=True))
+    assert len(stacks(experiments)) == 1
+    plain, _ = numbers(experiments, folder / "plain", Execution(CPU, compile=False, population=1))
+    fast, said = numbers(experiments, folder / "fast", Execution(CPU, compile=True))
     assert [sentence for sentence in said if sentence.startswith("compiled the training step")] == said
-    assert {key[3] for key in plain} == {"raw", "ema", "bema"} and {key[4] for key in plain} == TOLERANCES.keys()
-    assert plain.keys() == fast.keys() and set(METRICS) < TOLERANCES.keys()
+    assert {key[3] for key in plain} == {"raw", "ema", "bema", "chance"} and {key[4] for key in plain} == TOLERANCES.keys()
+    assert plain.keys() == fast.keys() and {m.name for m in experiments[0].measurements} < TOLERANCES.keys()
     for metric, tolerance in TOLERANCES.items():
         expected = {key: value for key, value in plain.items() if key[4] == metric}
         found = {key: fast[key] for key in expected}
@@ -72,7 +71,7 @@ SMALL = {"train_steps": 40, "train_batch": 8, "train_max_length": 12, "train_lr"
 
 def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(registry, planned, tmp_path):
     experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), averagers=None, **SMALL)
-    assert_agreement(experiments, registry, tmp_path)
+    assert_agreement(experiments, tmp_path)
 
 
 @pytest.mark.slow
@@ -87,35 +86,35 @@ def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(regis
 )
 def test_models_of_full_size_agree_too(registry, planned, tmp_path, tasks, arch, settings):
     experiments = planned(registry, tasks, arch, seeds=(0, 1), averagers=None, train_steps=60, **settings)
-    assert_agreement(experiments, registry, tmp_path)
+    assert_agreement(experiments, tmp_path)
 
 
 def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(registry, planned):
     experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), **SMALL)
-    members = [(registry.tasks[experiment.task], experiment.seed) for experiment in experiments]
-    plain, fast = (Population(experiments, registry, CPU) for _ in range(2))
+    members = [(experiment.task, experiment.seed) for experiment in experiments]
+    plain, fast = (Population(experiments, CPU) for _ in range(2))
     batches = stream(members, experiments[0].train, CPU)
     with torch.no_grad():
         for _ in range(10):
-            plain.advance(*next(batches))
+            plain.advance(*next(batches).tensors)
         for name, tensor in fast.tensors().items():
             tensor.copy_(plain.tensors()[name])
         before = {name: tensor.clone() for name, tensor in fast.tensors().items()}
-        batch = next(batches)
+        batch = next(batches).tensors
         losses, compiled_losses = plain.advance(*batch), fast.compiled()(*batch)
     torch.testing.assert_close(compiled_losses, losses, rtol=0, atol=WEIGHTS)
-    assert fast.moving.step.item() == 11 and not torch.equal(fast.moving.weights, before["weights"])
+    assert fast.state.step.item() == 11 and not torch.equal(fast.state.weights, before["weights"])
     for name, tensor in plain.tensors().items():
         assert (fast.tensors()[name] - tensor).abs().max() <= WEIGHTS, name
 
 
 def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
     settings = {"train_steps": 20, "train_min_length": 4, "train_max_length": 5, "train_average_every": 2}
-    experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=None, **settings)
-    assert set(training_lengths(toy_registry.tasks["toy-largest"], experiments[0].train)) == {4, 5}
+    experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
+    assert set(training_lengths(experiments[0].task, experiments[0].train)) == {4, 5}
     said: list[str] = []
-    plain = train(experiments, toy_registry, CPU)
-    fast = train(experiments, toy_registry, CPU, compile=True, say=said.append)
+    plain = train(experiments, CPU)
+    fast = train(experiments, CPU, compile=True, say=said.append)
     assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"]
     assert fast.compiled and not plain.compiled
     assert_same_numbers(fast, plain, atol=WEIGHTS)
@@ -153,29 +152,29 @@ class Printing(Breaking):
 @pytest.mark.parametrize("model", [Breaking, Printing])
 def test_a_model_that_cannot_be_compiled_is_trained_as_it_is_and_that_is_told(planned, model):
     registry = with_model(model)
-    experiments = planned(registry, "toy-walk", "toy-own", seeds=(0, 1), averagers=None, train_steps=10)
+    experiments = planned(registry, "toy-walk", "toy-own", seeds=(0, 1), averagers=["toy-mean"], train_steps=10)
     said: list[str] = []
-    fast = train(experiments, registry, CPU, compile=True, say=said.append)
+    fast = train(experiments, CPU, compile=True, say=said.append)
     (sentence,) = said
     assert sentence.startswith("the training step cannot be compiled here and runs as it is: Unsupported: ")
     assert not fast.compiled
-    assert_same_numbers(fast, train(experiments, registry, CPU))
+    assert_same_numbers(fast, train(experiments, CPU))
 
 
 @pytest.mark.slow
 def test_a_compiled_training_in_parts_has_the_numbers_of_one_at_once(toy_registry, planned, tmp_path):
-    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=None, train_steps=80)
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=80)
 
     def stop(step, loss):
         if step == 37:
             raise KeyboardInterrupt
 
-    whole = train(experiments, toy_registry, CPU, compile=True)
+    whole = train(experiments, CPU, compile=True)
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train(experiments, toy_registry, CPU, stop, compile=True, checkpoint=Checkpoint(path, 0))
+        train(experiments, CPU, stop, compile=True, checkpoint=Checkpoint(path, 0))
     said: list[str] = []
-    parts = train(experiments, toy_registry, CPU, compile=True, checkpoint=Checkpoint(path, 0), say=said.append)
+    parts = train(experiments, CPU, compile=True, checkpoint=Checkpoint(path, 0), say=said.append)
     assert said[0] == "training goes on after step 37"
     assert_same_numbers(parts, whole)
 
@@ -191,13 +190,14 @@ def test_attention_that_vmap_would_run_one_by_one_is_an_error_in_tests():
 
 
 def test_no_built_in_model_is_run_one_by_one_in_a_population(registry, planned):
-    entries = [f"{arch}+{norm}" for arch, norm in product(registry.architectures.names(), registry.norms.names())]
+    pairs = set(product(registry.architectures.names(), registry.norms.names()))
+    entries = [f"{arch}+{norm}" for arch, norm in pairs]
     tasks = ["tomita-4", "dyck-2-3", "set-complement", "max-retrieval", "dictionary-lookup"]
     settings = {"train_steps": 1, "train_batch": 2, "model_width": 8}
     experiments = planned(registry, tasks, entries, seeds=(0, 1), averagers=None, **settings)
-    assert {experiment.entry for experiment in experiments} == set(entries)
+    assert {(experiment.record.architecture, experiment.record.norm) for experiment in experiments} == pairs
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        for stack in stacks(experiments, registry):
-            train(stack, registry, CPU)
+        for stack in stacks(experiments):
+            train(stack, CPU)
     assert [str(warning.message) for warning in warned] == []

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pytest
 import torch
 
 import lgbench
-from lgbench import UsageError, runfiles
+from lgbench import UsageError
 from lgbench.errors import RunFailed
-from lgbench.running import runner
+from lgbench.execution import runner
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
 
 SETTINGS = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
 
@@ -22,16 +27,16 @@ def rows(table: pa.Table) -> list[str]:
 
 def test_a_run_returns_the_rows_of_its_files_and_a_second_call_trains_nothing(tmp_path, toys_alone, monkeypatch):
     first = toy_run(tmp_path)
-    files = list(runfiles.find(tmp_path))
+    files = list(run_files.find(tmp_path))
     assert len(files) == 2
-    assert rows(first) == rows(pa.concat_tables([runfiles.read(path) for path in files]))
+    assert rows(first) == rows(pa.concat_tables([run_files.read(path) for path in files]))
 
     def never(*arguments):
         raise AssertionError("trained again")
 
     monkeypatch.setattr(runner, "train", never)
     assert rows(toy_run(tmp_path)) == rows(first)
-    assert list(runfiles.find(tmp_path)) == files
+    assert list(run_files.find(tmp_path)) == files
 
 
 def test_a_later_call_runs_what_is_missing_and_returns_everything_asked_for(tmp_path, toys_alone):
@@ -51,8 +56,8 @@ def scores(table: pa.Table) -> list[float]:
 
 def test_results_are_the_rows_of_a_folder(tmp_path, toys_alone):
     table = toy_run(tmp_path, task=["toy-walk", "toy-largest"])
-    relation = lgbench.results(tmp_path)
-    assert relation.columns == runfiles.SCHEMA.names
+    relation = lgbench.read_results(tmp_path)
+    assert relation.columns == run_files.SCHEMA.names
     assert relation.shape[0] == table.num_rows
     (mean,) = relation.filter("metric = 'tvd' and length = 16 and weights = 'raw'").aggregate("avg(value)").fetchall()[0]
     by_hand = [r["value"] for r in table.to_pylist() if (r["metric"], r["length"], r["weights"]) == ("tvd", 16, "raw")]
@@ -77,10 +82,38 @@ def test_models_run_in_full_float32_whatever_the_process_had_set(tmp_path, toys_
         torch.set_float32_matmul_precision(before[0])
 
 
-def test_averagers_are_all_or_those_named_or_none(tmp_path, toys_alone):
-    assert set(toy_run(tmp_path, average=[])["weights"].to_pylist()) == {"raw"}
-    assert set(toy_run(tmp_path, average="toy-mean")["weights"].to_pylist()) == {"raw", "toy-mean"}
-    assert set(toy_run(tmp_path)["weights"].to_pylist()) == {"raw", "toy-mean"}
+def test_averagers_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_path, toys_alone, monkeypatch):
+    def variants(**options):
+        return set(toy_run(tmp_path, seeds=(0,), **options)["weights"].to_pylist()) - {"chance"}
+
+    monkeypatch.setenv("LGBENCH_PLUGINS", os.environ["LGBENCH_PLUGINS"] + ",lgbench_averaging")
+    assert variants(average=[]) == {"raw"}
+    assert variants(average="toy-mean") == {"raw", "toy-mean"}
+    assert variants() == {"raw", "ema", "bema"}
+
+
+def test_an_optimizer_is_part_of_the_entry(tmp_path, toys_alone, monkeypatch):
+    class Descent(lgbench.Optimizer):
+        name = "descent"
+
+        def start(self, weights):
+            return {}
+
+        def update(self, state, weights, gradients, lr, decay, step):
+            return state, {name: w - lr[name] * gradients[name] for name, w in weights.items()}
+
+    load = Registry.load
+
+    def with_descent():
+        registry = load()
+        registry.optimizers.add(Descent(), Distribution("mine", "1"))
+        return registry
+
+    monkeypatch.setattr(Registry, "load", with_descent)
+    table = toy_run(tmp_path, seeds=(0,), optimizer="descent")
+    assert set(table["entry"].to_pylist()) == {"toy-table+toy-nothing+descent"}
+    with pytest.raises(UsageError, match="no optimizer 'decsent'; did you mean 'descent'"):
+        toy_run(tmp_path, optimizer="decsent")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +124,8 @@ def test_averagers_are_all_or_those_named_or_none(tmp_path, toys_alone):
         {"protocol": "quik"},
         {"set": {"train.steps": 0}},
         {"device": "abacus"},
+        {"optimizer": "adam"},
+        {"average": "toy-maen"},
         {"seeds": ()},
     ],
 )

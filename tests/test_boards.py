@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lgbench import runfiles
-from lgbench.audit.submission import check_filed
-from lgbench.ranking.leaderboard import Results
-from lgbench.registry import Registry
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+from lgbench.results.leaderboard import Results
+from lgbench.submissions.submission import check_filed
 
 LEADERBOARDS = Path(__file__).parent.parent / "leaderboards"
 
@@ -35,7 +35,7 @@ def test_everything_generated_is_what_the_runs_say(generate, results):
 def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_several(generate, results):
     entries = re.findall(r"^\| `(.+?)`", generate.summary(results), re.MULTILINE)
     models = {entry.partition("@")[0] for entry in entries}
-    retrieval = {"set-attention+pre-norm", "set-attention+attention-layer-norm"}
+    retrieval = {"set-attention", "set-attention+attention-layer-norm"}
     assert models == retrieval | {f"transformer+{norm}" for norm in generate.NORMS}
     assert len(entries) == 3 * len(models), "each with its raw weights, its EMA and its BEMA"
 
@@ -43,7 +43,7 @@ def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_
 def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(generate, results):
     steps = {
         about["experiment"]["train"]["steps"]
-        for about in map(runfiles.metadata, (LEADERBOARDS / "runs").glob("max-retrieval.set-attention+pre-norm*"))
+        for about in map(run_files.metadata, (LEADERBOARDS / "runs").glob("max-retrieval.set-attention.seed-*"))
     }
     shown = re.findall(r"`set-attention`, ([\d,]+) steps", generate.beside_published(results))
     assert {int(number.replace(",", "")) for number in shown} == steps
@@ -54,5 +54,5 @@ def test_every_published_run_could_be_submitted_today():
 
 
 def test_every_published_run_names_a_commit():
-    for path in runfiles.find(LEADERBOARDS / "runs"):
-        assert runfiles.metadata(path)["environment"]["git_commit"]
+    for path in run_files.find(LEADERBOARDS / "runs"):
+        assert run_files.metadata(path)["environment"]["git_commit"]

@@ -1,72 +1,272 @@
+"""The rooms of lgbench, what each may import, and what commands import when they run."""
+
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from conftest import lgbench_command, python
+from conftest import BUILT_IN, install, python
 
 import lgbench
 
 CORE = Path(lgbench.__file__).parent
 MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
-LIST_IMPORTED = "print('imported', *sorted(set(m.partition('.')[0] for m in sys.modules)))"
+"""Every module, by its name within lgbench, such as "cli.main"."""
+
+BASICS = {"contracts", "errors", "seeds"}
+ROOMS = {
+    # Words and tools that everybody uses.
+    "errors": set(),
+    "seeds": set(),
+    "noise": set(),
+    "atomic_files": set(),
+    "contracts": set(),
+    "attending": {"contracts"},
+    "hookspecs": {"contracts"},
+    # The settings and the record of an experiment, and its objects; no plugin is looked up here.
+    "experiment": BASICS,
+    # Finding plugins.
+    "extensions": {"contracts", "errors", "hookspecs"},
+    # Planning: names become objects, once.
+    "experiment.names": {"contracts", "errors", "experiment", "extensions"},
+    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions"},
+    # What is done with the objects of an experiment.
+    "training": {*BASICS, "atomic_files", "experiment", "noise"},
+    "measurement": {*BASICS, "experiment"},
+    # Reading results needs neither torch nor a plugin; `rows` writes them.
+    "results": {"atomic_files", "contracts", "errors", "experiment"},
+    "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
+    "reports": {"atomic_files", "contracts", "errors", "experiment", "results"},
+    # Running plans.
+    "execution": {
+        *BASICS,
+        "atomic_files",
+        "experiment",
+        "experiment.plan",
+        "measurement",
+        "results",
+        "results.rows",
+        "training",
+    },
+    "execution.runner": {
+        *BASICS,
+        "execution",
+        "experiment",
+        "experiment.plan",
+        "extensions",
+        "measurement",
+        "results",
+        "results.rows",
+        "training",
+    },
+    # Describing and checking plugins.
+    "extensions.describe": {*BASICS, "experiment", "extensions"},
+    "extensions.conformance": {*BASICS, "attending", "experiment", "extensions", "extensions.describe", "noise"},
+    "testing": {"extensions", "extensions.conformance"},
+    # Results of others, and verifying them.
+    "submissions": {
+        *BASICS,
+        "execution",
+        "experiment",
+        "experiment.plan",
+        "extensions",
+        "measurement",
+        "results",
+        "results.rows",
+        "training",
+    },
+    # The front doors: the package, and the command line.
+    "": {"contracts", "errors", "hookspecs", "execution.runner", "results"},
+    "cli": {
+        *BASICS,
+        "execution",
+        "execution.runner",
+        "experiment",
+        "experiment.plan",
+        "extensions",
+        "extensions.conformance",
+        "extensions.describe",
+        "reports",
+        "results",
+        "submissions",
+    },
+}
+"""What each room may import. A module belongs to the room with the longest name that its own begins with."""
 
 
-READING = [["leaderboard"], ["sql", "select count(*) from results"], ["compare", "pre-norm", "peri-norm"]]
+def room_of(module: str) -> str:
+    """The room of a module, or of a name within one."""
+    parts = module.split(".")
+    return next((name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in ROOMS), "")
 
 
-def imported(done) -> set[str]:
-    """The top-level modules that a subprocess had in the end."""
-    assert done.returncode == 0, done.stderr
-    return set(next(line for line in done.stdout.splitlines() if line.startswith("imported ")).split()[1:])
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(CORE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
 
 
-def test_the_core_imports_no_plugin():
-    code = f"import sys, importlib\nfor name in {MODULES}:\n    importlib.import_module(f'lgbench.{{name}}')\n{LIST_IMPORTED}"
-    found = imported(python(code))
-    assert {"lgbench", "torch", "duckdb"} <= found
-    assert not {name for name in found if name.startswith("lgbench_")}
+def imports(module: str) -> set[str]:
+    """The full names of everything that a module imports anywhere, also in functions and for its types."""
+    found = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_core_module_names_a_plugin_in_its_imports(module):
-    tree = ast.parse(CORE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert not [name for name in names if name.startswith("lgbench_")]
+def test_every_room_imports_only_the_rooms_that_it_may():
+    used = defaultdict(set)
+    for module in MODULES:
+        room = room_of(module.removesuffix("__init__").rstrip("."))
+        own = {name.removeprefix("lgbench.") for name in imports(module) if name.startswith("lgbench.")}
+        used[room] |= {target for name in own if (target := room_of(name)) != room}
+        assert used[room] <= ROOMS[room], f"{module} imports {', '.join(sorted(used[room] - ROOMS[room]))}"
+    assert set(used) == set(ROOMS)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)
-def test_help_imports_nothing_heavy_and_no_plugin(arguments):
-    found = imported(lgbench_command(*arguments, then=LIST_IMPORTED))
-    assert not found & {"torch", "duckdb", "pyarrow", "numpy", "rich"}
-    assert not {name for name in found if name.startswith("lgbench_")}
+def test_no_rooms_import_each_other():
+    order = list(TopologicalSorter(ROOMS).static_order())
+    assert order.index("contracts") < order.index("training") < order.index("execution") < order.index("cli")
 
 
-def test_importing_lgbench_imports_neither_torch_nor_duckdb():
-    found = imported(python(f"import sys, lgbench\n{LIST_IMPORTED}"))
-    assert not found & {"torch", "duckdb"}
+PLANNED = ("training", "measurement", "execution", "results", "reports")
 
 
-@pytest.mark.parametrize("arguments", READING, ids=lambda arguments: arguments[0])
-def test_reading_results_imports_neither_torch_nor_a_plugin(results_folder, arguments):
-    found = imported(lgbench_command(*arguments, "--results", str(results_folder), then=LIST_IMPORTED))
-    assert "duckdb" in found and "torch" not in found
-    assert not {name for name in found if name.startswith("lgbench_")}
+@pytest.mark.parametrize("room", PLANNED)
+def test_nothing_below_planning_takes_a_registry(room):
+    for module in (module for module in MODULES if module.startswith(f"{room}.")):
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.arg):
+                annotation = ast.unparse(node.annotation) if node.annotation else ""
+                assert node.arg != "registry" and "Registry" not in annotation, f"{module} takes a registry"
+
+
+def test_only_the_public_run_looks_plugins_up_below_planning():
+    users = {
+        module
+        for module in MODULES
+        if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
+    }
+    assert users == {"execution.runner"}
+    functions = [node for node in tree("execution.runner").body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    named = {f.name for f in functions if any(isinstance(n, ast.Name) and n.id == "Registry" for n in ast.walk(f))}
+    assert named == {"run"}
+
+
+def test_no_core_module_names_a_plugin_in_its_imports():
+    for module in MODULES:
+        assert not [name for name in imports(module) if name.startswith("lgbench_")], module
+
+
+def test_no_module_is_a_drawer():
+    assert not {"utils", "base", "common", "helpers", "misc"} & {part for module in MODULES for part in module.split(".")}
+
+
+def test_the_hookspecs_fit_on_one_screen():
+    assert len((CORE / "hookspecs.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_an_entry_point_has_the_name_of_its_module():
     own = [e for e in entry_points(group="lgbench") if e.dist.name == "lgbench"]
-    assert len(own) == 4
+    assert sorted(e.name for e in own) == sorted(BUILT_IN)
     assert all(e.name == e.value for e in own)
 
 
-def test_the_hookspecs_fit_on_one_screen():
-    assert len((CORE / "hookspecs.py").read_text(encoding="utf-8").splitlines()) <= 50
+ESSENTIAL = ("lgbench_measurements", "lgbench_optimizers")
+"""The built-in plugins that every run needs."""
+LIST_IMPORTED = "print('imported', *sorted(set(m.partition('.')[0] for m in sys.modules)))"
+COMMANDS = """
+import sys
+from lgbench.cli.main import main
+
+def run(*arguments):
+    try:
+        main(arguments, prog_name="lgbench")
+    except SystemExit as end:
+        return end.code
+"""
 
 
-def test_no_module_is_a_drawer():
-    assert not {"utils", "base", "common", "helpers"} & set(MODULES)
+def imported(code: str, *arguments: str, **environ: str) -> list[set[str]]:
+    """The top-level modules that a fresh interpreter had each time that the code lists them."""
+    done = python(code, *arguments, **environ)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("imported ")]
+
+
+def plugins_among(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.startswith("lgbench_")}
+
+
+@pytest.fixture(scope="module")
+def imported_by_now(toys_installed, tmp_path_factory) -> tuple[list[set[str]], Path]:
+    """What is imported after the package alone, after a run with toy plugins, and with every module; and the run's folder."""
+    folder = tmp_path_factory.mktemp("boundaries") / "results"
+    code = f"""import sys, importlib, lgbench
+{LIST_IMPORTED}
+{COMMANDS}
+words = "run --task all --arch toy-table,toy-fragile --average none --seeds 0 --protocol quick".split()
+assert run(*words, "--set", "train.steps=2", "--set", "evaluate.max_length=16", "--results", sys.argv[1]) == 0
+{LIST_IMPORTED}
+for name in {[f"lgbench.{module}" for module in MODULES]}: importlib.import_module(name)
+{LIST_IMPORTED}"""
+    found = imported(code, str(folder), PYTHONPATH=str(toys_installed), LGBENCH_PLUGINS=",".join(["toys", *ESSENTIAL]))
+    return found, folder
+
+
+def test_the_package_alone_imports_nothing_heavy(imported_by_now):
+    (alone, _, _), _ = imported_by_now
+    assert "lgbench" in alone and not alone & {"torch", "duckdb", "pyarrow", "numpy"}
+
+
+def test_a_run_with_toy_plugins_needs_no_other_task_part_or_averager_and_no_duckdb(imported_by_now):
+    (_, ran, _), folder = imported_by_now
+    assert {"torch", "toys"} <= ran and "duckdb" not in ran
+    assert plugins_among(ran) == set(ESSENTIAL)
+    assert len(list(folder.glob("*.parquet"))) == 5  # toy-fragile cannot be run on toy-largest
+
+
+def test_the_core_imports_no_plugin(imported_by_now):
+    (_, _, everything), _ = imported_by_now
+    assert {"torch", "duckdb", "altair"} <= everything
+    assert plugins_among(everything) == set(ESSENTIAL)  # which the run had asked for
+
+
+def test_help_freeze_and_restore_import_nothing_heavy_and_no_plugin(tmp_path):
+    install(tmp_path, "mine", "raise RuntimeError('must not be imported')")
+    code = f"""{COMMANDS}
+def help_of(command, *words):
+    assert run(*words, "--help") == 0
+    for name, own in getattr(command, "commands", {{}}).items():
+        help_of(own, *words, name)
+
+help_of(main)
+assert run("--version") == 0
+assert run("plugins", "freeze") == 0
+assert run("plugins", "restore", "nowhere") == 2
+{LIST_IMPORTED}"""
+    (found,) = imported(code, PYTHONPATH=str(tmp_path))
+    assert "lgbench" in found and not found & {"torch", "duckdb", "pyarrow", "numpy", "rich", "jinja2", "mine"}
+    assert not plugins_among(found)
+
+
+def test_reading_results_imports_neither_torch_nor_a_plugin(results_folder, tmp_path):
+    code = f"""{COMMANDS}
+folder = ("--results", sys.argv[1])
+assert run("leaderboard", *folder) == 0
+assert run("sql", "select count(*) from results", *folder) == 0
+assert run("compare", "pre-norm", "peri-norm", *folder) == 0
+assert run("plot", "--out", sys.argv[2], *folder) == 0
+import lgbench.reports.site
+{LIST_IMPORTED}"""
+    (found,) = imported(code, str(results_folder), str(tmp_path / "figure.json"))
+    assert "duckdb" in found and "torch" not in found
+    assert not plugins_among(found)

@@ -1,3 +1,5 @@
+"""The command line: its help, wrong usage, `run`, the formats of boards, `list` and `show`, and what the shell completes."""
+
 from __future__ import annotations
 
 import csv
@@ -9,21 +11,27 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
+import torch
+import toys
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
-from conftest import CHEAP, lgbench_command, python, simulated, write_rows
+from conftest import lgbench_command, simulated, write_rows
+from toy_registries import toys_and
 
-from lgbench import describe, runfiles
-from lgbench.cli import main
-from lgbench.commands import catalog
-from lgbench.options import Change, Seeds
-from lgbench.registry import Registry
+import lgbench_measurements
+from lgbench import Answers, Batch, hookimpl
+from lgbench.cli.list import KINDS
+from lgbench.cli.main import SECTIONS, main
+from lgbench.cli.options import Change, Seeds
+from lgbench.extensions import describe
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
 
-QUICK = ["--protocol", "quick", *(word for key, value in CHEAP.items() for word in ("--set", f"{key}={value}"))]
 TOYS = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "quick"]
 TOY_RUN = [*TOYS, "--set", "train.steps=2"]
 
@@ -36,6 +44,42 @@ def lgbench(*arguments: str | Path):
     return result
 
 
+def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> list[pytest.param]:
+    """Every command and subcommand, with the words that call it."""
+    found = []
+    for name, command in group.commands.items():
+        words = (*path, name)
+        found.append(pytest.param(words, command, id=" ".join(words)))
+        found += commands(command, words) if isinstance(command, click.Group) else []
+    return found
+
+
+def test_help_shows_a_whole_line_for_each_command_at_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = lgbench("--help").output
+    lines = [line for line in shown.splitlines() if line.startswith("  ") and line.split()[0] in main.commands]
+    assert [line.split()[0] for line in lines] == list(main.commands)
+    assert "..." not in shown.partition("[ARGS]...")[2]
+    assert all(len(line) <= 80 and line.endswith(".") for line in lines)
+
+
+def test_every_command_is_in_one_section_of_the_help():
+    listed = [command.name for section in SECTIONS.values() for command in section]
+    assert sorted(listed) == sorted(main.commands) and len(set(listed)) == len(listed)
+
+
+@pytest.mark.parametrize(("words", "command"), commands())
+def test_every_option_of_every_command_has_a_sentence_of_help(words, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command.help and command.help.partition("\n")[0].endswith((".", ":"))
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            text = (parameter.help or "").partition("  [default")[0]
+            assert text and text[0].isupper() and text.endswith("."), f"{' '.join(words)} {parameter.name}: {text!r}"
+    shown = lgbench(*words, "--help")
+    assert shown.exit_code == 0 and all(len(line) <= 80 for line in shown.output.splitlines())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -43,15 +87,25 @@ def lgbench(*arguments: str | Path):
         (["run", "--task", "tomita,dick", "--arch", "pre-norm"], "no task 'dick'; did you mean 'dyck'?"),
         (["run", "--task", "tomita", "--arch", "pre-nrom"], "did you mean 'pre-norm'?"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--average", "bima"], "did you mean 'bema'?"),
+        (
+            ["run", "--task", "tomita", "--arch", "pre-norm", "--optimizer", "adam"],
+            "did you mean 'adamw'?",
+        ),
+        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "softmax.scale=1"], "settings begin with one of train., "),
+        (
+            ["run", "--task", "tomita", "--arch", "pre-norm", "--set", "attention.window=9"],
+            "option of softmax 'attention.",
+        ),
+        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "optimizer.beta1=9"], "beta1 and beta2 must be in [0, 1)"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--protocol", "standart"], "did you mean 'standard'?"),
-        (["run", "--task", "tomita", "--arch", "set-attention"], "cannot be run on tomita-1: set-attention answers once"),
+        (["run", "--task", "tomita-1", "--arch", "set-attention"], "cannot be run on tomita-1: set-attention answers once"),
         (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "3:1"],
             "--seeds': '3:1' names no seeds; use a range such as 0:3",
         ),
         (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--average", "none,ema", "--average", "bema"],
-            "--average names none and ema, bema: say none for the raw weights alone, or leave it out",
+            "--average names none and ema, bema: use none alone, or leave it out",
         ),
         (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.lr=banana", "--set", "train.lr=1e-3"],
@@ -69,7 +123,6 @@ def lgbench(*arguments: str | Path):
         (["show", "tomta"], "did you mean 'tomita'"),
         (["list", "tsaks"], "tasks"),
         (["leaderbord"], "leaderboard"),
-        (["leaderboard", "--metric", "auc"], "roc_auc"),
         (["leaderboard", "--results", "/nowhere/at/all"], "no results folder"),
         (["sql", "select 1", "--results", "/nowhere/at/all"], "no results folder"),
     ],
@@ -98,7 +151,7 @@ def test_seeds_are_a_range_or_numbers(text, seeds):
 
 
 @pytest.mark.parametrize("text", ["", ",", "a", "1.5", "0:", ":3", "-1", "3:3", "0:3:1", str(2**63)])
-def test_what_names_no_seeds_is_refused(text):
+def test_text_that_names_no_seeds_is_refused(text):
     with pytest.raises(click.BadParameter, match="0:3"):
         Seeds().convert(text, None, None)
 
@@ -111,6 +164,29 @@ def test_the_part_that_names_no_seeds_is_named(text, part):
 
 def test_a_change_may_hold_an_equals_sign_and_spaces():
     assert Change().convert("model.kind = a=b", None, None) == ("model.kind", "a=b")
+
+
+class Extra(lgbench_measurements.TotalVariation):
+    """A measurement that was not installed when runs were made."""
+
+    name = "extra"
+
+
+@pytest.mark.parametrize(("name", "version"), [("extra", 1), ("tvd", 2)])
+def test_run_says_which_measurements_runs_that_were_found_lack(tmp_path, toys_alone, monkeypatch, name, version):
+    arguments = [*TOY_RUN, "--seeds", "0:2", "--results", tmp_path]
+    assert lgbench(*arguments, "--seeds", "0").exit_code == 0
+    monkeypatch.setattr(Extra, "name", name)
+    monkeypatch.setattr(Extra, "version", version)
+    hook = lgbench_measurements.lgbench_measurements
+    others = [own for own in hook() if own.name != name]
+    monkeypatch.setattr(lgbench_measurements, "lgbench_measurements", hookimpl(lambda: [*others, Extra()]))
+    found = lgbench(*arguments)
+    assert found.exit_code == 0 and "1 run written" in found.output
+    (line,) = [line for line in found.output.splitlines() if "measurement" in line]
+    assert f"1 run lacks the measurement {name} (version {version})" in line and "--results" in line
+    monkeypatch.undo()
+    assert "lack" not in lgbench(*arguments).output
 
 
 def test_a_run_writes_a_file_and_run_again_says_where_it_is(tmp_path, toys_alone):
@@ -142,38 +218,48 @@ def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone, repeated
     values = ["train.lr=0.01", "train.lr=0.02,0.01"] if repeated else ["train.lr=0.01,0.02"]
     words = [word for value in values for word in ("--set", value)]
     assert lgbench(*TOY_RUN, *words, "--seeds", "0", "--results", tmp_path).exit_code == 0
-    rates = [runfiles.metadata(path)["experiment"]["train"]["lr"] for path in tmp_path.iterdir()]
+    rates = [run_files.metadata(path)["experiment"]["train"]["lr"] for path in tmp_path.iterdir()]
     assert sorted(rates) == [0.01, 0.02]
 
 
-def test_averages_are_all_or_those_named_or_none(tmp_path, toys_alone):
+def test_averages_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_path, toys_alone, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", os.environ["LGBENCH_PLUGINS"] + ",lgbench_averaging")
     variants = {}
-    for name, words in {"all": [], "none": ["--average", "none"], "named": ["--average", "toy-mean"]}.items():
+    for name, words in {"default": [], "none": ["--average", "none"], "named": ["--average", "toy-mean"]}.items():
         assert lgbench(*TOY_RUN, "--seeds", "0", *words, "--results", tmp_path / name).exit_code == 0
         (path,) = (tmp_path / name).iterdir()
-        variants[name] = set(runfiles.read(path)["weights"].to_pylist())
-    assert variants == {"all": {"raw", "toy-mean"}, "none": {"raw"}, "named": {"raw", "toy-mean"}}
+        variants[name] = set(run_files.read(path)["weights"].to_pylist()) - {"chance"}
+    assert variants == {"default": {"raw", "ema", "bema"}, "none": {"raw"}, "named": {"raw", "toy-mean"}}
 
 
-def test_an_impossible_pair_is_told_and_the_possible_ones_run(tmp_path, toys_alone):
+def test_an_option_of_the_optimizer_is_in_the_record(tmp_path, toys_alone):
+    words = ["--optimizer", "adamw", "--set", "optimizer.beta1=0.5", "--seeds", "0", "--results", tmp_path]
+    assert lgbench(*TOY_RUN, *words).exit_code == 0
+    (path,) = tmp_path.iterdir()
+    record = run_files.metadata(path)["experiment"]
+    assert record["optimizer"] == "adamw" and dict(record["options"])["optimizer.beta1"] == 0.5
+    assert dict(record["protocol"]["changes"]).keys() >= {"optimizer.beta1"}
+
+
+def test_an_impossible_pair_is_reported_and_the_possible_ones_run(tmp_path, toys_alone):
     result = lgbench(*TOY_RUN, "--task", "toy-largest", "--arch", "toy-fragile", "--seeds", "0", "--results", tmp_path)
     assert result.exit_code == 0
     assert "toy-fragile+toy-nothing cannot be run on toy-largest: toy-fragile reads tokens" in result.output
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_a_run_that_fails_is_told_and_the_others_are_done(tmp_path, toys_alone):
+def test_a_run_that_fails_is_reported_and_the_others_are_done(tmp_path, toys_alone):
     result = lgbench(*TOYS, "--set", "train.steps=5", "--arch", "toy-broken", "--seeds", "0", "--results", tmp_path)
     assert result.exit_code == 1
     assert "the toy is broken" in result.output and "toys.py" in result.output
     assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["toy-table+toy-nothing"]
 
 
-def test_a_diverged_run_is_told_and_kept(tmp_path, toys_alone):
+def test_a_diverged_run_is_reported_and_kept(tmp_path, toys_alone):
     words = ["--arch", "toy-fragile", "--set", "train.steps=20", "--set", "train.lr=0.02", "--seeds", "0:6"]
     result = lgbench(*TOYS, *words, "--results", tmp_path)
     assert result.exit_code == 0 and "diverged at step" in result.output
-    steps = [set(runfiles.read(path)["diverged_step"].to_pylist()) for path in tmp_path.glob("*fragile*")]
+    steps = [set(run_files.read(path)["diverged_step"].to_pylist()) for path in tmp_path.glob("*fragile*")]
     assert len(steps) == 6 and {None} in steps and any(step != {None} for step in steps)
     assert "diverged" in lgbench("leaderboard", "--results", tmp_path).output
 
@@ -200,31 +286,34 @@ def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folde
     }
     assert all(result.exit_code == 0 for result in shown.values())
     (board,) = json.loads(shown["json"].output)
-    assert (board["name"], board["metric"]) == ("tomita", "tvd")
+    assert (board["name"], board["metric"]["name"]) == ("tomita", "tvd")
     assert len(board["rows"]) == 6  # two norms, each raw, ema and bema
     lines = list(csv.DictReader(io.StringIO(shown["csv"].output)))
     for row in board["rows"]:
-        (score,) = [c for c in row["cells"] if c["kind"] == "score"]
+        (ood,) = [c for c in row["cells"] if c["kind"] == "OOD"]
         assert row["entry"] in shown["table"].output and f"`{row['entry']}`" in shown["markdown"].output
-        assert f"{score['mean']:.4f}" in shown["table"].output and f"{score['mean']:.4f}" in shown["markdown"].output
-        (line,) = [line for line in lines if line["entry"] == row["entry"] and line["column"] == "score"]
-        assert float(line["mean"]) == score["mean"]
-        assert [int(line[name]) for name in ("tier", "best_place", "worst_place")] == [row["tier"], *row["places"]]
+        assert f"{ood['mean']:.4f}" in shown["table"].output and f"{ood['mean']:.4f}" in shown["markdown"].output
+        (line,) = [line for line in lines if line["entry"] == row["entry"] and line["column"] == "OOD"]
+        assert float(line["mean"]) == ood["mean"]
+        assert [int(line[name]) for name in ("tier", "best_rank", "worst_rank")] == [row["tier"], *row["rank_interval"]]
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
-def test_a_leaderboard_of_another_metric_task_and_protocol(results_folder, metric):
+@pytest.mark.parametrize(("metric", "label"), [("accuracy", "accuracy"), ("roc_auc", "ROC AUC")])
+def test_a_leaderboard_of_another_metric_task_and_protocol(results_folder, metric, label):
     result = lgbench("leaderboard", "--results", results_folder, "--metric", metric, "--task", "tomita-1")
-    assert result.exit_code == 0 and f"tomita-1: {metric}" in result.output
+    assert result.exit_code == 0 and f"tomita-1: {label}" in result.output
 
 
-@pytest.mark.parametrize(("option", "said"), [("--task", "did you mean 'tomita"), ("--protocol", "known: quick")])
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--task", "did you mean 'tomita"), ("--protocol", "known: quick"), ("--metric", "known: accuracy, roc_auc, tvd")],
+)
 def test_a_leaderboard_of_what_is_not_there_is_wrong_usage(results_folder, option, said):
     result = lgbench("leaderboard", "--results", results_folder, option, "tomito")
     assert result.exit_code == 2 and said in result.output
 
 
-def test_bad_files_are_told_and_the_leaderboard_is_shown(tmp_path):
+def test_bad_files_are_reported_and_the_leaderboard_is_shown(tmp_path):
     write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.25}))
     (tmp_path / "empty.parquet").touch()
     result = lgbench("leaderboard", "--results", tmp_path)
@@ -266,6 +355,9 @@ def test_a_wrong_query_is_wrong_usage(results_folder, query):
         ("tasks", ["set-complement", "max-retrieval", "dictionary-lookup", "dyck-2-5", "tomita-7"]),
         ("archs", ["transformer", "set-attention"]),
         ("norms", ["pre-norm", "post-norm", "peri-norm", "peri-init-norm"]),
+        ("attentions", ["softmax"]),
+        ("positions", ["nope"]),
+        ("optimizers", ["adamw"]),
         ("averagers", ["ema", "bema"]),
         ("protocols", ["quick", "standard", "paper"]),
     ],
@@ -277,6 +369,31 @@ def test_each_kind_is_listed_with_a_sentence(kind, names):
     assert all(listed[name] for name in names)
 
 
+def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_measurements,lgbench_tasks")
+    hook = lgbench_measurements.lgbench_measurements
+    monkeypatch.setattr(Extra, "title", "my own title")
+    monkeypatch.setattr(Extra, "range", (0.25, None))
+    monkeypatch.setattr(Extra, "threshold", None)
+    monkeypatch.setattr(lgbench_measurements, "lgbench_measurements", hookimpl(lambda: [*hook(), Extra()]))
+    result = lgbench("list", "metrics")
+    rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in result.output.splitlines() if line.strip(" ─")]
+    assert result.exit_code == 0 and rows[0] == ("name", "title", "better", "range", "threshold", "computed from")
+    assert set(rows[1:]) == {
+        ("accuracy", "accuracy", "higher", "0 to 1", "0.9", "contexts"),
+        ("extra", "my own title", "lower", "0.25 to infinity", "none", "contexts"),
+        (
+            "roc_auc",
+            "area under the curve (ROC AUC)",
+            "higher",
+            "0 to 1",
+            "0.9",
+            "strings of languages, contexts of other tasks",
+        ),
+        ("tvd", "total variation distance (TVD)", "lower", "0 to 1", "0.1", "contexts"),
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -284,13 +401,17 @@ def test_each_kind_is_listed_with_a_sentence(kind, names):
         ("tomita", ["tomita-1", "tomita-7", "no 000"]),
         ("dyck-3-4", ["dyck-3-4", "sample contexts"]),
         ("max-retrieval", ["sample contexts", "answers with one of 10"]),
-        ("transformer", ["model.width=32", "pre-norm"]),
+        ("transformer", ["model.width=32", "norm by default: pre-norm"]),
+        ("adamw", ["optimizer.beta1=0.9, optimizer.beta2=0.999", "1711.05101"]),
+        ("softmax", ["options: none"]),
+        ("roc_auc", ["higher is better", "range: 0 to 1", "above 0.9", "0.5 (chance)", "strings of languages"]),
+        ("tvd", ["lower is better; version 1", "below 0.1", "computed from: contexts"]),
         ("peri-norm", ["x <- x + N(F(N(x)))"]),
         ("bema", ["ema"]),
         ("quick", ["steps: 100", "batch"]),
     ],
 )
-def test_show_tells_what_a_thing_is(name, said):
+def test_show_has_what_a_reader_wants_to_know_of_a_thing(name, said):
     result = lgbench("show", name)
     assert result.exit_code == 0
     for word in said:
@@ -304,8 +425,35 @@ def test_show_works_for_the_plainest_plugin(name, toys_alone):
     assert result.exit_code == 0 and result.output.startswith(name)
 
 
+def test_show_has_the_options_of_a_part_from_a_file(tmp_path):
+    path = tmp_path / "windowed.py"
+    path.write_text(
+        "import lgbench\nfrom lgbench_transformer.softmax import SoftmaxAttention\n\n\n"
+        "class Windowed(lgbench.Attention):\n    'Softmax.'\n\n    name = 'windowed'\n\n"
+        "    def configured(self, *, window=64):\n        return self\n\n"
+        "    def build(self, spec):\n        return SoftmaxAttention(spec.scale)\n\n\n"
+        "@lgbench.hookimpl\ndef lgbench_attentions():\n    return [Windowed()]\n"
+    )
+    assert "options: attention.window=64" in lgbench("show", "windowed", "--plugin", path).output
+
+
+def test_a_task_with_marked_answers_is_shown_up_to_its_last_marked_position(monkeypatch):
+    monkeypatch.setattr(toys.Walk, "signature", replace(toys.Walk.signature, answers=Answers.MARKED))
+    sample = toys.Walk.sample
+    marks = torch.tensor([[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
+    monkeypatch.setattr(toys.Walk, "sample", lambda self, n, *given: Batch(*sample(self, n, *given)[:2], marks.expand(n, -1)))
+    shown = describe.page("toy-walk", toys_and())
+    contexts = re.findall(r"^  (\[.*\])\n    (.+)$", shown, re.M)
+    assert len(contexts) == 3
+    for context, answer in contexts:
+        tokens = json.loads(context)
+        assert len(tokens) == 5
+        legal = {f"{token}: {p:.3g}" for token, p in enumerate(toys.WALK[tokens[-1]].tolist()) if p}
+        assert set(answer.split(", ")) == legal
+
+
 def test_every_kind_that_can_be_described_is_offered():
-    assert (*describe.KINDS, "protocols") == catalog.KINDS
+    assert (*describe.KINDS, "protocols") == KINDS
     assert tuple(describe.KINDS.values()) == tuple(Registry().catalogs())
 
 
@@ -322,11 +470,12 @@ def test_an_unknown_plugin_in_the_environment_is_wrong_usage(monkeypatch):
     assert result.exit_code == 2 and "did you mean 'lgbench_tasks'?" in result.output
 
 
-def test_a_reader_that_goes_away_is_no_error():
-    code = "from lgbench.cli import main; main(prog_name='lgbench')"
-    command = f'"{sys.executable}" -c "{code}" show tomita | head -n 1'
+def test_a_reader_that_goes_away_is_no_error(results_folder):
+    code = "from lgbench.cli.main import main; main(prog_name='lgbench')"
+    query = "select * from range(100000)"
+    command = f'"{sys.executable}" -c "{code}" sql "{query}" --format csv --results "{results_folder}" | head -n 1'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "tomita-1\n" and done.stderr == ""
+    assert done.stdout == "range\n" and done.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -337,7 +486,7 @@ def test_a_reader_that_goes_away_is_no_error():
         ("is_dir", ["leaderboard", "--results", "d/x"]),
     ],
 )
-def test_a_path_that_cannot_be_looked_at_is_told_and_exits_with_1(tmp_path, monkeypatch, method, arguments):
+def test_a_path_without_permission_is_reported_with_exit_code_1(tmp_path, monkeypatch, method, arguments):
     monkeypatch.chdir(tmp_path)
     real = getattr(Path, method)
 
@@ -362,7 +511,7 @@ def test_a_path_that_cannot_be_looked_at_is_told_and_exits_with_1(tmp_path, monk
     ],
     ids=repr,
 )
-def test_what_stops_a_command_from_outside_is_a_sentence_or_an_exit_code(monkeypatch, error, code, said):
+def test_an_error_of_the_system_is_a_sentence_and_an_interrupt_an_exit_code(monkeypatch, error, code, said):
     def stop(*given):
         raise error
 
@@ -371,46 +520,45 @@ def test_what_stops_a_command_from_outside_is_a_sentence_or_an_exit_code(monkeyp
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 
-INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from lgbench.cli import main; main()"
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from lgbench.cli.main import main; main()"
+)
 
 
-def test_an_interrupt_leaves_whole_files_and_the_same_command_goes_on(tmp_path, toys_installed):
+def test_an_interrupt_leaves_whole_files_and_the_same_command_continues(tmp_path, toys_installed, warm):
     results = tmp_path / "results"
     arguments = ["run", "--task", "toy-even,toy-largest", "--arch", "toy-table", "--seeds", "0", "--protocol", "quick"]
-    arguments += ["--set", "train.steps=16", "--set", "train.average_every=1", "--set", "evaluate.max_length=16"]
-    arguments += ["--results", str(results)]
-    environ = {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environ | {"TOYS_SLEEP": "0.1"},
-    )
-    try:
+    arguments += ["--average", "toy-mean", "--set", "train.steps=16", "--set", "train.average_every=1"]
+    arguments += ["--set", "evaluate.max_length=16", "--results", results]
+    environ = {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
+    with warm.start(arguments, INTERRUPTIBLE, **environ, TOYS_SLEEP="0.1") as process:
         lines = iter(process.stderr.readline, "")
         said = next(line for line in lines if "train toy-largest" in line)
-        process.send_signal(signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
         said += "".join(lines)
         assert process.wait(timeout=30) == 130
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
     assert "interrupted; no file was left half written" in said and "Traceback" not in said
     (kept,) = results.iterdir()
-    assert kept.name.startswith("toy-even") and runfiles.read(kept).num_rows
-    done = python(INTERRUPTIBLE, *arguments, **environ)
-    assert done.returncode == 0, done.stderr
-    assert "1 run was done before" in done.stdout and "1 run written" in done.stdout
+    assert kept.name.startswith("toy-even") and run_files.read(kept).num_rows
+    with warm.start(arguments, INTERRUPTIBLE, **environ) as process:
+        out, error = process.communicate()
+    assert process.returncode == 0, error
+    assert "1 run was done before" in out and "1 run written" in out
     assert {path.suffix for path in results.iterdir()} == {".parquet"}
     assert len(list(results.iterdir())) == 2
 
 
 def test_the_shell_completes_names():
-    environ = {"_LGBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "lgbench run --task tom", "COMP_CWORD": "3"}
+    # What the shell calls; names of kinds, which need no plugin.
+    environ = {"_LGBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "lgbench list a", "COMP_CWORD": "2"}
     done = lgbench_command(**environ)
     found = {line.partition(",")[2] for line in done.stdout.splitlines()}
-    assert {"tomita", "tomita-1", "tomita-7"} <= found and "dyck-2-3" not in found, done.stderr
+    assert found == {"archs", "attentions", "averagers"}, done.stderr
+
+
+def completed(arguments: list[str], incomplete: str) -> set[str]:
+    completions = BashComplete(main, {}, "lgbench", "_LGBENCH_COMPLETE").get_completions(arguments, incomplete)
+    return {item.value for item in completions}
 
 
 @pytest.mark.parametrize(
@@ -424,10 +572,21 @@ def test_the_shell_completes_names():
         (["run", "--average"], "b", {"bema"}, "ema"),
         (["run", "--protocol"], "", {"quick", "standard", "paper"}, "tomita"),
         (["show"], "tomita-", {"tomita-1"}, "pre-norm"),
-        (["list"], "", {"tasks", "archs", "norms", "averagers", "protocols"}, "tomita"),
+        (["run", "--optimizer"], "a", {"adamw"}, "attention-layer-norm"),
+        (["show"], "tv", {"tvd"}, "tomita-1"),
+        (["list"], "", {"tasks", "archs", "norms", "optimizers", "averagers", "metrics", "protocols"}, "tomita"),
     ],
 )
-def test_what_is_installed_completes_options(arguments, incomplete, offered, not_offered):
-    completions = BashComplete(main, {}, "lgbench", "_LGBENCH_COMPLETE").get_completions(arguments, incomplete)
-    found = {item.value for item in completions}
+def test_installed_names_complete_options(arguments, incomplete, offered, not_offered):
+    found = completed(arguments, incomplete)
     assert offered <= found and not_offered not in found
+
+
+@pytest.mark.parametrize("command", ["leaderboard", "compare", "plot"])
+def test_names_in_the_results_folder_complete_the_options_of_boards(results_folder, command, tmp_path):
+    options = [command, "--results", str(results_folder)]
+    assert completed([*options, "--metric"], "") == {"tvd", "accuracy", "roc_auc"}
+    assert completed([*options, "--metric"], "ro") == {"roc_auc"}
+    assert completed([*options, "--task"], "tom") == {"tomita", "tomita-1"}
+    assert "quick" in completed([*options, "--protocol"], "")
+    assert completed([command, "--results", str(tmp_path / "nowhere"), "--metric"], "") == set()

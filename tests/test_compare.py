@@ -4,6 +4,7 @@ import io
 import json
 import random
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from rich.console import Console
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+import lgbench_measurements
 from lgbench import UsageError
-from lgbench.cli import main
-from lgbench.ranking.compare import compare
-from lgbench.ranking.entries import find_entry
-from lgbench.ranking.leaderboard import Results
-from lgbench.showing import render
+from lgbench.cli.main import main
+from lgbench.reports import comparisons
+from lgbench.results.compare import compare
+from lgbench.results.entries import find_entry
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
 
 LENGTHS = (4, 8, 16, 32, 64)
 TRAINED = 8
@@ -72,22 +75,24 @@ def test_p_is_that_of_a_paired_t_test_corrected_for_the_lengths(results):
 def test_the_verdict_is_corrected_for_the_boards_it_is_given_on(results):
     (alone,) = compare(results, "good", "plain", "tvd", "alpha")
     both, beta = compare(results, "good", "plain", "tvd")
-    assert both.overall.p == pytest.approx(2 * alone.overall.p, rel=0.01)
-    assert both.overall.p < 0.05 < beta.overall.p
+    assert both.mean.p == pytest.approx(2 * alone.mean.p, rel=0.01)
+    assert both.mean.p < 0.05 < beta.mean.p
 
 
 def test_a_verdict_names_the_better_whichever_comes_first(results):
     for first, second in (("good", "plain"), ("plain", "good")):
         (alpha,) = compare(results, first, second, "tvd", "alpha")
-        said = "transformer+good is better than transformer+plain on alpha beyond the training range"
-        assert alpha.verdict.startswith(said)
-        assert alpha.verdict.endswith("Of 5 lengths they are separated at 16, 32, 64.")
+        assert alpha.verdict.startswith("transformer+good is significantly better than transformer+plain on alpha OOD")
+        assert re.search(r"significant at 3 of 5 lengths: 16, 32, 64\.$", alpha.verdict)
+        assert [d.length for d in alpha.lengths if d.significant] == [16, 32, 64]
 
 
-def test_what_cannot_be_told_apart_is_said_to_be_so(results):
+def test_a_difference_that_is_not_significant_is_called_so(results):
     (beta,) = compare(results, "good", "plain", "tvd", "beta")
-    assert beta.verdict.startswith("transformer+good and transformer+plain cannot be told apart on beta")
-    assert beta.verdict.endswith("At none of 5 lengths alone are they separated.")
+    said, at_lengths = re.split(r"(?<=\)\.) ", beta.verdict)
+    assert "transformer+good" in said and "transformer+plain" in said and "on beta OOD is not significant" in said
+    assert "not significant at any of 5 lengths" in at_lengths and "significantly better" not in beta.verdict
+    assert not beta.mean.significant and not any(d.significant for d in beta.lengths)
 
 
 def test_higher_is_better_for_accuracy(tmp_path):
@@ -96,23 +101,23 @@ def test_higher_is_better_for_accuracy(tmp_path):
             kept = {8: 0.5, 16: 0.4 + gain + 0.01 * seed * (1 + gain)}
             write_rows(tmp_path / f"{entry}{seed}.parquet", simulated(kept, entry=entry, seed=seed, metric="accuracy"))
     (found,) = compare(Results(tmp_path), "a+low", "a+high", "accuracy")
-    assert found.verdict.startswith("a+high is better than a+low") and found.overall.difference < 0
+    assert found.verdict.startswith("a+high is significantly better than a+low") and found.mean.difference < 0
 
 
 def test_averagers_compare_with_the_raw_weights_of_the_same_runs(results):
     (found,) = compare(results, "plain", "plain@ema", "tvd", "alpha")
     assert (found.first, found.second) == ("transformer+plain", "transformer+plain@ema")
-    assert found.verdict.startswith("transformer+plain is better than transformer+plain@ema")
+    assert found.verdict.startswith("transformer+plain is significantly better than transformer+plain@ema")
     assert found.lengths[-1].difference == pytest.approx(-0.064, abs=5.1e-5)
 
 
-def test_too_few_common_seeds_tell_nothing(tmp_path):
+def test_with_too_few_common_seeds_no_difference_is_significant(tmp_path):
     for seed in range(2):
         for entry, value in (("a+x", 0.1), ("a+y", 0.9)):
             write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: value, 16: value}, entry=entry, seed=seed))
     (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
-    assert "cannot be told apart" in found.verdict and "2 seeds in common, and it takes 3" in found.verdict
-    assert found.overall.p == 1
+    assert "not significant: they have 2 seeds in common" in found.verdict and "needs 3" in found.verdict
+    assert found.mean.p == 1 and not found.mean.significant
 
 
 @pytest.mark.parametrize(
@@ -148,13 +153,13 @@ def test_the_command_prints_a_verdict_and_every_length(results):
 
 def test_json_and_markdown_hold_the_same_numbers(results):
     found = compare(results, "good", "plain", "tvd")
-    shown = json.loads(render.comparisons_json(found))
+    shown = json.loads(comparisons.as_json(found))
     assert [c["verdict"] for c in shown] == [c.verdict for c in found]
     assert [d["difference"] for d in shown[0]["lengths"]] == [d.difference for d in found[0].lengths]
-    text = render.comparisons_markdown(found)
+    text = comparisons.markdown(found)
     assert all(f"{d.difference:+.4f}" in text for comparison in found for d in comparison.lengths)
     out = io.StringIO()
-    render.comparisons(found, Console(file=out, width=60))
+    comparisons.table(found, Console(file=out, width=60))
     assert all(f"{d.difference:+.4f}" in out.getvalue() for comparison in found for d in comparison.lengths)
 
 
@@ -166,15 +171,17 @@ def test_json_and_markdown_hold_the_same_numbers(results):
         ("rope@ema", "transformer+pre-norm+rope@ema"),
         ("rope+pre-norm", "transformer+pre-norm+rope"),
         ("ssmax", "transformer+pre-norm+ssmax"),
-        ("set-attention+ssmax", "set-attention+pre-norm+ssmax"),
-        ("lstm", "lstm+pre-norm"),
+        ("set-attention+ssmax", "set-attention+ssmax"),
+        ("set-attention", "set-attention"),
+        ("lstm", "lstm"),
         ("my-norm", "transformer+my-norm~0123abcd"),
     ],
 )
 def test_an_entry_may_be_named_by_some_of_its_parts(name, found):
     known = [
-        "lstm+pre-norm",
-        "set-attention+pre-norm+ssmax",
+        "lstm",
+        "set-attention",
+        "set-attention+ssmax",
         "transformer+my-norm~0123abcd",
         "transformer+peri-norm",
         "transformer+pre-norm+rope",
@@ -187,3 +194,28 @@ def test_an_entry_may_be_named_by_some_of_its_parts(name, found):
 def test_parts_that_several_entries_have_are_refused_with_all_of_them():
     with pytest.raises(UsageError, match=r"'rope' may be any of transformer\+peri-norm\+rope, transformer\+pre-norm\+rope"):
         find_entry("rope", ["transformer+pre-norm+rope", "transformer+peri-norm+rope"])
+
+
+def test_the_interval_of_a_difference_is_no_wider_than_the_range_of_the_metric(tmp_path):
+    bounded = asdict(Metric.of(lgbench_measurements.TotalVariation()))
+    for seed, value in enumerate((0.0, 1.0, 0.0)):
+        for entry, own in (("a+x", value), ("a+y", 1 - value)):
+            rows = [row for name in ("tvd", "kl") for row in simulated({8: own, 16: own}, entry=entry, seed=seed, metric=name)]
+            both = [bounded, bounded | {"name": "kl", "high": None, "threshold": None}]
+            write_rows(tmp_path / f"{entry}{seed}.parquet", rows, measurements=both)
+    (tvd,), (kl,) = (compare(Results(tmp_path), "a+x", "a+y", metric) for metric in ("tvd", "kl"))
+    assert (tvd.mean.low, tvd.mean.high) == (-1, 1)
+    assert kl.mean.low < -3 and kl.mean.high > 2 and kl.mean.difference == tvd.mean.difference
+
+
+def test_two_versions_of_a_metric_are_compared_apart(tmp_path):
+    first = asdict(Metric.of(lgbench_measurements.TotalVariation()))
+    for version in (1, 2):
+        for seed in range(3):
+            for entry, mean in (("a+x", 0.2), ("a+y", 0.2 + version / 10)):
+                value = mean + 0.01 * seed * version
+                rows = simulated({8: value, 16: value}, entry=entry, seed=seed, metric_version=version)
+                path = tmp_path / f"{entry}{seed}.{version}.parquet"
+                write_rows(path, rows, measurements=[first | {"version": version}])
+    found = {c.metric.version: c.mean for c in compare(Results(tmp_path), "a+x", "a+y", "tvd")}
+    assert {version: mean.difference for version, mean in found.items()} == {1: -0.1, 2: -0.2}

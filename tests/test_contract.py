@@ -1,59 +1,142 @@
-"""The contracts as version 1.0 has them. What changes here changes the version, by the rule that CONTRIBUTING.md states."""
+"""The contracts as version 2.0 has them. A change here changes the version, by the rule that the docs state."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import get_args
 
-from lgbench import contracts, hookspecs
+import lgbench
+from lgbench import attending, contracts, hookspecs, noise, testing
 
-VERSION = (1, 0)
+VERSION = (2, 0)
 
-HOOKS = {"architectures", "attentions", "averagers", "norms", "positions", "tasks"}
+HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "optimizers", "positions", "tasks"}
+
+NAMES = {
+    *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
+    *("EmbeddingModule", "Language", "Matrix", "Measurement", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
+    *("Predictions", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
+    *("SublayerSpec", "Task", "Tokens", "Vectors", "Weights"),
+    *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run"),
+}
 
 METHODS = {
     "Architecture": {"build": "(self, signature, parts, *args, **options)"},
-    "Attention": {"build": "(self, place)"},
+    "Attention": {"build": "(self, spec)"},
+    "AttentionModule": {"__call__": "(self, q, k, v, bias, **needed)"},
     "Averager": {
-        "definition": "(self, start, path)",
-        "start": "(self, weights)",
+        "reference": "(self, start, path, schedule)",
+        "start": "(self, weights, schedule)",
         "update": "(self, state, weights, step)",
         "weights": "(self, state)",
     },
+    "BiasModule": {"__call__": "(self, q, k, **tokens)"},
+    "Configurable": {"configured": "(self)"},
+    "EmbeddingModule": {"__call__": "(self, x, **tokens)"},
     "Language": {"strings": "(self, n, length, generator)", "testable_length": "(self, length)"},
-    "NormScheme": {
-        "embed": "(self, dim)",
-        "final": "(self, dim)",
-        "output": "(self, dim, role)",
-        "residual": "(self, dim, sublayer, role)",
+    "Measurement": {
+        "chance": "(self, distribution, test)",
+        "of_contexts": "(self, predictions)",
+        "of_strings": "(self, scores)",
+        "source": "(self, task)",
     },
-    "Position": {"bias": "(self, place)", "embed": "(self, width, positions)", "turn": "(self, place)"},
+    "NormScheme": {
+        "embed": "(self, width)",
+        "final": "(self, width)",
+        "gain": "(self, spec, matrix)",
+        "head": "(self, spec)",
+        "key": "(self, spec)",
+        "output": "(self, spec)",
+        "query": "(self, spec)",
+        "residual": "(self, spec, sublayer)",
+    },
+    "Optimizer": {
+        "start": "(self, weights)",
+        "update": "(self, state, weights, gradients, lr, decay, step)",
+    },
+    "Position": {"bias": "(self, spec)", "embed": "(self, width, positions)", "rotate": "(self, spec)"},
+    "RotationModule": {"__call__": "(self, q, k, **tokens)"},
     "Task": {
-        "brute_force": "(self, context)",
+        "reference": "(self, context)",
         "sample": "(self, n, length, generator)",
         "sibling": "(self, name)",
         "text": "(self, inputs)",
     },
 }
 
-ATTRIBUTES = {
-    "Architecture": {"about", "defaults", "name"},
-    "Attention": {"about", "every_query", "name"},
-    "Averager": {"about", "name"},
-    "Language": set(),
-    "NormScheme": {"about", "name"},
-    "Position": {"about", "name"},
-    "Task": {"about", "budgets", "family", "max_length", "model", "name", "signature", "train_lengths", "version"},
+PROPERTIES = {
+    "AttentionSpec": {"head_dim", "scale"},
+    "Predictions": {"probability"},
+    "SublayerSpec": {"head_dim"},
+    "Task": {"answers"},
 }
 
+ATTRIBUTES = {
+    "Architecture": {"about", "defaults", "name"},
+    "Attention": {"needs"},
+    "AttentionModule": set(),
+    "Averager": {"about", "name"},
+    "BiasModule": set(),
+    "Configurable": {"about", "name"},
+    "EmbeddingModule": set(),
+    "Language": set(),
+    "Measurement": {
+        *("about", "label", "landmark", "lower_is_better", "name", "partial"),
+        *("range", "threshold", "title", "version", "worst"),
+    },
+    "NormScheme": set(),
+    "Optimizer": {"elementwise"},
+    "Position": {"reads_tokens"},
+    "RotationModule": set(),
+    "Task": {
+        *("about", "budgets", "family", "lengths", "max_length", "model", "name", "signature", "train_lengths", "version"),
+    },
+}
+
+CONFIGURABLE = {"Attention", "NormScheme", "Optimizer", "Position"}
+
 RECORDS = {
+    "AttentionSpec": ["layer", "layers", "width", "heads", "train_keys", "has_bias", "cross_attention", "unscaled"],
+    "Batch": ["inputs", "distribution", "weights"],
     "Budget": ["steps", "batch", "lr", "max_length"],
     "Parts": ["norm", "attention", "position", "train_positions", "test_positions"],
-    "Place": ["layer", "width", "heads", "train_keys", "biased", "crossing", "plain"],
+    "Predictions": ["logits", "distribution"],
+    "Schedule": ["steps", "every"],
     "Signature": ["inputs", "classes", "answers"],
+    "StringScores": ["log_probability", "is_member"],
+    "Strings": ["inputs", "is_member"],
+    "SublayerSpec": ["role", "layer", "layers", "width", "heads"],
     "Tokens": ["size"],
     "Vectors": ["width"],
 }
+
+CHOICES = {
+    "Answers": {"EVERY_PREFIX", "LAST", "MARKED"},
+    "Matrix": {"down", "key", "out", "query", "up", "value"},
+    "Need": {"ALL_QUERIES", "KEY_INPUT", "QUERY_INPUT"},
+    "Role": {"attention", "mlp"},
+    "Source": {"contexts", "strings"},
+}
+
+HELPERS = {
+    attending.logits: "(q, k, bias, scale)",
+    attending.masked_logits: "(q, k, bias, scale)",
+    attending.needed_inputs: "(needs, query_input, key_input)",
+    attending.visible: "(q, k)",
+    attending.visible_counts: "(q, k)",
+    noise.Noise: "(*shape)",
+    testing.checks: "(*things)",
+}
+
+
+def parameters(function) -> str:
+    return "(" + ", ".join(str(p).partition(":")[0] for p in inspect.signature(function).parameters.values()) + ")"
+
+
+def is_property(value: object) -> bool:
+    return isinstance(value, property) or type(value).__name__ == "cached_property"
 
 
 def test_this_is_the_contract_of_that_version():
@@ -67,18 +150,48 @@ def test_hooks_are_those_of_the_version():
     assert named == HOOKS
 
 
+def test_names_that_plugins_import_are_those_of_the_version():
+    assert set(lgbench.__all__) == NAMES
+
+
 def test_methods_and_attributes_are_those_of_the_version():
     for name, methods in METHODS.items():
         own = vars(getattr(contracts, name))
-        found = {
-            method: "(" + ", ".join(str(p).partition(":")[0] for p in inspect.signature(function).parameters.values()) + ")"
-            for method, function in own.items()
-            if inspect.isfunction(function)
-        }
-        assert found == methods, name
-        assert set(own.get("__annotations__", {})) == ATTRIBUTES[name], name
+        named = [key for key, value in own.items() if inspect.isfunction(value) and (key == "__call__" or key[0] != "_")]
+        assert {key: parameters(own[key]) for key in named} == methods, name
+        assert set(inspect.get_annotations(getattr(contracts, name))) == ATTRIBUTES[name], name
+
+
+def test_properties_are_those_of_the_version():
+    for name in {*METHODS, *RECORDS}:
+        own = vars(getattr(contracts, name))
+        assert {key for key, value in own.items() if is_property(value)} == PROPERTIES.get(name, set()), name
+
+
+def test_things_with_options_are_those_of_the_version():
+    found = {name for name in METHODS if issubclass(getattr(contracts, name), contracts.Configurable)}
+    assert found == CONFIGURABLE | {"Configurable"}
 
 
 def test_records_have_the_fields_of_the_version():
     for name, expected in RECORDS.items():
-        assert [field.name for field in fields(getattr(contracts, name))] == expected, name
+        record = getattr(contracts, name)
+        found = [field.name for field in fields(record)] if is_dataclass(record) else list(record._fields)
+        assert found == expected, name
+
+
+def test_choices_are_those_of_the_version():
+    for name, expected in CHOICES.items():
+        choice = getattr(contracts, name)
+        enumerated = isinstance(choice, type) and issubclass(choice, Enum)
+        assert set(choice.__members__ if enumerated else get_args(choice)) == expected, name
+
+
+def test_every_contract_is_pinned_here():
+    pinned = {*METHODS, *RECORDS, *CHOICES, "State", "Weights"}
+    assert {name for name in contracts.__all__ if not name.isupper()} == pinned
+
+
+def test_functions_for_plugins_are_those_of_the_version():
+    for function, expected in HELPERS.items():
+        assert parameters(function).replace("=None", "").replace(" = None", "") == expected, function

@@ -8,16 +8,17 @@ import pytest
 import torch
 from conftest import CHEAP, CPU, plain_training
 from torch import nn
+from toy_registries import experiment_of
 
-from lgbench import runfiles
 from lgbench.errors import UsageError
-from lgbench.evaluate import evaluate
-from lgbench.experiment import Plan, Request, plan
-from lgbench.protocols import Evaluation, Training
-from lgbench.running.execution import Execution
-from lgbench.running.grid import populations, stacks
-from lgbench.running.runner import run_plan
-from lgbench.running.watcher import Silent
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.execution.scheduler import populations, stacks
+from lgbench.experiment.plan import Plan
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement.evaluate import evaluate
+from lgbench.results import run_files
 from lgbench.training import cost, data
 from lgbench.training.cost import Cost, models_that_fit
 from lgbench.training.train import step_cost, train
@@ -62,20 +63,19 @@ def test_a_view_of_a_result_takes_no_bytes_of_its_own():
 
 
 @pytest.mark.parametrize("steps", [3, 1000])
-def test_what_is_kept_are_weights_moments_averages_and_the_batches_drawn_ahead(toy_registry, planned, steps):
+def test_weights_moments_averages_and_the_batches_drawn_ahead_are_kept(toy_registry, planned, steps):
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", averagers=["toy-mean"], train_steps=steps, train_batch=7)
     weights = 3 * 4 + 4 * 3 + 3
     moving = 3 * weights * FLOAT + DOUBLE + 2 * FLOAT + INT  # AdamW's state; step; loss and norm of the curve; diverged
     curve = min(steps, 50) * 2 * FLOAT
     average = weights * FLOAT + FLOAT  # toy-mean counts what it has seen
     batches = min(steps, data.CHUNK) * 2 * (7 * 6 * INT)
-    assert step_cost(experiment, toy_registry, CPU).kept == moving + curve + average + batches
+    assert step_cost(experiment, CPU).kept == moving + curve + average + batches
 
 
 def test_the_cost_of_a_step_is_that_of_the_longest_context(toy_registry, planned):
     short, long = (
-        step_cost(planned(toy_registry, "toy-largest", "toy-table", train_max_length=length)[0], toy_registry, CPU)
-        for length in (10, 1000)
+        step_cost(planned(toy_registry, "toy-largest", "toy-table", train_max_length=length)[0], CPU) for length in (10, 1000)
     )
     assert long.written - short.written >= 16 * 990 * 3 * FLOAT
     assert long.operators == short.operators
@@ -83,11 +83,11 @@ def test_the_cost_of_a_step_is_that_of_the_longest_context(toy_registry, planned
 
 def test_measuring_a_step_changes_no_number_of_the_training(toy_registry, planned):
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=3)
-    before = train(experiments, toy_registry, CPU).weights["raw"]
+    before = train(experiments, CPU).weights["raw"]
     state = torch.random.get_rng_state()
-    step_cost(experiments[0], toy_registry, CPU)
+    step_cost(experiments[0], CPU)
     assert torch.equal(torch.random.get_rng_state(), state)
-    after = train(experiments, toy_registry, CPU).weights["raw"]
+    after = train(experiments, CPU).weights["raw"]
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -107,14 +107,14 @@ def test_the_memory_that_is_free_is_some_of_the_machine():
     assert 0 < cost.free_memory(CPU) <= psutil.virtual_memory().total
 
 
-def sizes(experiments, registry, folder, execution) -> list[int]:
+def sizes(experiments, folder, execution) -> list[int]:
     """How many models each population has, none of which is trained."""
 
     def fail(group, error):
         raise error
 
     found = []
-    for work in populations(experiments, registry, folder, execution, Silent(), fail):
+    for work in populations(experiments, folder, execution, SilentProgress(), fail):
         with work.claim as claim:
             found.append(len(claim.experiments))
     return found
@@ -124,79 +124,60 @@ def sizes(experiments, registry, folder, execution) -> list[int]:
     "numbers", [{"population": 0}, {"population": -1}, {"checkpoint": -0.1}, {"checkpoint": float("nan")}], ids=str
 )
 def test_numbers_that_mean_nothing_are_refused(numbers):
-    with pytest.raises(UsageError, match="must be at least"):
+    with pytest.raises(UsageError, match=r"--(population|checkpoint) is (0|-1|-0.1|nan), expected .*at least [01]"):
         Execution(CPU, **numbers)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, [1] * 5), (2, [2, 2, 1]), (3, [3, 2]), (4, [3, 2]), (5, [5]), (99, [5])])
 def test_populations_have_at_most_as_many_models_as_asked_for_in_equal_parts(toy_registry, planned, tmp_path, most, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(5))
-    assert sizes(experiments, toy_registry, tmp_path, Execution(CPU, False, population=most)) == expected
+    assert sizes(experiments, tmp_path, Execution(CPU, False, population=most)) == expected
 
 
 @pytest.mark.parametrize(("fit", "expected"), [(4, [4, 3, 3]), (100, [10]), (0.1, [1] * 10)])
 def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planned, tmp_path, monkeypatch, fit, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(10))
-    each = step_cost(experiments[0], toy_registry, CPU)
+    each = step_cost(experiments[0], CPU)
     monkeypatch.setattr(cost, "free_memory", lambda device: int(fit * (each.peak + each.kept) / cost.SHARE_OF_MEMORY) + 1)
-    assert sizes(experiments, toy_registry, tmp_path, Execution(CPU, False)) == expected
+    assert sizes(experiments, tmp_path, Execution(CPU, False)) == expected
 
 
 def test_each_stack_is_divided_by_itself(toy_registry, planned, tmp_path):
     experiments = planned(toy_registry, ["toy-walk", "toy-largest"], "toy-table", seeds=range(3))
-    assert sizes(experiments, toy_registry, tmp_path, Execution(CPU, False, population=2)) == [2, 1, 2, 1]
+    assert sizes(experiments, tmp_path, Execution(CPU, False, population=2)) == [2, 1, 2, 1]
 
 
-def rows(experiments, registry, folder, population) -> dict[tuple[object, ...], float | None]:
-    outcome = run_plan(Plan(tuple(experiments), ()), registry, Execution(CPU, False, population), folder, Silent())
+def rows(experiments, folder, population) -> dict[tuple[object, ...], float | None]:
+    outcome = run_plan(Plan(tuple(experiments), ()), Execution(CPU, False, population), folder, SilentProgress())
     assert not outcome.failed
-    found = [row for path in outcome.written for row in runfiles.read(path).to_pylist()]
-    names = ("task", "protocol", "seed", "weights", "metric", "step", "length", "n")
+    found = [row for path in outcome.written for row in run_files.read(path).to_pylist()]
+    names = ("task", "seed", "weights", "metric", "step", "length", "n")
     return {tuple(row[name] for name in names): row["value"] for row in found}
 
 
-@pytest.mark.parametrize("population", [1, 2])
-def test_models_in_several_populations_have_the_numbers_of_one(registry, planned, tmp_path, population):
+def test_models_in_several_populations_have_the_numbers_of_one(registry, planned, tmp_path):
     """To the rounding of sums in another order."""
     settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"train_steps": 20, "model_layers": 1}
     experiments = planned(registry, ["tomita-1", "tomita-4"], "peri-norm", (0, 1), averagers=None, **settings)
-    assert len(stacks(experiments, registry)) == 1
-    together = rows(experiments, registry, tmp_path / "together", None)
-    apart = rows(experiments, registry, tmp_path / "apart", population)
-    assert apart == pytest.approx(together, abs=1e-4)
+    assert len(stacks(experiments)) == 1
+    together = rows(experiments, tmp_path / "together", None)
+    for population in (1, 2):
+        apart = rows(experiments, tmp_path / f"{population} at a time", population)
+        assert apart == pytest.approx(together, abs=1e-4)
 
 
 def test_a_population_that_mixes_rates_decays_and_warmups_trains_each_as_it_would_be_alone(toy_registry, planned):
     grid = {"train_lr": "0.003,0.03", "train_weight_decay": "0,0.5", "train_warmup": "0,0.1,1"}
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), train_steps=30, **grid)
-    assert len(experiments) == 24 and len(stacks(experiments, toy_registry)) == 1
-    run = train(experiments, toy_registry, CPU)
+    assert len(experiments) == 24 and len(stacks(experiments)) == 1
+    run = train(experiments, CPU)
     for index, experiment in enumerate(experiments):
-        *_, (model, loss) = plain_training(experiment, toy_registry)
+        *_, (model, loss) = plain_training(experiment)
         for name, weight in model.named_parameters():
             torch.testing.assert_close(run.weights["raw"][name][index], weight.detach(), rtol=0, atol=1e-5)
         assert run.curve.loss[-1, index].item() == pytest.approx(loss, abs=1e-5)
     ends = {run.weights["raw"]["out.weight"][index].sum().item() for index in range(24)}
     assert len(ends) == 24  # or equal settings would prove nothing
-
-
-def labels(registry, **changes) -> list[str]:
-    settings = {key.replace("_", ".", 1): value for key, value in changes.items()}
-    planned = plan(Request(["toy-walk"], ["toy-table"], (), (0,), "quick", settings), registry)
-    return [experiment.protocol for experiment in planned.experiments]
-
-
-def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_registry):
-    assert labels(toy_registry, train_lr="1e-3,3e-3") == ["quick/3 train.lr=0.001", "quick/3"]  # quick's own is 0.003
-    assert labels(toy_registry, train_lr="1e-3, 2e-3", train_steps="5,7") == [
-        f"quick/3 train.lr={lr} train.steps={steps}" for lr in ("0.001", "0.002") for steps in (5, 7)
-    ]
-    assert labels(toy_registry, model_scale="1,2") == ["quick/3", "quick/3 model.scale=2.0"]
-
-
-def test_values_that_are_equal_are_one(toy_registry):
-    assert labels(toy_registry, train_lr="2e-3,0.002,2E-3") == ["quick/3 train.lr=0.002"]
-    assert labels(toy_registry, train_lr="3e-3,0.003") == ["quick/3"]
 
 
 class OutOfMemory:
@@ -214,7 +195,7 @@ class OutOfMemory:
 
 def evaluated(task, model, contexts: int = 13, strings: int = 12):
     training, evaluation = Training(1, 1, 0.1, 0.0, 0.1, 1, 0, 4), Evaluation(contexts, strings, 8)
-    return evaluate(task, {"raw": model}, training, evaluation, 0, CPU)
+    return evaluate(experiment_of(task, training, evaluation), {"raw": model}, CPU)
 
 
 @pytest.mark.parametrize("holds", [12, 6, 5, 1])
@@ -226,7 +207,7 @@ def test_a_model_that_runs_out_of_memory_is_shown_half_as_much_with_the_same_sco
 
 
 @pytest.mark.parametrize("contexts", [13, 1])
-def test_what_does_not_fit_for_one_context_is_an_error_that_says_so(toy_registry, contexts):
+def test_a_model_that_does_not_fit_for_one_context_is_an_error_that_says_so(toy_registry, contexts):
     with pytest.raises(torch.OutOfMemoryError, match="a toy's memory is full"):
         evaluated(toy_registry.tasks["toy-even"], OutOfMemory(0), contexts)
 
@@ -242,9 +223,9 @@ def test_strings_that_do_not_fit_are_halved_too(toy_registry):
 def test_a_long_training_is_compiled_and_a_short_one_is_not_and_the_log_says_why(registry, planned, tmp_path, steps, pays):
     experiments = planned(registry, "tomita-4", "pre-norm", train_steps=steps)
     said = []
-    watcher = Silent()
-    watcher.say = said.append
-    work = next(populations(experiments, registry, tmp_path, Execution(CPU), watcher, lambda tried, error: None))
+    display = SilentProgress()
+    display.say = said.append
+    work = next(populations(experiments, tmp_path, Execution(CPU), display, lambda tried, error: None))
     with work.claim:
         assert work.compile == pays
     (sentence,) = said

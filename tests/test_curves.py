@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from conftest import python, simulated, write_rows
 
-from lgbench.cli import main
-from lgbench.showing import curves
+import lgbench_measurements
+from lgbench.cli.main import main
+from lgbench.experiment.record import ProtocolUse
+from lgbench.reports import curves
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
+
+TVD = Metric.of(lgbench_measurements.TotalVariation())
+ACCURACY = Metric.of(lgbench_measurements.Accuracy())
 
 
 @pytest.fixture
@@ -15,9 +23,10 @@ def runs(tmp_path):
     """What `lines` takes: each call adds a run."""
     found = []
 
-    def add(values, entry="arch+norm", seed=0, task="alpha", protocol="quick/1", **columns):
-        rows = simulated(values, entry=entry, seed=seed, task=task, protocol=protocol, **columns)
+    def add(values, entry="arch+norm", seed=0, task="alpha", changes=(), **columns):
+        rows = simulated(values, entry=entry, seed=seed, task=task, changes=list(changes), **columns)
         path = write_rows(tmp_path / f"{len(found)}.parquet", rows)
+        protocol = ProtocolUse("quick", 1, tuple(changes))
         found.append((SimpleNamespace(family=rows[0]["family"], protocol=protocol, entry=entry), path))
         return found
 
@@ -27,9 +36,9 @@ def runs(tmp_path):
 def test_a_line_has_a_block_a_length_and_the_numbers_at_both_ends(runs):
     """TVD 0, 0.1, 0.4, 0.9 and 1 leave 1, 0.9, 0.6, 0.1 and 0: of eight blocks the 8th, 8th, 5th, 1st and 1st."""
     lines = curves.lines(runs({4: 0.0, 8: 0.1, 16: 0.4, 32: 0.9, 64: 1.0}), "utf-8")
-    assert lines[-1] == "  arch+norm  ██│▅▁▁  0.9000 at 8, 0.0000 at 64"
+    assert lines[-1] == "  arch+norm  ██│▅▁▁  0.1000 at 8, 1.0000 at 64"
     assert lines[-2] == "alpha, protocol quick/1, lengths 4 to 64"
-    assert "1 - TVD" in lines[0] and "▁ is 0, █ is 1; training ends at │" in lines[1]
+    assert "TVD" in lines[0] and "▁ is 1, █ is 0; training ends at │" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -48,14 +57,15 @@ def test_a_line_has_a_block_a_length_and_the_numbers_at_both_ends(runs):
     ],
 )
 def test_blocks_are_eighths(share, block):
-    assert curves.bars(curves.Curve({8: share}, None), curves.BLOCKS, "│") == block
+    assert curves.bars(curves.Curve(TVD, {8: 1 - share}, None), curves.BLOCKS, "│") == block
+    assert curves.bars(curves.Curve(ACCURACY, {8: share}, None), curves.BLOCKS, "│") == block
 
 
 def test_without_utf8_shares_are_tenths_in_ascii(runs):
     for encoding in ("ascii", "cp1252", "nonsense"):
         lines = curves.lines(runs({4: 0.0, 8: 0.1, 16: 0.45, 32: 1.0}), encoding)
         assert lines[-1].startswith("  arch+norm  99|50  ")
-        assert all(line.isascii() for line in lines) and "in tenths" in lines[1]
+        assert all(line.isascii() for line in lines) and "0 is 1, 9 is 0" in lines[0]
 
 
 def test_a_line_is_the_mean_over_seeds_and_tasks_as_on_a_board(runs):
@@ -63,7 +73,7 @@ def test_a_line_is_the_mean_over_seeds_and_tasks_as_on_a_board(runs):
     runs({8: 0.1, 16: 0.4}, seed=1, task="alpha-1", family="alpha")
     runs({8: 0.2, 16: 0.6}, seed=0, task="alpha-2", family="alpha")
     lines = curves.lines(runs({8: 0.3, 16: 0.8}, seed=1, task="alpha-2", family="alpha"), "utf-8")
-    assert lines[-1] == "  arch+norm  ▇│▅  0.8500 at 8, 0.5000 at 16"
+    assert lines[-1] == "  arch+norm  ▇│▅  0.1500 at 8, 0.5000 at 16"
 
 
 def test_only_tvd_of_raw_weights_at_the_lengths_of_boards_is_drawn(runs, tmp_path):
@@ -73,44 +83,73 @@ def test_only_tvd_of_raw_weights_at_the_lengths_of_boards_is_drawn(runs, tmp_pat
     rows += simulated({8: 1.0, 16: 1.0, 64: 1.0}, weights="ema") + simulated({8: 0.0, 64: 1.0}, metric="accuracy")
     path.unlink()
     write_rows(path, rows)
-    assert curves.lines(found, "utf-8")[-1] == "  arch+norm  ▁│▇█▅  0.0000 at 6, 0.5000 at 21"
+    assert curves.lines(found, "utf-8")[-1] == "  arch+norm  ▁│▇█▅  1.0000 at 6, 0.5000 at 21"
+
+
+def test_the_means_are_those_of_the_leaderboard(runs, tmp_path):
+    draw = random.Random(0)
+    for task in ("alpha-1", "alpha-2"):
+        for seed in range(4):
+            found = runs({n: draw.random() for n in (1, 2, 4, 8, 11, 16, 32)}, seed=seed, task=task, family="alpha")
+    (board,) = Results(tmp_path).boards("tvd")
+    curve = curves.curve(path for _, path in found)
+    means = {length: cell.mean for length in board.all_lengths if (cell := board.rows[0].cell("length", length))}
+    assert curve.trained == board.train_length == 8
+    assert list(curve.means) == list(means) == [1, 2, 4, 8, 16, 32]
+    assert curve.means == pytest.approx(means, abs=5.1e-5)
+
+
+def test_a_seed_that_lacks_tasks_of_the_family_is_left_out_as_on_a_board(runs):
+    runs({8: 0.2, 16: 0.2}, seed=0, task="alpha-1", family="alpha")
+    runs({8: 0.4, 16: 0.4}, seed=0, task="alpha-2", family="alpha")
+    lines = curves.lines(runs({8: 1.0, 16: 1.0}, seed=1, task="alpha-2", family="alpha"), "utf-8")
+    assert lines[-1].endswith("0.3000 at 8, 0.3000 at 16")
+
+
+def test_another_version_of_the_metric_and_the_chance_level_are_not_drawn(runs):
+    found = runs({8: 0.25, 16: 0.25})
+    runs({8: 1.0, 16: 1.0}, seed=1, metric_version=2)
+    runs({8: 1.0, 16: 1.0}, seed=2, weights="chance")
+    assert curves.lines(found, "utf-8")[-1].endswith("0.2500 at 8, 0.2500 at 16")
 
 
 def test_a_length_that_some_run_lacks_is_not_drawn(runs):
     runs({8: 0.0, 16: 0.0, 32: 0.0}, seed=0)
     lines = curves.lines(runs({8: 0.5, 16: 0.5, 32: None}, seed=1), "utf-8")
-    assert lines[-1] == "  arch+norm  ▇│▇  0.7500 at 8, 0.7500 at 16"
+    assert lines[-1] == "  arch+norm  ▇│▇  0.2500 at 8, 0.2500 at 16"
 
 
 def test_families_and_protocols_are_never_mixed(runs):
-    for protocol in ("quick/1", "quick/1 train.lr=0.1"):
+    for changes in ((), (("train.lr", "0.1"),)):
         for entry in ("a+n", "longer+n"):
-            runs({8: 0.0, 16: 0.5}, entry=entry, protocol=protocol)
+            runs({8: 0.0, 16: 0.5}, entry=entry, changes=changes)
     lines = curves.lines(runs({8: 0.0}, entry="a+n", task="beta"), "utf-8")
-    assert [line.split(",")[0:2] for line in lines[2:] if not line.startswith(" ")] == [
+    assert [line.split(",")[0:2] for line in lines[1:] if not line.startswith(" ")] == [
         ["alpha", " protocol quick/1"],
         ["alpha", " protocol quick/1 train.lr=0.1"],
         ["beta", " protocol quick/1"],
     ]
     assert sum(line.startswith("  a+n       █│▅") for line in lines) == 2
-    assert lines[-1] == "  a+n       █│  1.0000 at 8"
+    assert lines[-1] == "  a+n       █│  0.0000 at 8"
 
 
 def test_many_entries_are_cut_and_counted_without_reading_them(runs, monkeypatch):
-    for number in range(curves.MOST_LINES + 5):
+    for number in range(curves.MAX_LINES + 5):
         found = runs({8: 0.0}, entry=f"arch+n{number}")
     read = []
-    monkeypatch.setattr(curves, "curve", lambda paths: read.extend(paths) or curves.Curve({8: 1.0}, 8))
+    monkeypatch.setattr(curves, "curve", lambda paths: read.extend(paths) or curves.Curve(TVD, {8: 1.0}, 8))
     lines = curves.lines(found, "utf-8")
-    assert lines[-1] == "  and 5 more" and len(lines) == 2 + 1 + curves.MOST_LINES + 1
-    assert len(read) == curves.MOST_LINES
+    assert lines[-1] == "  and 5 more" and len(lines) == 1 + 1 + curves.MAX_LINES + 1
+    assert len(read) == curves.MAX_LINES
 
 
 def test_many_files_are_not_read_but_for_the_first_line(monkeypatch):
-    monkeypatch.setattr(curves, "curve", lambda paths: curves.Curve({8: len(list(paths)) / 10_000}, 8))
-    runs = [(SimpleNamespace(family="alpha", protocol="p", entry=f"arch+n{number // 2000}"), None) for number in range(4000)]
+    monkeypatch.setattr(curves, "curve", lambda paths: curves.Curve(TVD, {8: 1 - len(list(paths)) / 10_000}, 8))
+    protocol = ProtocolUse("p", 1)
+    records = [SimpleNamespace(family="alpha", protocol=protocol, entry=f"arch+n{number // 2000}") for number in range(4000)]
+    runs = [(record, None) for record in records]
     lines = curves.lines(runs, "utf-8")
-    assert lines[-2:] == ["  arch+n0  ▂│  0.2000 at 8", "  and 1 more"]
+    assert lines[-2:] == ["  arch+n0  ▂│  0.8000 at 8", "  and 1 more"]
 
 
 def test_a_file_that_cannot_be_read_or_has_no_tvd_is_passed_over(runs, tmp_path):
@@ -118,7 +157,7 @@ def test_a_file_that_cannot_be_read_or_has_no_tvd_is_passed_over(runs, tmp_path)
     (tmp_path / "broken.parquet").write_bytes(b"no Parquet")
     about = found[0][0]
     gone = [(about, tmp_path / "broken.parquet"), (about, tmp_path / "gone.parquet")]
-    assert curves.lines(found + gone, "utf-8")[-1] == "  arch+norm  ▇│▇  0.7500 at 8, 0.7500 at 16"
+    assert curves.lines(found + gone, "utf-8")[-1] == "  arch+norm  ▇│▇  0.2500 at 8, 0.2500 at 16"
     assert curves.lines(gone, "utf-8") == [] == curves.lines([], "utf-8")
     assert curves.lines(runs({8: 0.25}, metric="accuracy")[-1:], "utf-8") == []
 
@@ -132,4 +171,10 @@ def test_a_run_ends_with_its_curve_whether_it_was_done_before_or_not(tmp_path, t
     assert "│" in first[0] and plain[0].isascii() and "|" in plain[0]
     for output in outputs:
         assert output.index("results") if "results" in output else True
-        assert output.index("1 run") < output.index("1 - TVD")
+        assert output.index("1 run") < output.index("TVD by length")
+
+
+def test_drawing_curves_needs_neither_duckdb_nor_scipy_nor_torch():
+    done = python("import sys, lgbench.reports.curves\nprint(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    assert "numpy" in done.stdout.split() and not {"duckdb", "scipy", "torch"} & set(done.stdout.split())

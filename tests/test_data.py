@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
+from toy_registries import Marked, Weighted
 
 from lgbench import seeds
-from lgbench.protocols import PROTOCOLS
+from lgbench.errors import PluginError
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
 
 CPU = torch.device("cpu")
@@ -15,7 +17,7 @@ CPU = torch.device("cpu")
 
 def alone(task, training, seed, device=CPU, done=0):
     """The stream of a population of one, without the leading dimension."""
-    return ((inputs[0], targets[0]) for inputs, targets in stream([(task, seed)], training, device, done))
+    return ((step.inputs[0], step.targets[0]) for step in stream([(task, seed)], training, device, done))
 
 
 def settings(task, **changes):
@@ -121,3 +123,51 @@ def test_the_global_generator_is_neither_read_nor_set():
     torch.manual_seed(1)
     assert torch.equal(first, next(alone(task, settings(task, steps=1), 0))[0])
     assert seeds.derive(0, "train") != seeds.derive(1, "train")
+
+
+def test_exact_targets_are_p_star_itself_on_the_contexts_that_drawn_ones_belong_to():
+    task = toys.Walk()
+    drawn, exact = (list(alone(task, settings(task, steps=CHUNK, targets=targets), 0)) for targets in ("sampled", "exact"))
+    for (inputs, tokens), (same, distribution) in zip(drawn, exact, strict=True):
+        assert torch.equal(inputs, same) and torch.equal(distribution, toys.WALK[inputs])
+        assert distribution.gather(-1, tokens[..., None]).gt(0).all()
+
+
+def test_weights_come_with_the_contexts_that_they_belong_to_and_only_where_a_task_gives_some():
+    training = settings(toys.Walk(), steps=3)
+    for members, weighted in (
+        ([(toys.Walk(), 0), (toys.Walk(), 1)], None),
+        ([(toys.Walk(), 0), (Weighted(), 1)], [1, 1, 1, 1, 1, 1]),
+    ):
+        for step in stream(members, training, CPU):
+            assert len(step.tensors) == (2 if weighted is None else 3)
+            if weighted:
+                assert step.weights.shape == step.targets.shape == (2, 3, 6)
+                assert torch.equal(step.weights[0], torch.tensor(weighted).float().expand(3, 6))
+                assert torch.equal(step.weights[1], torch.tensor([0.0, 2.0, 0.0, 4.0, 0.0, 6.0]).expand(3, 6))
+
+
+def test_a_task_that_answers_where_it_marks_trains_on_every_length():
+    task = Marked()
+    lengths = training_lengths(task, settings(task, steps=100))
+    assert set(lengths) == {2, 3, 4, 5, 6}
+    for step, length in zip(stream([(task, 0)], settings(task, steps=100), CPU), lengths, strict=True):
+        assert step.inputs.shape == step.targets.shape == step.weights.shape == (1, 3, length)
+
+
+@pytest.mark.parametrize("done", [0, 3])
+def test_a_task_that_breaks_its_own_p_star_is_stopped_by_name_in_whatever_chunk(done):
+    """On a CPU, where looking costs nothing, every chunk is looked at."""
+
+    class Late(toys.Walk):
+        name = "toy-late"
+        drawn = 0
+
+        def sample(self, n, length, generator):
+            self.drawn += 1
+            batch = super().sample(n, length, generator)
+            return batch if self.drawn <= done else batch._replace(distribution=batch.distribution * 1.5)
+
+    with pytest.raises(PluginError, match="toy-late at length 6") as raised:
+        list(alone(Late(), settings(toys.Walk(), steps=5 * CHUNK), 0))
+    assert "sums up to 1.5" in str(raised.value)

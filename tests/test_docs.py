@@ -2,11 +2,11 @@
 
 import importlib.util
 import inspect
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -14,9 +14,9 @@ import torch
 from click.testing import CliRunner
 
 from lgbench import hookspecs
-from lgbench.cli import main
+from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
-from lgbench.registry import Registry
+from lgbench.extensions.registry import Registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -52,9 +52,26 @@ def blocks(page: str) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-GUIDE = ("One file, nothing to install", "A package, in two files", "A package that can be published", "A pack")
-MAKE = (("README.md", "Set up"), ("CONTRIBUTING.md", "Change lgbench"))
+MAKE = (("README.md", "Set up"), ("CONTRIBUTING.md", "Contributing"))
 PACKS = sorted(path.name for path in (ROOT / "plugins" / "contrib").iterdir() if path.is_dir())
+SLOW_SESSIONS = {"how-to/publish-a-plugin.md"}
+"""It makes, checks and tests three packages, a minute of work."""
+
+
+def loaded(path: Path) -> ModuleType:
+    """A script of the repository as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+run_blocks = loaded(ROOT / "docs" / "_generate" / "run_blocks.py")
+SESSIONS = [
+    pytest.param(session, id=" ".join(session), marks=[pytest.mark.slow] if SLOW_SESSIONS & set(session) else [])
+    for session in run_blocks.sessions()
+]
 
 
 def the(page: str, section: str, language: str) -> Block:
@@ -65,14 +82,18 @@ def the(page: str, section: str, language: str) -> Block:
 def is_run(block: Block) -> bool:
     """Whether a test below runs it."""
     return (
-        (block.page == "CONTRIBUTING.md" and block.section in GUIDE and block.language in ("sh", "python", "toml"))
-        or ((block.page, block.section) in MAKE and block.language in ("sh", "text"))
+        block.page.startswith("docs/")
+        or ((block.page, block.section) in MAKE and block.language == "sh")
         or (block.page == "README.md" and block.section == "Use" and block.language in ("sh", "python"))
-        or (block.page, block.section, block.language) == ("CONTRIBUTING.md", "Let others find it", "toml")
-        or (block.page, block.section, block.language) == ("CONTRIBUTING.md", "Which lgbench a plugin fits", "python")
         or (block.page, block.section, block.language) == ("benchmarks/README.md", "On a GPU", "sh")
         or (block.page.startswith("plugins/contrib/") and block.language == "sh")
     )
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_code_of_the_docs_runs_as_a_reader_would_run_it(session, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run_blocks.Session(tmp_path).read(session)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}: {block.section}")
@@ -90,58 +111,29 @@ def hooks():
     return {n: f for n, f in inspect.getmembers(hookspecs, inspect.isfunction) if n.startswith("lgbench_")}
 
 
-@pytest.mark.parametrize("name", hooks())
-def test_every_hook_is_documented_with_its_signature(name):
-    signature = str(inspect.signature(hooks()[name])).replace("'", "")
-    assert f"`{name}{signature}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-
-
-def test_the_guide_goes_from_one_file_to_a_published_pack(tmp_path):
-    """One session in one folder, as a reader would have it. What it installs goes into a folder of its own, offline."""
-    site = tmp_path / "site"
-    install = f"{sys.executable} -m pip install --quiet --no-deps --no-build-isolation --upgrade --target {site}"
-    environ = os.environ | {"PYTHONPATH": str(site), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    said: dict[str, str] = {}
-    for block in BLOCKS:
-        if block.page != "CONTRIBUTING.md" or block.section not in GUIDE:
-            continue
-        if block.file:
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-            continue
-        script = re.sub(r"pip install (--\S+ )*", f"{install} ", block.text)
-        script = script.replace("pip wheel", f"{sys.executable} -m pip wheel --quiet --no-build-isolation")
-        script = re.sub(r"^(lgbench run .*)$", rf"\1 {SMALL}", script, flags=re.MULTILINE)
-        script = re.sub(r"^pytest$", f"{sys.executable} -m pytest -q", script, flags=re.MULTILINE)
-        done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environ, capture_output=True, text=True)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-        said[block.section] = said.get(block.section, "") + done.stdout
-    one, two, published, pack = (said[section] for section in GUIDE)
-    assert "promises are kept" in one and re.search(r"transformer\+my-norm~[0-9a-f]{8}", one)
-    assert re.search(r"my_norm +lgbench-my-norm +0\.1\.0", two) and "norm: my-norm" in two
-    assert "transformer+my-norm " in two
-    assert "transformer+pre-norm" not in published and "transformer+resharpen" in published and "passed" in published
-    assert re.search(r"lgbench_resharpen +lgbench-resharpen +0\.1\.0", pack)
+def test_every_hook_is_in_the_reference():
+    """The site shows every hook with its signature, from the hookspecs."""
+    page = (ROOT / "docs" / "reference" / "plugins.md").read_text(encoding="utf-8")
+    assert "::: lgbench.hookspecs" in page and hooks()
 
 
 @pytest.fixture
 def directory():
     """What makes the directory of plugins."""
-    spec = importlib.util.spec_from_file_location("directory", ROOT / "plugins" / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(ROOT / "plugins" / "generate.py")
 
 
 def test_what_the_guide_adds_to_the_directory_fits_there(directory):
-    added = the("CONTRIBUTING.md", "Let others find it", "toml").text
+    blocks_of_guide = run_blocks.blocks("how-to/publish-a-plugin.md")
+    (added,) = [block.text for block in blocks_of_guide if block.text.startswith("[[plugin]]")]
     page = directory.page((ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8") + "\n" + added)
     assert "| [lgbench-resharpen](https://example.org/lgbench-resharpen) |" in page and "`resharpen`" in page
 
 
-def test_the_contract_that_the_guide_names_is_this_one():
-    names = {}
-    exec(the("CONTRIBUTING.md", "Which lgbench a plugin fits", "python").text, names)
-    assert names["LGBENCH_CONTRACT"] == f"{CONTRACT[0]}.{CONTRACT[1]}"
+def test_the_contract_that_the_docs_name_is_this_one():
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    named = {version for page in pages for version in re.findall(r'^LGBENCH_CONTRACT = "([\d.]+)"', page, re.MULTILINE)}
+    assert named == {f"{CONTRACT[0]}.{CONTRACT[1]}"}
 
 
 @pytest.mark.parametrize("where", MAKE, ids=" ".join)
@@ -150,14 +142,6 @@ def test_make_has_what_the_documentation_says(where):
         words = command.partition("#")[0].split()
         done = subprocess.run([*words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
         assert words[0] == "make" and done.returncode == 0, done.stderr
-
-
-def test_the_flow_that_is_drawn_names_modules_that_there_are():
-    drawn = the("CONTRIBUTING.md", "Change lgbench", "text").text
-    names = re.findall(r"[a-z]+", re.sub(r"\(.*?\)", "", drawn).replace("run files", "runfiles"))
-    for name in names:
-        place = ROOT / "lgbench" / name
-        assert place.is_dir() or place.with_suffix(".py").exists(), name
 
 
 def accepted(commands, tmp_path, monkeypatch):

@@ -6,10 +6,14 @@ from collections import Counter
 import pytest
 import torch
 import toys
+from toy_registries import METRICS, Marked, Weighted, experiment_of
 
-from lgbench import evaluate as evaluate_module
-from lgbench.evaluate import evaluate, spaced_lengths, string_scores
-from lgbench.protocols import Evaluation, Training
+from lgbench import Language, Measurement, StringScores
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement import evaluate as evaluate_module
+from lgbench.measurement.evaluate import evaluate, expected_scores, step_log_probability
+from lgbench_measurements import RocAuc
 
 CPU = torch.device("cpu")
 TINY = 1e-30
@@ -19,8 +23,8 @@ def settings(low: int, high: int, longest: int, contexts: int = 16, strings: int
     return Training(1, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(contexts, strings, longest)
 
 
-def scores(task, models, low=1, high=4, longest=16, seed=0, **counts):
-    return evaluate(task, models, *settings(low, high, longest, **counts), seed, CPU)
+def scores(task, models, low=1, high=4, longest=16, seed=0, measurements=METRICS, **counts):
+    return evaluate(experiment_of(task, *settings(low, high, longest, **counts), seed, measurements), models, CPU)
 
 
 def table(found) -> dict[tuple[str, int], float | None]:
@@ -177,7 +181,7 @@ def test_scores_of_all_prefixes_in_one_pass_equal_those_of_each_prefix_alone():
 def test_an_auc_that_is_defined_for_no_context_is_none_with_n_zero():
     class AllLegal(toys.Walk):
         def sample(self, n, length, generator):
-            inputs, _ = super().sample(n, length, generator)
+            inputs = super().sample(n, length, generator).inputs
             return toys.Batch(inputs, torch.full((*inputs.shape, 3), 1 / 3))
 
     found = scores(AllLegal(), {"raw": uniform}, longest=4)
@@ -192,13 +196,6 @@ def test_lengths_and_counts_are_those_asked_for():
     assert {s.length for s in language if s.metric == "tvd"} == set(range(13))
     assert {(s.length, s.n) for s in language if s.metric == "roc_auc"} == {(n, 10) for n in (1, 2, 4, 5, 8, 12)}
     assert len(language) == len({(s.metric, s.length) for s in language})
-
-
-def test_spaced_lengths_are_powers_of_two_with_the_training_length_and_the_longest():
-    for low, trained, longest in [(1, 40, 512), (5, 16, 63), (5, 16, 16), (1, 1, 1), (3, 3, 3), (2, 100, 40), (1, 8, 9)]:
-        powers = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512} & set(range(low, longest + 1))
-        expected = sorted(powers | {longest, min(trained, longest)})
-        assert spaced_lengths(low, trained, longest) == expected
 
 
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
@@ -243,9 +240,9 @@ def test_small_chunks_keep_every_count_and_bound_the_batch(task, monkeypatch):
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
 def test_how_much_a_model_sees_at_once_changes_no_number(task, monkeypatch):
     oracle = dict((t.name, o) for t, o in PERFECT)[task.name]
-    whole = scores(task, {"raw": oracle, "uniform": uniform})
+    whole = scores(task, {"raw": oracle, "flat": lambda x: 0 * oracle(x)})
     monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 20)
-    assert scores(task, {"raw": oracle, "uniform": uniform}) == whole
+    assert scores(task, {"raw": oracle, "flat": lambda x: 0 * oracle(x)}) == whole
 
 
 def test_a_context_longer_than_a_chunk_is_still_evaluated(monkeypatch):
@@ -255,16 +252,28 @@ def test_a_context_longer_than_a_chunk_is_still_evaluated(monkeypatch):
     assert {s.n for s in found if s.metric == "tvd"} == {3}
 
 
-def test_a_string_scores_the_log_of_its_least_probable_step_with_the_end():
+def test_a_string_is_scored_by_the_log_probability_of_each_of_its_symbols_and_of_its_end():
     generator = torch.Generator().manual_seed(0)
     inputs = torch.nn.functional.pad(torch.randint(2, (6, 5), generator=generator), (1, 0), value=2)
     logits = torch.randn(6, 6, 3, generator=generator)
-    for row, answers, found in zip(inputs.tolist(), logits.tolist(), string_scores(logits, inputs).tolist(), strict=True):
-        steps = []
+    taken = step_log_probability(logits, inputs)
+    assert taken.shape == (6, 6) and taken.dtype == torch.float64
+    for row, answers, found in zip(inputs.tolist(), logits.tolist(), taken.tolist(), strict=True):
         for position, token in enumerate([*row[1:], 2]):
             weights = [math.exp(x) for x in answers[position]]
-            steps.append(weights[token] / sum(weights))
-        assert found == round(math.log(min(steps)), 4)
+            assert found[position] == pytest.approx(math.log(weights[token] / sum(weights)), abs=1e-6)
+
+
+def auc(logits, inputs, is_member):
+    return RocAuc().of_strings(StringScores(step_log_probability(logits, inputs), torch.tensor(is_member))).item()
+
+
+def test_a_string_is_as_good_as_its_least_probable_step():
+    """The worst step of each string is at another place; the means and the sums are in the other order."""
+    steps = torch.tensor([[-1.0, -1.0, -1.0], [-2.0, -0.1, -0.1], [-0.1, -0.1, -3.0], [-0.2, -4.0, -0.2]]).double()
+    members = {(True, True, False, False): 1.0, (False, False, True, True): 0.0, (True, False, False, True): 0.5}
+    for is_member, expected in members.items():
+        assert RocAuc().of_strings(StringScores(steps, torch.tensor(is_member))).item() == expected
 
 
 def test_strings_that_differ_by_rounding_alone_are_tied():
@@ -272,14 +281,17 @@ def test_strings_that_differ_by_rounding_alone_are_tied():
     inputs = torch.tensor([[2, 0, 1, 1], [2, 1, 0, 1], [2, 1, 1, 0]])
     logits = torch.randn(1, 1, 3, generator=torch.Generator().manual_seed(1)).expand(3, 4, 3)
     noise = 3e-7 * torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(2))
-    assert len(set(string_scores(logits + noise, inputs).tolist())) == 1
+    assert len(set(step_log_probability(logits + noise, inputs).amin(-1).tolist())) == 3  # or nothing would be tied
+    for is_member in ([True, False, False], [False, True, False], [False, False, True], [True, True, False]):
+        assert auc(logits + noise, inputs, is_member) == 0.5
 
 
 def test_confident_models_are_still_ranked_where_probabilities_underflow():
     inputs = torch.tensor([[2, 0], [2, 1]])
     logits = torch.tensor([[0.0, -2000.0, 0.0], [0.0, 0.0, 0.0]]).expand(2, 2, 3)
-    good, bad = string_scores(logits, inputs).tolist()
+    good, bad = step_log_probability(logits, inputs).amin(-1).tolist()
     assert good > bad > -math.inf
+    assert auc(logits, inputs, [True, False]) == 1.0 and auc(logits, inputs, [False, True]) == 0.0
 
 
 def test_global_randomness_is_not_touched():
@@ -295,3 +307,115 @@ def test_a_logit_of_minus_infinity_is_the_probability_zero():
     found = scores(toys.Walk(), {"raw": perfect}, longest=8)
     assert {s.value for s in found if s.metric == "accuracy"} == {1.0}
     assert max(s.value for s in found if s.metric == "tvd") < 1e-7
+
+
+TASKS = [toys.Walk(), toys.Largest(), toys.Even(), Weighted(), Marked()]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize("lengths", [None, (2, 3, 7), (1, 30)], ids=str)
+def test_evaluation_gives_just_the_expected_scores(task, lengths, monkeypatch):
+    """Found without a model: submissions are held to it."""
+    monkeypatch.setattr(type(task), "lengths", lengths)
+    training, evaluation = settings(1, 4, 16, contexts=5)
+    expected = expected_scores(task, METRICS, training, evaluation)
+    found = scores(task, {"raw": lambda x: torch.zeros(len(x), 1 if task.name == "toy-largest" else x.shape[1], 3)}, contexts=5)
+    assert {(e.metric, e.length) for e in expected} == {(s.metric, s.length) for s in found}
+    assert len(expected) == len(found)
+    counts = {(s.metric, s.length): s.n for s in found}
+    for each in expected:
+        n = counts[each.metric, each.length]
+        assert n == each.n if each.exact else n <= each.n
+        is_string = isinstance(task, Language) and each.metric == "roc_auc"
+        assert each.on_boards == (is_string or each.length in board_lengths(task, training, evaluation))
+
+
+def constant(inputs):
+    """The same logits everywhere."""
+    return torch.tensor([1.0, 0.0, -1.0]).expand(len(inputs), inputs.shape[1], 3)
+
+
+def by_length(task, seen):
+    """The contexts that a model was shown, with what the task says of each."""
+    return {inputs.shape[1]: inputs for inputs in seen}
+
+
+def test_a_score_of_a_task_with_weights_is_the_weighted_mean_of_its_answers():
+    seen = []
+
+    def model(inputs):
+        seen.append(inputs)
+        return constant(inputs)
+
+    found = table(scores(Weighted(), {"raw": model}, longest=6, contexts=9))
+    p = constant(torch.zeros(1, 1))[0, 0].double().softmax(-1)
+    (inputs,) = seen
+    for length in range(1, 7):
+        tvd = (toys.WALK[inputs[:, length - 1]] - p).abs().sum(-1) / 2
+        if length % 2:  # its weight is 0
+            assert found["tvd", length] is None
+        else:
+            assert found["tvd", length] == pytest.approx(tvd.mean().item(), abs=1e-6)
+
+
+def test_answers_at_marked_positions_count_for_the_whole_length_by_their_weights():
+    seen = {}
+
+    def model(inputs):
+        seen[inputs.shape[1]] = inputs
+        return constant(inputs)
+
+    found = scores(Marked(), {"raw": model}, low=2, longest=8, contexts=9)
+    p = constant(torch.zeros(1, 1))[0, 0].double().softmax(-1)
+    assert set(seen) == {s.length for s in found} == {2, 4, 8}
+    for score in (s for s in found if s.metric == "tvd"):
+        tvd = (toys.WALK[seen[score.length]] - p).abs().sum(-1) / 2
+        weights = torch.arange(1.0, score.length + 1) * (torch.arange(score.length) % 2)
+        assert score.value == pytest.approx((tvd * weights).sum().item() / (9 * weights.sum().item()), abs=1e-6)
+        assert score.n == 9 * score.length // 2
+
+
+@pytest.mark.parametrize("metric", [m.name for m in METRICS])
+def test_the_measurements_of_the_experiment_are_measured_and_no_other(metric):
+    chosen = [m for m in METRICS if m.name == metric]
+    for task in TASKS[:3]:
+        model = {"raw": lambda x, task=task: torch.zeros(len(x), 1 if task.name == "toy-largest" else x.shape[1], 3)}
+        everything = [s for s in scores(task, model) if s.metric == metric]
+        assert scores(task, model, measurements=chosen) == everything or any(s.value is None for s in everything)
+        assert scores(task, model, measurements=[]) == []
+
+
+class Confidence(Measurement):
+    """How probable the most probable token is; of strings, how many symbols they have."""
+
+    name = "confidence"
+    label = title = "confidence"
+    lower_is_better = False
+    range = (0.0, None)
+    worst = -5.0
+
+    def of_contexts(self, predictions):
+        return predictions.probability.amax(-1)
+
+    def of_strings(self, scores):
+        return torch.tensor(float(scores.log_probability.shape[-1] - 1))
+
+
+class OfStrings(Confidence):
+    name = "of_strings"
+
+    def source(self, task):
+        return "strings" if isinstance(task, Language) else None
+
+
+def test_a_measurement_of_a_plugin_is_computed_from_what_it_names_and_is_left_out_where_it_is_not_defined():
+    own = (Confidence(), OfStrings())
+    found = scores(toys.Even(), {"raw": uniform}, low=0, measurements=own)
+    assert all(s.value == pytest.approx(1 / 3) for s in found if s.metric == "confidence")
+    assert {s.length: s.value for s in found if s.metric == "of_strings"} == {n: float(n) for n in (1, 2, 4, 8, 16)}
+    assert {s.metric for s in scores(toys.Walk(), {"raw": uniform}, measurements=own)} == {"confidence"}
+
+
+def test_an_answer_that_is_no_number_has_the_worst_value_of_whatever_is_measured():
+    found = scores(toys.Walk(), {"raw": lambda x: uniform(x) * math.nan}, measurements=(Confidence(),))
+    assert {s.value for s in found} == {-5.0}

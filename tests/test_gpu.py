@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from toy_registries import Weighted, toys_and
 
+from lgbench.experiment.plan import Request, plan
 from lgbench.training import cost
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
@@ -33,12 +35,12 @@ def small(planned, registry, task):
 @pytest.mark.parametrize("task", ["tomita-4", "max-retrieval"])
 def test_a_captured_training_equals_one_step_after_the_other(registry, planned, task, compile):
     experiments = small(planned, registry, task)
-    captured = train(experiments, registry, CUDA, compile=compile)
-    plain = Population(experiments, registry, CUDA)
-    members = [(registry.tasks[e.task], e.seed) for e in experiments]
+    captured = train(experiments, CUDA, compile=compile)
+    plain = Population(experiments, CUDA)
+    members = [(e.task, e.seed) for e in experiments]
     with torch.no_grad():
         for step, batch in enumerate(stream(members, experiments[0].train, CUDA), start=1):
-            plain.advance(*batch)
+            plain.advance(*batch.tensors)
             if step % 5 == 0:
                 plain.average()
     for variant, weights in plain.variants().items():
@@ -46,28 +48,39 @@ def test_a_captured_training_equals_one_step_after_the_other(registry, planned, 
             torch.testing.assert_close(captured.weights[variant][name], weight, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("targets", ["sampled", "exact"])
+def test_weights_and_exact_targets_are_captured_too(targets):
+    """Beside a training on a CPU, which has the same first weights and draws other contexts."""
+    settings = {"train.steps": "300", "train.targets": targets}
+    experiments = plan(
+        Request(["toy-weighted"], ["toy-table"], (), (0, 1), "quick", settings), toys_and(task=Weighted())
+    ).experiments
+    losses = [train(experiments, device).curve.loss[-5:].mean(0).cpu() for device in (CUDA, torch.device("cpu"))]
+    torch.testing.assert_close(*losses, rtol=0.05, atol=0.02)
+
+
 @pytest.mark.parametrize("task", ["tomita-4", "max-retrieval"])
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(registry, planned, deterministic, tmp_path, task):
     experiments = small(planned, registry, task)
-    whole = train(experiments, registry, CUDA)
+    whole = train(experiments, CUDA)
 
     def cut(step, loss):
         if step == 17:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(experiments, registry, CUDA, cut, checkpoint=Checkpoint(tmp_path / "state", 0.0))
-    rest = train(experiments, registry, CUDA, checkpoint=Checkpoint(tmp_path / "state", 0.0))
+        train(experiments, CUDA, cut, checkpoint=Checkpoint(tmp_path / "state", 0.0))
+    rest = train(experiments, CUDA, checkpoint=Checkpoint(tmp_path / "state", 0.0))
     for variant, weights in whole.weights.items():
         assert all(torch.equal(rest.weights[variant][name], weight) for name, weight in weights.items())
 
 
 def test_the_memory_of_a_step_is_what_was_counted(registry, planned):
     (experiment,) = planned(registry, "set-complement", "peri-norm", train_batch=256)
-    each = step_cost(experiment, registry, CUDA)
+    each = step_cost(experiment, CUDA)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    step_cost(experiment, registry, CUDA)
+    step_cost(experiment, CUDA)
     assert torch.cuda.max_memory_allocated() - before <= 1.5 * (each.peak + each.kept)
     assert cost.free_memory(CUDA) > 0

@@ -1,41 +1,39 @@
 from __future__ import annotations
 
-import os
 import random
 import statistics
-import threading
 from collections import defaultdict
 
-import duckdb
 import numpy as np
 import pytest
 import scipy.stats
-from conftest import corrupt, simulated, write_rows
+from conftest import simulated, write_rows
 
-import lgbench
-from lgbench import UsageError, runfiles
-from lgbench.ranking import leaderboard, packs
-from lgbench.ranking.leaderboard import Results
-from lgbench.ranking.statistics import standings
+import lgbench_measurements
+from lgbench import UsageError
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import descriptions
+from lgbench.results.statistics import standings
 
 LENGTHS = range(20)
 TRAINED = 6
 
 
 def boards_by_hand(rows, metric, name=None):
-    """What boards are made of, in plain Python: {board: (train length, {column: {seed: value}}, diverged, unlearned)}."""
+    """The values of boards, in plain Python: {board: (train length, {column: {seed: value}}, diverged, not fitted)}."""
     values = {}  # one value a model, task and length, whatever holds it
     for row in rows:
         if row["length"] is not None and name in (None, row["family"], row["task"]):
             entry = row["entry"] + ("" if row["weights"] == "raw" else "@" + row["weights"])
             board = row["task"] if name == row["task"] != row["family"] else row["family"]
-            place = (board, row["task_version"], row["protocol"])
+            place = (board, row["task_version"], row["protocol"], row["protocol_version"])
             values[row["metric"], place, entry, row["seed"], row["length"], row["task"]] = row
     boards = {}
     for place in {key[1] for key in values if key[0] == metric}:
         own = {key[2:]: row for key, row in values.items() if key[:2] == (metric, place)}
         tasks = {task for _, _, _, task in own}
-        trained = max(length for (_, _, length, _), row in own.items() if row["in_training_range"])
+        trained = max(length for (_, _, length, _), row in own.items() if row["in_distribution"])
         shown = {2**k for k in range(20)} | {trained, max(length for _, _, length, _ in own)}
         columns = defaultdict(dict)  # by seed
         diverged = defaultdict(set)
@@ -51,16 +49,16 @@ def boards_by_hand(rows, metric, name=None):
                 columns[entry, "length", length][seed] = value
             near = [value for length, value in by_length.items() if length <= trained]
             far = [value for length, value in by_length.items() if length > trained]
-            for column, chosen in (("in range", near), ("score", far)):
+            for column, chosen in (("ID", near), ("OOD", far)):
                 if chosen:
                     columns[entry, column, None][seed] = statistics.fmean(chosen)
         distances = {key[2:]: row["value"] for key, row in values.items() if key[:2] == ("tvd", place)}
-        boards[place] = (trained, dict(columns), diverged, unlearned_by_hand(distances, shown & set(range(1, trained + 1))))
+        boards[place] = (trained, dict(columns), diverged, not_fitted_by_hand(distances, shown & set(range(1, trained + 1))))
     return boards
 
 
-def unlearned_by_hand(distances, lengths):
-    """Which seeds have not learned a task, {entry: {task: seeds}}, from {(entry, seed, length, task): TVD}."""
+def not_fitted_by_hand(distances, lengths):
+    """Which seeds have not fitted a task, {entry: {task: seeds}}, from {(entry, seed, length, task): TVD}."""
     found = defaultdict(lambda: defaultdict(set))
     for entry, seed, _, task in distances:
         own = [distances.get((entry, seed, length, task)) for length in lengths]
@@ -100,14 +98,18 @@ def test_boards_equal_a_computation_by_hand(tmp_path, seed):
         for name in (None, "alpha", "alpha-2", "beta"):
             expected = boards_by_hand(rows, metric, name)
             found = results.boards(metric, name)
-            assert [(b.name, b.task_version, b.protocol) for b in found] == sorted(expected)
+            assert [place_of(b) for b in found] == sorted(expected)
             for board in found:
-                trained, columns, diverged, unlearned = expected[board.name, board.task_version, board.protocol]
+                trained, columns, diverged, not_fitted = expected[place_of(board)]
                 assert board.train_length == trained
                 check_cells(board, columns)
-                check_seeds(board, columns, diverged, unlearned)
+                check_seeds(board, columns, diverged, not_fitted)
                 check_order(board, columns)
                 check_effective_lengths(board, columns)
+
+
+def place_of(board):
+    return board.name, board.task_version, board.protocol.name, board.protocol.version
 
 
 def check_cells(board, columns):
@@ -133,33 +135,33 @@ def is_rounded(shown, value):
     return shown == round(shown, 4) and shown == pytest.approx(value, abs=5.001e-5)
 
 
-def check_seeds(board, columns, diverged, unlearned):
+def check_seeds(board, columns, diverged, not_fitted):
     for row in board.rows:
         own = {seed for (entry, _, _), by_seed in columns.items() if entry == row.entry for seed in by_seed}
         assert row.seeds == tuple(sorted(own))
         assert row.diverged == tuple(sorted(own & diverged[row.entry]))
-        lost = {task: seeds & own for task, seeds in unlearned[row.entry].items() if seeds & own}
-        assert row.unlearned_tasks == {task: len(seeds) for task, seeds in lost.items()}
-        assert row.unlearned == tuple(sorted(set().union(*lost.values())))
+        lost = {task: seeds & own for task, seeds in not_fitted[row.entry].items() if seeds & own}
+        assert row.not_fitted_tasks == {task: len(seeds) for task, seeds in lost.items()}
+        assert row.not_fitted == tuple(sorted(set().union(*lost.values())))
 
 
 def check_order(board, columns):
-    """The best score first; among equal ones the best in range, then the first by name. Those without a score come last."""
-    sign = 1 if board.metric == "tvd" else -1
+    """The best OOD mean first, then the best ID mean, then the first name. Entries without an OOD mean come last."""
+    sign = 1 if board.metric.name == "tvd" else -1
 
     def place(entry):
-        means = [statistics.fmean(columns[entry, column, None].values()) for column in ("in range", "score")]
+        means = [statistics.fmean(columns[entry, column, None].values()) for column in ("ID", "OOD")]
         return round(sign * means[1], 12), round(sign * means[0], 12), entry
 
-    scored = sorted((entry for entry, column, _ in columns if column == "score"), key=place)
+    scored = sorted((entry for entry, column, _ in columns if column == "OOD"), key=place)
     assert [row.entry for row in board.rows][: len(scored)] == scored
     seeds = sorted({seed for by_seed in columns.values() for seed in by_seed})
-    values = [[sign * columns[entry, "score", None].get(seed, np.nan) for seed in seeds] for entry in scored]
+    values = [[sign * columns[entry, "OOD", None].get(seed, np.nan) for seed in seeds] for entry in scored]
     for row, expected in zip(board.rows, standings(np.array(values)), strict=False):
-        assert (row.tier, row.places) == (expected.tier, (expected.best_place, expected.worst_place))
-        assert row.ahead_of == tuple(scored[other] for other in expected.ahead_of)
+        assert (row.tier, row.rank_interval) == (expected.tier, (expected.best_rank, expected.worst_rank))
+        assert row.better_than == tuple(scored[other] for other in expected.better_than)
     for row in board.rows[len(scored) :]:
-        assert (row.tier, row.places, row.ahead_of) == (None, None, ())
+        assert (row.tier, row.rank_interval, row.better_than) == (None, None, ())
 
 
 def check_effective_lengths(board, columns):
@@ -170,7 +172,7 @@ def check_effective_lengths(board, columns):
         longest = 0
         for length, by_seed in by_length:
             mean = round(statistics.fmean(by_seed.values()), 4)
-            if not (mean < 0.1 if board.metric == "tvd" else mean > 0.9):
+            if not (mean < 0.1 if board.metric.name == "tvd" else mean > 0.9):
                 break
             longest = length
         assert row.effective_length == longest
@@ -178,7 +180,7 @@ def check_effective_lengths(board, columns):
 
 
 def write_seeds(folder, entries, **columns):
-    """A run file for each seed of {entry: [(in range, beyond), ...]}."""
+    """A run file for each seed of {entry: [(ID, OOD), ...]}."""
     for entry, pairs in entries.items():
         for seed, (near, far) in enumerate(pairs):
             write_rows(folder / f"{entry}{seed}.parquet", simulated({8: near, 16: far}, entry=entry, seed=seed, **columns))
@@ -194,24 +196,24 @@ def test_the_best_comes_first_whichever_way_a_metric_points(tmp_path, metric, be
     (board,) = Results(tmp_path).boards(metric)
     first, second = board.rows
     assert first.entry == best
-    assert (first.tier, first.places, first.ahead_of) == (1, (1, 1), (second.entry,))
-    assert (second.tier, second.places, second.ahead_of) == (2, (2, 2), ())
+    assert (first.tier, first.rank_interval, first.better_than) == (1, (1, 1), (second.entry,))
+    assert (second.tier, second.rank_interval, second.better_than) == (2, (2, 2), ())
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_seeds_separate_nobody(tmp_path, seeds):
+def test_with_fewer_than_three_seeds_nothing_is_significant(tmp_path, seeds):
     write_seeds(tmp_path, {"low": [(0.5, 0.1), (0.5, 0.11)][:seeds], "high": [(0.5, 0.9), (0.5, 0.92)][:seeds]})
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.places) for row in board.rows] == [("low", 1, (1, 2)), ("high", 1, (1, 2))]
+    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("low", 1, (1, 2)), ("high", 1, (1, 2))]
 
 
-def test_equal_scores_are_ordered_by_the_training_range_and_by_name_and_share_a_tier(tmp_path):
+def test_equal_ood_means_are_ordered_by_the_id_mean_and_by_name_and_share_a_tier(tmp_path):
     means = {"a-worse": (0.4, 0.5), "first": (0.1, 0.5), "also-first": (0.1, 0.5), "last": (0.0, 0.6)}
     tilt = {"last": 0.5}
     entries = {e: [(near, far + tilt.get(e, 1) * noise) for noise in NOISE] for e, (near, far) in means.items()}
     write_seeds(tmp_path, entries)
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.tier, row.places, row.entry) for row in board.rows] == [
+    assert [(row.tier, row.rank_interval, row.entry) for row in board.rows] == [
         (1, (1, 3), "also-first"),
         (1, (1, 3), "first"),
         (1, (1, 3), "a-worse"),
@@ -219,14 +221,14 @@ def test_equal_scores_are_ordered_by_the_training_range_and_by_name_and_share_a_
     ]
 
 
-@pytest.mark.parametrize(("difference", "places"), [(2e-15, [(1, 2), (1, 2)]), (1e-6, [(1, 1), (2, 2)])])
-def test_entries_that_differ_by_the_rounding_of_sums_are_equal_and_more_than_that_is_a_difference(tmp_path, difference, places):
+@pytest.mark.parametrize(("difference", "ranks"), [(2e-15, [(1, 2), (1, 2)]), (1e-6, [(1, 1), (2, 2)])])
+def test_entries_that_differ_by_the_rounding_of_sums_are_equal_and_more_than_that_is_a_difference(tmp_path, difference, ranks):
     better = [(0.1, 0.3 + noise) for noise in NOISE]
     write_seeds(tmp_path, {"better": better, "a-little-worse": [(near, far + difference) for near, far in better]})
     (board,) = Results(tmp_path).boards("tvd")
-    assert [row.places for row in board.rows] == places
-    assert [row.tier for row in board.rows] == [1, len(set(places))]
-    assert board.rows[0].entry == ("better" if places[0] == (1, 1) else "a-little-worse")
+    assert [row.rank_interval for row in board.rows] == ranks
+    assert [row.tier for row in board.rows] == [1, len(set(ranks))]
+    assert board.rows[0].entry == ("better" if ranks[0] == (1, 1) else "a-little-worse")
     assert board.rows[0].cells == board.rows[1].cells  # whose four digits cannot show it
 
 
@@ -235,56 +237,56 @@ def test_pairs_are_tested_on_the_seeds_that_both_have(tmp_path):
     write_seeds(tmp_path, {"short": [(0.1, 0.1 + more + noise / 9) for more, noise in zip(harder, NOISE, strict=True)][:3]})
     write_seeds(tmp_path, {"whole": [(0.1, 0.2 + more) for more in harder]})
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.seeds, row.ahead_of) for row in board.rows] == [
+    assert [(row.entry, row.seeds, row.better_than) for row in board.rows] == [
         ("short", (0, 1, 2), ("whole",)),
         ("whole", (0, 1, 2, 3, 4), ()),
     ]
 
 
-def test_an_entry_without_numbers_beyond_the_training_range_comes_last_without_a_place(tmp_path):
+def test_an_entry_without_ood_values_comes_last_without_a_rank(tmp_path):
     write_rows(tmp_path / "1.parquet", simulated({8: 0.9, 16: 0.9}, entry="tested"))
     write_rows(tmp_path / "2.parquet", simulated({8: 0.0, 16: None}, entry="untested"))
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.places) for row in board.rows] == [("tested", 1, (1, 1)), ("untested", None, None)]
-    assert board.rows[1].cell("score") is None
+    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("tested", 1, (1, 1)), ("untested", None, None)]
+    assert board.rows[1].cell("OOD") is None
 
 
-def test_where_nothing_beyond_the_training_range_was_measured_the_range_decides(tmp_path):
+def test_where_nothing_ood_was_measured_the_id_mean_decides(tmp_path):
     for entry, far, near in (("worse", 0.3, 0.01), ("better", 0.1, 0.0)):
         for seed, noise in enumerate(NOISE):
             write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: far + near * noise}, entry=entry, seed=seed))
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.places) for row in board.rows] == [("better", 1, (1, 1)), ("worse", 2, (2, 2))]
+    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("better", 1, (1, 1)), ("worse", 2, (2, 2))]
 
 
-def test_a_seed_has_learned_a_task_if_its_tvd_over_the_shown_lengths_of_the_training_range_is_small(tmp_path):
+def test_a_seed_has_fitted_a_task_if_its_mean_tvd_over_the_shown_id_lengths_is_below_the_threshold(tmp_path):
     def write(seed, task, values, **columns):
         rows = simulated(values, 6, task=task, family="alpha", seed=seed, metric="tvd", **columns)
         rows += simulated(dict.fromkeys(values, 0.5), 6, task=task, family="alpha", seed=seed, metric="accuracy", **columns)
         write_rows(tmp_path / f"{seed}{task}{columns.get('weights')}.parquet", rows)
 
-    learned = {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.2, 5: 1.0, 6: 0.199, 8: 1.0}  # neither 3 nor 5 is shown, 8 is beyond
-    cases = [learned, learned | {6: 0.2}, learned | {6: None, 4: 0.1}, dict.fromkeys(learned), learned]
+    fitted = {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.2, 5: 1.0, 6: 0.199, 8: 1.0}  # neither 3 nor 5 is shown, 8 is OOD
+    cases = [fitted, fitted | {6: 0.2}, fitted | {6: None, 4: 0.1}, dict.fromkeys(fitted), fitted]
     for seed, values in enumerate(cases):
         write(seed, "alpha-1", values)
-        write(seed, "alpha-2", dict.fromkeys(learned, 0.5 if seed == 1 else 0.09))
-    write(4, "alpha-1", dict.fromkeys(learned, 1.0), weights="ema")
-    write(4, "alpha-2", learned, weights="ema")
+        write(seed, "alpha-2", dict.fromkeys(fitted, 0.5 if seed == 1 else 0.09))
+    write(4, "alpha-1", dict.fromkeys(fitted, 1.0), weights="ema")
+    write(4, "alpha-2", fitted, weights="ema")
     results = Results(tmp_path)
     (board,) = results.boards("accuracy", "alpha")
-    found = {row.entry: (row.seeds, row.unlearned, row.unlearned_tasks) for row in board.rows}
+    found = {row.entry: (row.seeds, row.not_fitted, row.not_fitted_tasks) for row in board.rows}
     assert found == {
         "arch+norm": ((0, 1, 2, 3, 4), (1, 3), {"alpha-1": 2, "alpha-2": 1}),
         "arch+norm@ema": ((4,), (4,), {"alpha-1": 1}),
     }
     (board,) = results.boards("accuracy", "alpha-2")
-    assert {row.entry: row.unlearned_tasks for row in board.rows} == {"arch+norm": {"alpha-2": 1}, "arch+norm@ema": {}}
+    assert {row.entry: row.not_fitted_tasks for row in board.rows} == {"arch+norm": {"alpha-2": 1}, "arch+norm@ema": {}}
 
 
-def test_without_tvd_nobody_is_said_not_to_have_learned(tmp_path):
+def test_without_tvd_no_seed_counts_as_not_fitted(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.1, 16: 0.1}, metric="accuracy"))
     (board,) = Results(tmp_path).boards("accuracy")
-    assert board.rows[0].unlearned == () and board.rows[0].unlearned_tasks == {}
+    assert board.rows[0].not_fitted == () and board.rows[0].not_fitted_tasks == {}
 
 
 @pytest.mark.parametrize(("metric", "good", "bad"), [("tvd", 0.0999, 0.1), ("accuracy", 0.9001, 0.9), ("roc_auc", 0.9001, 0.9)])
@@ -307,7 +309,7 @@ def test_the_effective_length_is_the_longest_shown_length_up_to_which_the_mean_i
 def test_an_interval_leaves_out_what_no_score_can_be(tmp_path):
     write_seeds(tmp_path, {"arch": [(0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.1, 0.9)]})
     (board,) = Results(tmp_path).boards("tvd")
-    near, far = (board.rows[0].cell(kind) for kind in ("in range", "score"))
+    near, far = (board.rows[0].cell(kind) for kind in ("ID", "OOD"))
     assert near.low == 0 < near.mean < near.high < 0.1
     assert 0.9 < far.low < far.mean < far.high == 1
 
@@ -322,22 +324,55 @@ def test_only_spaced_lengths_enter_the_means(tmp_path):
     assert board.lengths == [7, 8, 16, 20]
 
 
-def test_versions_and_protocols_are_never_mixed(tmp_path):
-    kinds = [(1, "quick/1"), (2, "quick/1"), (1, "quick/2"), (1, "standard/1"), (1, "quick/1 train.lr=0.1")]
-    for index, (version, protocol) in enumerate(kinds):
-        rows = simulated({8: 0.0, 16: index / 10}, task_version=version, protocol=protocol)
-        write_rows(tmp_path / f"{index}.parquet", rows)
+CHANGED = {"protocol": "quick", "protocol_version": 1, "changes": [("train.lr", "0.1")]}
+
+
+def test_versions_protocols_and_changes_are_never_mixed(tmp_path):
+    kinds = [
+        {"task_version": 1, "protocol": "quick", "protocol_version": 1},
+        {"task_version": 2, "protocol": "quick", "protocol_version": 1},
+        {"task_version": 1, "protocol": "quick", "protocol_version": 2},
+        {"task_version": 1, "protocol": "standard", "protocol_version": 1},
+        {"task_version": 1, **CHANGED},
+        {"task_version": 1, **CHANGED, "changes": [("train.lr", "0.1"), ("train.steps", "5")]},
+        {"task_version": 1, **CHANGED, "changes": [("train.lr", "0.1 train.steps=5")]},  # which has the same label
+        {"task_version": 1, "protocol": "quick", "protocol_version": 1, "metric_version": 2},
+    ]
+    first, second = descriptions(lgbench_measurements.lgbench_measurements()), [{"name": "tvd", "version": 2}]
+    second = [one | second[0] for one in first if one["name"] == "tvd"]
+    for index, kind in enumerate(kinds):
+        rows = simulated({8: 0.0, 16: index / 10}, **kind)
+        write_rows(tmp_path / f"{index}.parquet", rows, measurements=first + second)
     results = Results(tmp_path)
-    found = {(b.task_version, b.protocol): b.rows[0].cell("score").mean for b in results.boards("tvd")}
-    assert found == {kind: index / 10 for index, kind in enumerate(kinds)}
-    assert {(b.task_version, b.protocol) for b in results.boards("tvd", protocol="quick")} == {
-        (1, "quick/1"),
-        (2, "quick/1"),
-        (1, "quick/2"),
-    }
-    (changed,) = results.boards("tvd", protocol="quick/1 train.lr=0.1")
-    assert changed.protocol == "quick/1 train.lr=0.1"
-    assert [b.task_version for b in results.boards("tvd", protocol="quick/1")] == [2, 1]
+
+    def found(protocol=None):
+        boards = results.boards("tvd", protocol=protocol)
+        assert all(len(board.rows) == 1 and board.rows[0].seeds == (0,) for board in boards)
+        return {round(10 * board.rows[0].cell("OOD").mean): board for board in boards}
+
+    for index, board in found().items():
+        kind = {"protocol_version": 1, "changes": [], "metric_version": 1} | kinds[index]
+        assert (board.task_version, board.metric.version) == (kind["task_version"], kind["metric_version"])
+        assert board.protocol == ProtocolUse(kind["protocol"], kind["protocol_version"], tuple(kind["changes"]))
+    assert found().keys() == set(range(8))
+    assert found("quick").keys() == {0, 1, 2, 7}
+    assert found("quick/1").keys() == {0, 1, 7}
+    assert found("quick/1 train.lr=0.1").keys() == {4}
+    assert found("quick/1 train.lr=0.1 train.steps=5").keys() == {5, 6}
+    assert found("standard").keys() == {3}
+    order = [
+        (board.task_version, str(board.protocol), board.metric.version) for board in results.boards("tvd", protocol="quick")
+    ]
+    assert order == [(2, "quick/1", 1), (1, "quick/1", 2), (1, "quick/1", 1), (1, "quick/2", 1)]
+
+
+def test_the_order_in_which_changes_are_written_means_nothing(tmp_path):
+    changes = [("train.lr", "0.1"), ("train.steps", "5")]
+    for seed, own in enumerate((changes, changes[::-1])):
+        rows = simulated({8: 0.1, 16: 0.2}, seed=seed, **(CHANGED | {"changes": own}))
+        write_rows(tmp_path / f"{seed}.parquet", rows)
+    (board,) = Results(tmp_path).boards("tvd")
+    assert (board.rows[0].seeds, str(board.protocol)) == ((0, 1), "quick/1 train.lr=0.1 train.steps=5")
 
 
 def test_a_run_that_two_files_hold_counts_once(tmp_path):
@@ -360,7 +395,7 @@ def test_a_family_counts_seeds_that_ran_all_its_tasks_and_names_the_others(tmp_p
     write("alpha-2", "half", 0, 0.0)
     results = Results(tmp_path)
     (family,) = results.boards("tvd", "alpha")
-    assert [(row.entry, row.cell("score").mean, row.seeds) for row in family.rows] == [("whole", 0.2, (0,))]
+    assert [(row.entry, row.cell("OOD").mean, row.seeds) for row in family.rows] == [("whole", 0.2, (0,))]
     assert family.tasks == 2
     assert sorted(family.incomplete) == [
         "half seed 0 has 1 of the 2 tasks and is left out",
@@ -378,261 +413,19 @@ def test_diverged_seeds_count_and_are_counted(tmp_path):
     (board,) = Results(tmp_path).boards("tvd")
     (row,) = board.rows
     assert (row.seeds, row.diverged) == ((0, 1, 2), (1, 2))
-    assert row.cell("score").mean == pytest.approx(0.8)
+    assert row.cell("OOD").mean == pytest.approx(0.8)
 
 
 def test_training_curves_are_no_part_of_a_board(tmp_path):
-    curve = [row | {"length": None, "in_training_range": None} for row in simulated({1: 55.0}, metric="train_loss")]
+    curve = [
+        row | {"length": None, "in_distribution": None, "on_boards": None, "metric_version": None}
+        for row in simulated({1: 55.0}, metric="train_loss")
+    ]
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}) + curve)
     results = Results(tmp_path)
-    assert [b.metric for b in results.boards("tvd")] == ["tvd"]
+    assert [b.metric.name for b in results.boards("tvd")] == ["tvd"]
     with pytest.raises(UsageError, match="train_loss"):
         results.boards("train_loss")
-
-
-def test_bad_files_are_named_and_the_rest_is_ranked(tmp_path):
-    good = simulated({8: 0.5, 16: 0.25})
-    write_rows(tmp_path / "good.parquet", good)
-    (tmp_path / "empty.parquet").touch()
-    (tmp_path / "text.parquet").write_text("hello")
-    bad = write_rows(tmp_path / "corrupt.parquet", simulated({n: n / 7 for n in range(1, 500)}, entry="corrupt"))
-    corrupt(bad)
-    results = Results(tmp_path)
-    named = {name for name in ("empty", "text", "corrupt", "good") if f"/{name}.parquet" in "\n".join(results.left_out)}
-    assert named == {"corrupt", "empty", "text"}
-    (board,) = results.boards("tvd")
-    assert [row.entry for row in board.rows] == ["arch+norm"]
-    with pytest.warns(UserWarning, match="left out") as warned:
-        assert lgbench.results(tmp_path).shape[0] == len(good)
-    assert len(warned) == 3
-
-
-def test_a_folder_with_bad_files_alone_says_why_there_is_nothing(tmp_path):
-    (tmp_path / "empty.parquet").touch()
-    with pytest.raises(UsageError, match="no runs") as refused:
-        Results(tmp_path)
-    assert "empty.parquet" in str(refused.value)
-
-
-def test_a_missing_and_an_empty_folder_say_what_makes_runs(tmp_path):
-    with pytest.raises(UsageError, match="no results folder .*nowhere.*lgbench run"):
-        Results(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="no runs in .*lgbench run"):
-        Results(tmp_path)
-
-
-@pytest.fixture
-def small(tmp_path):
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}, task="alpha-1", family="alpha"))
-    return Results(tmp_path)
-
-
-def test_unknown_names_suggest_what_the_folder_has(small):
-    with pytest.raises(UsageError, match="no task 'alhpa'; did you mean 'alpha'"):
-        small.boards("tvd", "alhpa")
-    with pytest.raises(UsageError, match="no metric 'tdv'; did you mean 'tvd'"):
-        small.boards("tdv")
-    with pytest.raises(UsageError, match="no protocol 'quck'; did you mean 'quick'"):
-        small.boards("tvd", protocol="quck")
-
-
-def test_a_metric_that_nobody_measured_has_no_board(small):
-    assert small.boards("roc_auc") == []
-
-
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("select nonsense from results", "nonsense"),
-        ("selec 1", "syntax error"),
-        ("select * from nowhere", "nowhere"),
-        (" ", "select"),
-        ("-- nothing", "select"),
-    ],
-)
-def test_a_wrong_query_is_a_usage_error_in_the_words_of_duckdb(small, sql, said):
-    with pytest.raises(UsageError) as refused:
-        small.ask(sql)
-    assert said in str(refused.value)
-
-
-def test_any_query_over_all_rows_works(small):
-    assert small.ask("select length, value from results order by length") == (["length", "value"], [(8, 0.5), (16, 0.25)])
-
-
-def test_results_are_a_relation_that_keeps_working(tmp_path):
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
-    relation = lgbench.results(tmp_path)
-    assert relation.aggregate("avg(value)").fetchall() == [(0.375,)]
-    assert relation.filter("length = 16").fetchall()[0][relation.columns.index("value")] == 0.25
-
-
-def test_results_can_be_named_in_a_query_of_duckdb(tmp_path):
-    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
-    rows = lgbench.results(tmp_path)
-    assert duckdb.sql("select max(value) from rows").fetchall() == [(0.5,)]
-    assert rows.shape[0] == 2
-
-
-def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
-    folder = tmp_path / "runs [a]*'s"
-    write_rows(folder / "run.parquet", simulated({8: 0.5, 16: 0.25}))
-    assert lgbench.results(folder).shape[0] == 2
-
-
-def test_folders_that_say_key_equals_value_add_no_columns(tmp_path):
-    for seed in (0, 1):
-        write_rows(tmp_path / f"device={seed}" / "run.parquet", simulated({8: 0.5, 16: 0.25}, seed=seed))
-    assert lgbench.results(tmp_path).columns == runfiles.SCHEMA.names
-    assert Results(tmp_path).ask("select * from results")[0] == runfiles.SCHEMA.names
-
-
-@pytest.fixture
-def many(tmp_path, monkeypatch):
-    """A folder of six runs, which count as many."""
-    monkeypatch.setattr(leaderboard, "MANY", 6)
-    for seed in range(6):
-        write_rows(tmp_path / "it's [a]*" / f"{seed}.parquet", simulated({8: 0.1, 16: seed / 10}, seed=seed))
-    return tmp_path
-
-
-def seeds(folder):
-    """The seeds that results and a board of a folder have, each from its own code."""
-    opened = Results(folder)
-    assert opened.left_out == []
-    found = [row[0] for row in opened.ask("select seed from results where length = 16 order by seed")[1]]
-    (board,) = opened.boards("tvd")
-    assert board.rows[0].seeds == tuple(found)
-    assert sorted(lgbench.results(folder).filter("length = 16").project("seed").fetchall()) == [(seed,) for seed in found]
-    return found
-
-
-def packed(folder):
-    return sorted((folder / packs.FOLDER).glob("*"))
-
-
-def test_few_run_files_are_not_packed(many):
-    next(runfiles.find(many)).unlink()
-    assert seeds(many) == [1, 2, 3, 4, 5]
-    assert packed(many) == []
-
-
-def test_many_run_files_are_packed_once_and_read_from_the_pack(many, monkeypatch):
-    before = list(runfiles.find(many))
-    expected = Results(many).boards("tvd")
-    (pack,) = packed(many)
-    assert list(runfiles.find(many)) == before
-    monkeypatch.setattr(packs, "write", None)  # would fail if it was called
-    assert Results(many).files == [str(pack)]
-    assert Results(many).boards("tvd") == expected
-    assert seeds(many) == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_new_run_counts_at_once_and_many_new_ones_get_a_pack_of_their_own(many):
-    Results(many)
-    first = packed(many)
-    for seed in range(6, 11):
-        write_rows(many / f"{seed}.parquet", simulated({8: 0.1, 16: 0.5}, seed=seed))
-    assert seeds(many) == list(range(11)) and packed(many) == first
-    write_rows(many / "11.parquet", simulated({8: 0.1, 16: 0.5}, seed=11))
-    assert seeds(many) == list(range(12))
-    assert len(packed(many)) == 2 and set(first) < set(packed(many))
-
-
-@pytest.mark.parametrize("when", ["later", "at the same time"])
-def test_a_file_that_was_changed_counts_as_it_is(many, when):
-    Results(many)
-    (outdated,) = packed(many)
-    path = next(runfiles.find(many))
-    before = path.stat()
-    path.unlink()
-    write_rows(path, simulated({8: 0.1, 16: 0.5, 32: 0.5}, seed=77))
-    if when == "at the same time":
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert path.stat().st_size != before.st_size
-    assert seeds(many) == [1, 2, 3, 4, 5, 77]
-    assert outdated not in packed(many) and len(packed(many)) == 1
-
-
-def test_a_file_that_was_deleted_counts_no_more(many):
-    Results(many)
-    next(runfiles.find(many)).unlink()
-    assert seeds(many) == [1, 2, 3, 4, 5]
-    assert packed(many) == []
-
-
-def test_packs_can_be_deleted_and_moved_with_their_folder(many):
-    Results(many)
-    moved = many.rename(many.with_name("moved"))
-    (pack,) = packed(moved)
-    assert seeds(moved) == [0, 1, 2, 3, 4, 5]
-    pack.unlink()
-    assert seeds(moved) == [0, 1, 2, 3, 4, 5] and packed(moved) == [pack]
-
-
-@pytest.mark.parametrize("ruin", [b"", b"hello", None])
-def test_a_pack_that_cannot_be_read_is_made_again(many, ruin):
-    Results(many)
-    (pack,) = packed(many)
-    pack.write_bytes(pack.read_bytes()[:-40] if ruin is None else ruin)
-    assert seeds(many) == [0, 1, 2, 3, 4, 5]
-    assert runfiles.metadata(pack)
-
-
-def test_a_run_file_among_the_packs_is_no_pack(many):
-    (many / packs.FOLDER).mkdir()
-    write_rows(many / packs.FOLDER / "0.pack", simulated({8: 0.1, 16: 0.5}, seed=99))
-    assert seeds(many) == [0, 1, 2, 3, 4, 5]
-
-
-def test_where_nothing_can_be_written_results_are_the_same(many):
-    (many / packs.FOLDER).write_text("a file, where a folder would be")
-    assert seeds(many) == [0, 1, 2, 3, 4, 5]
-
-
-def test_overlapping_packs_count_every_run_once(many):
-    files = packs.state(many, runfiles.find(many))
-    names = list(files)
-    for part in (names, names[1:], names[:2]):
-        assert packs.write(many, {name: files[name] for name in part})
-    assert seeds(many) == [0, 1, 2, 3, 4, 5]
-    assert len(packed(many)) == 3
-
-
-def test_several_at_once_leave_one_pack_and_see_everything(many):
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(Results(many).boards("tvd"))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4 and all(boards == found[0] for boards in found)
-    assert len(packed(many)) == 1
-
-
-def test_among_many_files_the_broken_ones_are_named_and_the_others_are_packed(many):
-    for seed in range(6, 30):
-        lengths = {n: n / 7 for n in range(1, 500)}
-        path = write_rows(many / f"{seed}.parquet", simulated(lengths, seed=seed))
-        if seed in (11, 12, 29):
-            corrupt(path)
-    (many / "text.parquet").write_text("hello")
-    for _ in range(2):
-        opened = Results(many)
-        broken = {name for name in ("11", "12", "29", "text") if f"/{name}.parquet" in "\n".join(opened.left_out)}
-        assert broken == {"11", "12", "29", "text"} and len(opened.left_out) == 4
-        (board,) = opened.boards("tvd")
-        assert len(board.rows[0].seeds) == 27
-        assert packed(many)
-
-
-def test_a_full_disk_leaves_no_part_of_a_pack(many, monkeypatch):
-    def full(handle):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(runfiles.os, "fsync", full)
-    assert seeds(many) == [0, 1, 2, 3, 4, 5]
-    assert packed(many) == []
 
 
 @pytest.mark.parametrize("order", range(10))
@@ -643,3 +436,123 @@ def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_
         write_rows(tmp_path / f"{seed}.parquet", simulated({16: value}, seed=seed) + simulated({8: 0.5}, seed=seed))
     (board,) = Results(tmp_path).boards("tvd")
     assert board.rows[0].cell("length", 16).mean == 0.6531
+
+
+def test_the_chance_level_is_no_entry_and_stands_on_the_board_in_its_columns(tmp_path):
+    for seed in (0, 1):
+        for task, shift in (("alpha-1", 0.0), ("alpha-2", 0.2)):
+            columns = {"task": task, "family": "alpha", "seed": seed}
+            rows = simulated({4: 0.1, 8: 0.1, 16: 0.2, 32: 0.3}, **columns)
+            rows += simulated({4: 0.2 + shift, 8: 0.4 + shift, 16: 0.5, 32: 0.7}, weights="chance", **columns)
+            write_rows(tmp_path / f"{task}{seed}.parquet", rows)
+    results = Results(tmp_path)
+    (board,) = results.boards("tvd")
+    assert [row.entry for row in board.rows] == ["arch+norm"]
+    found = {(level.kind, level.length): level.mean for level in board.chance}
+    by_length = {("length", 4): 0.3, ("length", 8): 0.5, ("length", 16): 0.5, ("length", 32): 0.7}
+    assert found == by_length | {("ID", None): 0.4, ("OOD", None): 0.6}
+    assert board.chance_level("OOD") == 0.6 and board.chance_level("length", 4) == 0.3
+    (single,) = results.boards("tvd", "alpha-1")
+    assert (single.chance_level("ID"), single.chance_level("length", 5)) == (0.3, None)
+
+
+def test_a_family_of_which_one_task_has_no_chance_level_has_none(tmp_path):
+    for task in ("alpha-1", "alpha-2"):
+        rows = simulated({8: 0.1, 16: 0.2}, task=task, family="alpha")
+        rows += simulated({8: 0.4, 16: 0.5}, task=task, family="alpha", weights="chance") if task == "alpha-1" else []
+        write_rows(tmp_path / f"{task}.parquet", rows)
+    results = Results(tmp_path)
+    assert results.boards("tvd")[0].chance == ()
+    assert results.boards("tvd", "alpha-1")[0].chance_level("OOD") == 0.5
+
+
+def test_one_strange_file_does_not_move_the_chance_level(tmp_path):
+    for seed, level in enumerate((0.4, 0.4, 0.01)):
+        rows = simulated({8: 0.1, 16: 0.2}, seed=seed) + simulated({8: level, 16: level}, seed=seed, weights="chance")
+        write_rows(tmp_path / f"{seed}.parquet", rows)
+    assert Results(tmp_path).boards("tvd")[0].chance_level("ID") == 0.4
+
+
+def test_a_metric_that_some_runs_lack_has_a_board_that_says_so(tmp_path):
+    for seed in range(4):
+        for entry in ("old+norm", "new+norm", "mixed+norm"):
+            rows = simulated({8: 0.1, 16: 0.2}, seed=seed, entry=entry)
+            if entry == "new+norm" or (entry == "mixed+norm" and seed < 2):
+                rows += simulated({8: 0.9, 16: 0.8}, seed=seed, entry=entry, metric="accuracy")
+            write_rows(tmp_path / f"{entry}{seed}.parquet", rows)
+    results = Results(tmp_path)
+    (board,) = results.boards("accuracy")
+    assert {row.entry: row.seeds for row in board.rows} == {"new+norm": (0, 1, 2, 3), "mixed+norm": (0, 1)}
+    assert board.lacking == {"old+norm": 4, "mixed+norm": 2} and board.incomplete == ()
+    (complete,) = results.boards("tvd")
+    assert complete.lacking == {} and len(complete.rows) == 3
+
+
+def test_a_seed_that_lacks_runs_and_one_whose_runs_lack_the_metric_are_told_from_each_other(tmp_path):
+    for seed in range(3):
+        for task in ("alpha-1", "alpha-2"):
+            rows = simulated({8: 0.1, 16: 0.2}, seed=seed, task=task, family="alpha")
+            if (seed, task) != (1, "alpha-2"):
+                rows += simulated({8: 0.9, 16: 0.8}, seed=seed, task=task, family="alpha", metric="accuracy")
+            if (seed, task) != (2, "alpha-1"):
+                write_rows(tmp_path / f"{task}{seed}.parquet", rows)
+    (board,) = Results(tmp_path).boards("accuracy")
+    assert [row.seeds for row in board.rows] == [(0,)]
+    assert board.lacking == {"arch+norm": 1}
+    assert [sentence.split()[:3] for sentence in board.incomplete] == [["arch+norm", "seed", "2"]]
+
+
+def test_a_run_with_another_version_of_a_metric_lacks_this_one(tmp_path):
+    first = descriptions(lgbench_measurements.lgbench_measurements())
+    second = [one | {"version": 2} for one in first]
+    for seed, version in enumerate((1, 1, 2)):
+        rows = simulated({8: 0.1, 16: 0.2}, seed=seed, metric_version=version)
+        write_rows(tmp_path / f"{seed}.parquet", rows, measurements=second if version == 2 else first)
+    found = {board.metric.version: board for board in Results(tmp_path).boards("tvd")}
+    assert {version: (board.rows[0].seeds, board.lacking) for version, board in found.items()} == {
+        1: ((0, 1), {"arch+norm": 1}),
+        2: ((2,), {"arch+norm": 2}),
+    }
+
+
+UNBOUNDED = {
+    "name": "kl",
+    "version": 1,
+    "label": "KL",
+    "title": "KL divergence",
+    "lower_is_better": True,
+    "low": 0.0,
+    "high": None,
+    "worst": 100.0,
+    "threshold": None,
+    "landmark": None,
+    "landmark_name": None,
+}
+
+
+def test_a_metric_without_a_greatest_value_and_a_threshold_has_open_intervals_and_no_effective_length(tmp_path):
+    for seed, noise in enumerate(NOISE[:3]):
+        for entry, mean in (("good+norm", 0.02), ("bad+norm", 5.0)):
+            rows = simulated({8: 0.01, 16: mean * (1 + 40 * noise)}, entry=entry, seed=seed, metric="kl")
+            write_rows(tmp_path / f"{entry}{seed}.parquet", rows, measurements=[UNBOUNDED])
+    (board,) = Results(tmp_path).boards("kl")
+    assert [row.entry for row in board.rows] == ["good+norm", "bad+norm"]
+    good, bad = (row.cell("OOD") for row in board.rows)
+    assert good.low == bad.low == 0 and bad.high > bad.mean > 1
+    assert [(row.effective_length, row.effective_multiple) for row in board.rows] == [(None, None)] * 2
+    assert [row.not_fitted for row in board.rows] == [(), ()]
+
+
+def test_a_metric_that_no_file_describes_is_not_offered(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5}) + simulated({8: 0.5}, metric="kl"))
+    results = Results(tmp_path)
+    assert results.metric_names[0] == "tvd" and "kl" not in results.metric_names
+    with pytest.raises(UsageError, match="no metric 'kl'.*known: .*tvd"):
+        results.boards("kl")
+
+
+def test_a_version_that_no_file_describes_has_no_board(tmp_path):
+    write_rows(tmp_path / "1.parquet", simulated({8: 0.5}))
+    write_rows(tmp_path / "2.parquet", simulated({8: 0.7}, metric_version=7))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert (board.metric.version, board.rows[0].cell("ID").mean) == (1, 0.5)

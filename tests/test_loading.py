@@ -1,4 +1,4 @@
-"""Plugins that are files, and what is wrong with a plugin before anything of it is used."""
+"""Plugins that are files, and errors of a plugin that are found before anything of it is used."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from click.testing import CliRunner
 from conftest import TESTS, install
 
 import lgbench
-from lgbench import UsageError, loading, runfiles
-from lgbench.audit.inspection import Inspector, gather, inspect_all
-from lgbench.audit.submission import submit
-from lgbench.cli import main
+from lgbench import UsageError
+from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, Refused
-from lgbench.experiment import Request, plan
-from lgbench.registry import Registry
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions import loading
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+from lgbench.submissions.inspection import Inspector, gather, inspect_all
+from lgbench.submissions.submission import submit
 
 NORM = """
 from lgbench_norms.placement import Placement
@@ -52,11 +54,20 @@ OPTIONS = (
     "quick",
     "--seeds",
     "0",
+    "--average",
+    "none",
     "--set",
     "train.steps=2",
     "--set",
     "evaluate.max_length=40",
+    "--set",
+    "evaluate.contexts=4",
+    "--set",
+    "evaluate.strings=4",
 )
+
+
+HERE = ".".join(map(str, CONTRACT))
 
 
 @pytest.fixture
@@ -86,9 +97,9 @@ def ran(path: Path, results: Path) -> str:
 def test_a_file_is_a_plugin_and_the_run_has_its_name_and_content(tmp_path):
     path, results = file(tmp_path / "mine"), tmp_path / "results"
     ran(path, results)
-    (run,) = runfiles.find(results)
+    (run,) = run_files.find(results)
     digits = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert runfiles.metadata(run)["plugins"] == {"lgbench": lgbench.__version__, "my_norm.py": f"sha256:{digits}"}
+    assert run_files.metadata(run)["plugins"] == {"lgbench": lgbench.__version__, "my_norm.py": f"sha256:{digits}"}
     assert set(pq.read_table(run)["entry"].to_pylist()) == {f"transformer+my-norm~{digits[:8]}"}
 
 
@@ -98,7 +109,7 @@ def test_another_content_is_another_run_and_the_same_is_none(tmp_path):
     assert "1 run was done before" in ran(path, results)
     file(tmp_path / "mine", extra="# another\n")
     assert "1 run written" in ran(path, results)
-    assert len({name.name.split(".")[1] for name in runfiles.find(results)}) == 2
+    assert len({name.name.split(".")[1] for name in run_files.find(results)}) == 2
 
 
 def test_runs_of_a_file_are_inspected_with_the_file_and_never_published(tmp_path):
@@ -124,11 +135,11 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
     path = file(tmp_path / "mine", text=text)
     registry = Registry.load(files=[path])
     (experiment,) = plan(Request(["toy-walk"], ["toy-table"], ["toy-mean"], [0], "quick"), registry).experiments
-    stamp = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
-    assert experiment.task == experiment.family == f"toy-walk~{stamp}"
-    assert experiment.entry == f"toy-table~{stamp}+toy-nothing~{stamp}"
-    assert experiment.averagers == (f"toy-mean~{stamp}",)
-    assert experiment.build(registry)
+    stamp, record = hashlib.sha256(path.read_bytes()).hexdigest()[:8], experiment.record
+    assert record.task == record.family == f"toy-walk~{stamp}"
+    assert record.entry == f"toy-table~{stamp}+toy-nothing~{stamp}"
+    assert record.averagers == (f"toy-mean~{stamp}",)
+    assert experiment.build()
 
 
 @pytest.mark.parametrize(
@@ -153,23 +164,24 @@ def test_a_file_that_is_none_is_an_error_of_use(tmp_path, make, said):
         ("LGBENCH_CONTRACT = '9.0'\nraise RuntimeError('must not be imported')", "is written for contract 9.0"),
     ],
 )
-def test_a_broken_file_stops_the_command_for_it_was_asked_for(tmp_path, text, said):
+def test_a_broken_file_stops_the_command(tmp_path, text, said):
     path = file(tmp_path / "mine", text=text)
     with pytest.raises(PluginError, match=said) as refused:
         Registry.load(files=[path])
     assert "my_norm.py" in str(refused.value)
 
 
-def test_a_files_name_is_told_from_an_installed_one_by_its_content(tmp_path):
+def test_a_things_label_in_a_file_differs_from_an_installed_name(tmp_path):
     path = file(tmp_path / "mine", "peri-norm")
     registry = Registry.load(files=[path])
     stamp = registry.plugins[-1].distribution.stamp
     (clash,) = registry.problems()
-    assert f"or say peri-norm~{stamp} where a file's is meant" in clash
+    assert f"or use peri-norm~{stamp} for that of the file" in clash
     entry = f"transformer+peri-norm~{stamp}"
     (experiment,) = plan(Request(["tomita-1"], [f"peri-norm~{stamp}"], [], [0], "quick"), registry).experiments
     assert experiment.entry == entry
-    assert experiment.parts(registry)["norm"] == f"peri-norm~{stamp}"
+    assert experiment.record.norm == f"peri-norm~{stamp}"
+    assert experiment.parts["norm"].about == "nothing anywhere"  # and not the built-in one
 
 
 def test_so_is_a_task(tmp_path, monkeypatch):
@@ -177,24 +189,24 @@ def test_so_is_a_task(tmp_path, monkeypatch):
     registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING.replace('"growing"', '"tomita-1"'))])
     task = f"tomita-1~{registry.plugins[-1].distribution.stamp}"
     (experiment,) = plan(Request([task], ["pre-norm"], [], [0], "quick"), registry).experiments
-    assert (experiment.task, experiment.family) == (task, task)
+    assert (experiment.record.task, experiment.record.family) == (task, task)
 
 
-def test_what_a_file_offers_beyond_what_it_lists_is_named_by_its_content(tmp_path, monkeypatch):
+def test_a_thing_that_a_file_provides_and_does_not_list_is_named_by_its_content(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(TESTS)
     registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING)])
     stamp = registry.plugins[-1].distribution.stamp
     (experiment,) = plan(Request(["grown"], ["pre-norm"], [], [0], "quick"), registry).experiments
-    assert (experiment.task, experiment.family) == (f"grown~{stamp}", f"grown~{stamp}")
-    assert registry.tasks[experiment.task].name == "grown"
+    assert (experiment.record.task, experiment.record.family) == (f"grown~{stamp}", f"grown~{stamp}")
+    assert experiment.task.name == "grown"
 
 
 def test_two_files_of_one_name_are_refused_for_results_could_not_tell_them_apart(tmp_path):
-    with pytest.raises(UsageError, match=r"are both my_norm\.py"):
+    with pytest.raises(UsageError, match=r"have one name, and results name files by it"):
         Registry.load(files=[file(tmp_path / "one"), file(tmp_path / "two", "other")])
 
 
-def test_what_is_run_is_the_content_that_results_name(tmp_path):
+def test_the_content_that_runs_is_the_content_that_results_name(tmp_path):
     path = file(tmp_path / "mine", "first")
     source = loading.file_source(path)
     file(tmp_path / "mine", "other")  # as long as before and, for all that clocks tell, written at the same time
@@ -215,11 +227,12 @@ def test_a_file_hides_no_module(tmp_path):
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        ("9.0", "is written for contract 9.0 and was not imported, for this lgbench keeps 1.0: upgrade lgbench"),
+        ("9.0", f"is written for contract 9.0 and was not imported. This lgbench has contract {HERE}: upgrade lgbench"),
+        ("1.0", f"is written for contract 1.0 and was not imported. This lgbench has contract {HERE}: upgrade the plugin to a"),
         (f"{CONTRACT[0]}.{CONTRACT[1] + 1}", "upgrade lgbench"),
-        ("0.3", "upgrade the plugin to a release for contract 1"),
-        ("one", "expected a version such as '1.0'"),
-        ("1", "expected a version such as '1.0'"),
+        ("0.3", "upgrade the plugin to a release for contract 2; CHANGELOG.md says how its code has to change"),
+        ("one", f"expected a version such as '{HERE}'"),
+        ("2", f"expected a version such as '{HERE}'"),
     ],
 )
 def test_a_plugin_for_another_contract_is_explained_and_not_imported(site, stated, said):
@@ -234,7 +247,7 @@ def test_a_plugin_for_another_contract_is_explained_and_not_imported(site, state
     ("line", "said"),
     [
         ("LGBENCH_CONTRACT: str = '9.0'", "is written for contract 9.0"),
-        ("LGBENCH_CONTRACT = '.'.join('90')", "expected a version such as '1.0'"),
+        ("LGBENCH_CONTRACT = '.'.join('90')", f"expected a version such as '{HERE}'"),
     ],
 )
 def test_a_contract_may_be_annotated_and_must_be_written_out(site, line, said):
@@ -258,7 +271,7 @@ def test_a_plugin_for_this_contract_or_for_none_in_particular_is_loaded(site, st
     assert not registry.problems() and "fitting" in registry.norms
 
 
-def test_what_is_printed_at_import_stays_off_the_terminal_and_is_told(site, capfd):
+def test_output_at_import_stays_off_the_terminal_and_is_noted(site, capfd):
     install(site, "chatty", "import sys\nprint('hello there')\nprint('oh', file=sys.stderr)" + NORM.format(name="chatty-norm"))
     registry = Registry.load({"LGBENCH_PLUGINS": "chatty"})
     assert not registry.problems() and "chatty-norm" in registry.norms

@@ -5,11 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 from sklearn.metrics import roc_auc_score
 
-from lgbench.metrics import roc_auc, support_found, total_variation
+from lgbench import Predictions, StringScores
+from lgbench_measurements import Accuracy, RocAuc, TotalVariation, lgbench_measurements
+from lgbench_measurements.functions import best_blind_prediction, roc_auc, support_found, total_variation
 
 levels = st.integers(0, 4)  # few levels, so ties are common
 
@@ -19,6 +22,9 @@ def distributions(classes: int):
     return weights.map(lambda w: [x / sum(w) for x in w])
 
 
+samples = st.tuples(st.integers(2, 5), st.integers(1, 7)).flatmap(
+    lambda size: st.lists(distributions(size[0]), min_size=size[1], max_size=size[1])
+)
 pairs = st.integers(2, 7).flatmap(lambda v: st.tuples(distributions(v), distributions(v)))
 scored = st.lists(st.tuples(levels, st.booleans()), min_size=2, max_size=20)
 
@@ -100,3 +106,95 @@ def test_roc_auc_of_a_batch_is_that_of_each_row(shape, transposed):
 @pytest.mark.parametrize("positive", [[True, True], [False, False]])
 def test_roc_auc_is_nan_without_both_kinds(positive):
     assert math.isnan(roc_auc(torch.tensor([0.1, 0.9]), torch.tensor(positive)).item())
+
+
+def least_mean_distance(sample: list[list[float]]) -> float:
+    """The least mean total variation distance from one distribution, as a linear program over q and |q - p| of each p."""
+    p = np.array(sample)
+    n, v = p.shape
+    cost = np.concatenate([np.zeros(v), np.full(n * v, 1 / (2 * n))])
+    q, distance = np.tile(np.eye(v), (n, 1)), np.eye(n * v)
+    above, below = np.hstack([q, -distance]), np.hstack([-q, -distance])
+    limits = np.concatenate([p.ravel(), -p.ravel()])
+    total = np.concatenate([np.ones(v), np.zeros(n * v)])[None]
+    found = linprog(cost, np.vstack([above, below]), limits, total, [1.0], bounds=(0, None))
+    assert found.success
+    return found.fun
+
+
+@given(samples)
+@settings(deadline=None, max_examples=60)
+def test_the_best_blind_prediction_is_as_near_as_a_linear_program_finds(sample):
+    distribution = torch.tensor(sample, dtype=torch.float64)
+    blind = best_blind_prediction(distribution)
+    assert blind.min() >= 0 and blind.sum().item() == pytest.approx(1)
+    assert total_variation(blind, distribution).mean().item() == pytest.approx(least_mean_distance(sample), abs=1e-9)
+
+
+def flip_flop(n: int, reads: float, generator: np.random.Generator) -> torch.Tensor:
+    """p* of a flip-flop language over 0 and 1: a bit after a read is known, every other bit is uniform."""
+    bits, read = generator.integers(0, 2, n), generator.random(n) < reads
+    return torch.tensor(np.where(read[:, None], np.eye(2)[bits], 0.5))
+
+
+def test_chance_on_a_flip_flop_is_half_of_the_share_of_reads():
+    fitted, tested = (flip_flop(4000, 0.1, np.random.default_rng(seed)) for seed in (0, 1))
+    values = TotalVariation().chance(fitted, tested)
+    reads = (tested != 0.5).any(-1)
+    assert values.dtype == torch.float64 and values.shape == (4000,)
+    torch.testing.assert_close(values, torch.where(reads, 0.5, 0.0).double())
+    assert values.mean().item() == pytest.approx(0.05, abs=0.01)
+
+
+def test_chance_is_fitted_to_one_sample_and_measured_on_the_other():
+    one, other = torch.tensor([[0.9, 0.1]]).expand(5, 2), torch.tensor([[0.2, 0.8], [1.0, 0.0]])
+    assert TotalVariation().chance(one, other).tolist() == pytest.approx([0.7, 0.1])
+    assert TotalVariation().chance(other, one).dtype == torch.float64
+
+
+def test_no_context_is_needed_where_all_answers_are_alike():
+    alike = torch.tensor([[0.2, 0.3, 0.5]]).repeat(9, 1)
+    assert TotalVariation().chance(alike, alike).max() < 1e-7
+
+
+def test_probabilities_are_the_softmax_of_the_logits_in_double_precision():
+    logits = torch.tensor([[[1.0, 2.0, 50.0], [0.0, math.log(3), -math.inf]]])
+    probability = Predictions(logits, logits).probability
+    weights = [[math.exp(x - 50) for x in (1, 2, 50)], [1.0, 3.0, 0.0]]
+    expected = [[w / sum(row) for w in row] for row in weights]
+    assert probability.dtype == torch.float64
+    np.testing.assert_allclose(probability[0].numpy(), expected, rtol=1e-7)
+
+
+@given(pairs)
+def test_the_measurements_of_contexts_are_those_functions_of_probabilities_and_answers(pair):
+    given_probability, distribution = (torch.tensor(x, dtype=torch.float64)[None, None] for x in pair)
+    predictions = Predictions(given_probability.log(), distribution)
+    probability = predictions.probability
+    torch.testing.assert_close(probability, given_probability)
+    expected = {
+        TotalVariation: total_variation(probability, distribution),
+        Accuracy: support_found(probability, distribution).double(),
+        RocAuc: roc_auc(probability, distribution > 0),
+    }
+    for measurement, values in expected.items():
+        found = measurement().of_contexts(predictions)
+        assert found.shape == (1, 1) and found.dtype == torch.float64
+        torch.testing.assert_close(found, values, equal_nan=True)
+
+
+def test_strings_are_ranked_by_their_least_probable_step_to_four_digits():
+    steps = [[-1.0, -3.0], [-2.0, -2.0], [-2.00004, -0.5], [-4.0, -0.1]]
+    is_member = [True, True, False, False]
+    scores = StringScores(torch.tensor(steps, dtype=torch.float64), torch.tensor(is_member))
+    least = [round(min(row), 4) for row in steps]
+    assert least[1] == least[2]
+    assert RocAuc().of_strings(scores).item() == pytest.approx(auc_by_counting_pairs(least, is_member))
+
+
+def test_every_measurement_describes_a_range_that_its_worst_value_and_threshold_are_in():
+    for measurement in lgbench_measurements():
+        low, high = measurement.range
+        assert high is not None and low <= measurement.worst <= high
+        assert measurement.threshold is not None and low < measurement.threshold < high
+        assert measurement.worst != (low if measurement.lower_is_better else high)

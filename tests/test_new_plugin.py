@@ -1,48 +1,36 @@
-"""What `lgbench new-plugin` writes is installed and used as it is, and refused where it could do harm."""
+"""Packages of `lgbench new-plugin` can be installed and used as they are, and names that could do harm are refused."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import hatchling.build
+import jinja2
 import pytest
 from click.testing import CliRunner, Result
-from conftest import lgbench_command, python
+from conftest import BUILT_IN
+from warm import Warm
 
-from lgbench import Task, hookimpl, scaffold
-from lgbench.cli import main
+from lgbench import Task, hookimpl
+from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
-from lgbench.registry import Distribution, Registry
+from lgbench.extensions import new_plugin as packages
+from lgbench.extensions.registry import Distribution, Registry
 
-KINDS = list(scaffold.EXAMPLES)
-QUICK = ("norm", "task")
-"""Kinds that are used to the end in every run of the tests; each takes ten seconds."""
+KINDS = list(packages.EXAMPLES)
+QUICK = ("task", "optimizer", "measurement")
+"""Kinds that are used to the end in every run of the tests. The models of the others make `lgbench check` take seconds."""
 ADA = '[user]\n name = "Ada \\"L\\" Müller"\n email = ada@example.org\n'
 SMALL = "--seeds 0 --set train.steps=2 --set evaluate.contexts=4 --set evaluate.strings=4 --set evaluate.max_length=40"
-USE = """
-import json, sys
-import pytest
-from lgbench.cli import main
-
-tests, *commands = sys.argv[1:]
-for command in map(json.loads, commands):
-    print("$", *command, flush=True)
-    if code := main(command, standalone_mode=False):
-        sys.exit(code)
-# That lgbench is imported already is so here alone.
-warnings = ["-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *warnings, "-k", "not graph", tests]))
-"""
-"""Commands and the package's own tests in one interpreter, since every import of torch takes seconds.
-
-Making a graph of a training step takes seconds as well, and `check` has made one by then.
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -92,12 +80,34 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pip put them all, without the network."""
-    site = tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet", "--target", str(site)]
-    done = subprocess.run([*pip, *(str(written / kind) for kind in KINDS)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    """A folder with all of them installed, from the wheels that their build backend makes."""
+    site, wheels = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("wheels")
+    for kind in KINDS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(written / kind)  # as installers call a build backend (PEP 517)
+            wheel = hatchling.build.build_wheel(str(wheels))
+        with zipfile.ZipFile(wheels / wheel) as archive:
+            archive.extractall(site)
     return site
+
+
+def provided(kind: str) -> str:
+    """The name of the thing in the package."""
+    return f"own-{kind}" if kind != "measurement" else "own_measurement"
+
+
+@contextlib.contextmanager
+def only(site: Path, *kinds: str) -> Iterator[None]:
+    """Inside, what is built in is installed, and the packages of these kinds."""
+    before = set(sys.modules)
+    own = [f"lgbench_own_{kind}" for kind in kinds]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        patch.setenv("LGBENCH_PLUGINS", ",".join([*own, *BUILT_IN]))
+        yield
+    for name in set(sys.modules) - before:
+        if name.startswith("lgbench_own_"):
+            del sys.modules[name]
 
 
 def commands_of(readme: Path) -> Iterator[list[str]]:
@@ -109,44 +119,86 @@ def commands_of(readme: Path) -> Iterator[list[str]]:
                 yield words[1:]
 
 
+def lgbench(*arguments: str) -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(main, arguments, prog_name="lgbench")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 def test_a_plugin_of_every_kind_is_loaded(site):
-    own = ",".join(f"lgbench_own_{kind}" for kind in KINDS)
-    done = lgbench_command("plugins", "--json", PYTHONPATH=str(site), LGBENCH_PLUGINS=own)
-    assert done.returncode == 0, done.stderr
-    found = {plugin["plugin"]: plugin for plugin in json.loads(done.stdout)["plugins"]}
+    with only(site, *KINDS):
+        found = {plugin["plugin"]: plugin for plugin in json.loads(lgbench("plugins", "--json"))["plugins"]}
     for kind in KINDS:
-        assert found[f"lgbench_own_{kind}"]["provides"] == {kind: [f"own-{kind}"]}
+        assert found[f"lgbench_own_{kind}"]["provides"] == {kind: [provided(kind)]}
         assert not found[f"lgbench_own_{kind}"]["notes"]
 
 
 @pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
-def test_a_plugin_of_every_kind_installs_runs_and_keeps_the_contract_untouched(kind, written, site, tmp_path):
+def test_the_commands_in_the_readme_of_every_kind_work(kind, written, site):
     commands = list(commands_of(written / kind / "README.md"))
     assert [command[0] for command in commands] == ["show", "run", "leaderboard", "plugins", "check"]
-    runs = [command + SMALL.split() if command[0] == "run" else command for command in commands]
-    own = f"lgbench_own_{kind},lgbench_averaging,lgbench_norms,lgbench_tasks,lgbench_transformer"
-    environment = {"PYTHONPATH": str(site), "LGBENCH_PLUGINS": own}
-    done = python(USE, str(written / kind / "tests"), *map(json.dumps, runs), **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(rf"lgbench_own_{kind} +lgbench-own-{kind} +0\.1\.0 .* {kind}: own-{kind}\b", done.stdout)
-    assert re.search(r"all \d+ promises are kept\n", done.stdout)
-    assert re.search(r"\d+ passed", done.stdout)
-    board = done.stdout.split("$ leaderboard")[1].split("$ plugins")[0]
-    assert f"own-{kind}" in board
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_passes_ruff_as_its_author_would_run_it(kind, written):
-    ruff = [sys.executable, "-m", "ruff"]
-    for how in (["check", "--select", "E,F,I,UP,B,SIM"], ["format", "--check"]):
-        done = subprocess.run(
-            [*ruff, *how, "--isolated", "--no-cache", "."], cwd=written / kind, capture_output=True, text=True
+    with only(site, kind):
+        shown, ran, board, plugins, checked = (
+            lgbench(*command, *(SMALL.split() if command[0] == "run" else [])) for command in commands
         )
+    assert shown.startswith(provided(kind)) and "written to" in ran
+    assert {"averager": f"@{provided(kind)}", "measurement": "KL"}.get(kind, provided(kind)) in board
+    assert re.search(rf"lgbench_own_{kind} +lgbench-own-{kind} +0\.1\.0 .* {kind}: {provided(kind)}\b", plugins)
+    assert re.search(r"all \d+ checks passed\n", checked)
+
+
+PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+
+
+def run_tests(kinds: Iterable[str], written: Path, site: Path, warm: Warm) -> None:
+    """Run the packages' own tests, with warnings as errors, in a process of their own."""
+    folders = [written / kind / "tests" for kind in kinds]
+    # That lgbench is imported already is so here alone. Making a graph of a training step takes seconds, and `check` makes one.
+    words = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "-k",
+        "not graph",
+    ]
+    with warm.start([*words, "--rootdir", site, *folders], PYTEST, PYTHONPATH=str(site)) as process:
+        said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert re.search(r"\d+ passed", said)
+
+
+def test_the_tests_of_packages_pass(written, site, warm):
+    run_tests(QUICK, written, site, warm)
+
+
+@pytest.mark.slow
+def test_the_tests_of_a_package_of_every_kind_pass(written, site, warm):
+    run_tests(KINDS, written, site, warm)
+
+
+@pytest.mark.slow
+def test_pip_installs_a_package(written, tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet", "--target", str(tmp_path)]
+    done = subprocess.run([*pip, str(written / "norm")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "lgbench_own_norm" / "__init__.py").is_file() and list(tmp_path.glob("lgbench_own_norm-*.dist-info"))
+
+
+@pytest.mark.parametrize("how", [["check", "--select", "E,F,I,UP,B,SIM"], ["format", "--check"]], ids=lambda how: how[0])
+def test_every_package_passes_ruff_as_its_author_would_run_it(how, written):
+    for kind in KINDS:
+        ruff = [sys.executable, "-m", "ruff", *how, "--isolated", "--no-cache", "."]
+        done = subprocess.run(ruff, cwd=written / kind, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
-def test_what_is_written_passes_mypy_strict(written, tmp_path):
+def test_every_package_passes_mypy_strict(written, tmp_path):
     for kind in KINDS:
         mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), f"lgbench_own_{kind}", "tests"]
         done = subprocess.run(mypy, cwd=written / kind, capture_output=True, text=True, check=False)
@@ -165,8 +217,8 @@ def test_a_package_is_complete_and_says_who_wrote_it_for_what(kind, written):
     assert f'\nLGBENCH_CONTRACT = "{CONTRACT[0]}.{CONTRACT[1]}"\n' in source
     assert (folder / f"lgbench_own_{kind}" / "py.typed").read_text() == ""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == len(scaffold.FILES)
-    assert not [path for path in files if "$" in path.read_text(encoding="utf-8")]
+    assert len(files) == len(packages.FILES)
+    assert not [path for path in files if re.search(r"{{ \w+ }}|{%", path.read_text(encoding="utf-8"))]
 
 
 def test_links_in_the_readme_lead_somewhere(written):
@@ -188,12 +240,12 @@ def test_the_next_commands_are_printed(tmp_path):
 
 @pytest.mark.parametrize("written_as", ["my-norm", "my_norm", "lgbench-my-norm", "lgbench_my_norm"])
 def test_a_name_is_understood_however_it_is_written(written_as):
-    package = scaffold.Package.named(written_as, "norm")
+    package = packages.Package.named(written_as, "norm")
     names = (package.name, package.distribution, package.module, package.class_name)
     assert names == ("my-norm", "lgbench-my-norm", "lgbench_my_norm", "MyNorm")
 
 
-@pytest.mark.parametrize("license", scaffold.LICENSES)
+@pytest.mark.parametrize("license", packages.LICENSES)
 def test_the_license_is_the_one_chosen(license, tmp_path):
     new_plugin("my-norm", "--kind", "norm", "--license", license)
     text = (tmp_path / "lgbench-my-norm" / "LICENSE").read_text(encoding="utf-8")
@@ -210,16 +262,28 @@ def called(author: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     author(ADA)
 
 
-def test_where_git_knows_nobody_the_author_is_seen_to_be_missing(called, tmp_path):
+def test_without_an_author_in_git_a_placeholder_is_written_and_reported(called, tmp_path):
     called("")
     result = new_plugin("my-norm", "--kind", "norm")
     assert "replace YOUR NAME in pyproject.toml and LICENSE" in result.stderr
     assert 'authors = [{ name = "YOUR NAME" }]' in (tmp_path / "lgbench-my-norm" / "pyproject.toml").read_text()
 
 
+def test_a_template_that_uses_an_unknown_word_fails(monkeypatch, tmp_path):
+    (tmp_path / "norm").mkdir()
+    (tmp_path / "norm" / "plugin.py.jinja").write_text("name = {{ nmae }}\n")
+    monkeypatch.setattr(packages, "TEMPLATES", tmp_path)
+    packages._jinja.cache_clear()
+    try:
+        with pytest.raises(jinja2.UndefinedError, match="nmae"):
+            packages._jinja().get_template("norm/plugin.py.jinja").render(name="own-norm")
+    finally:
+        packages._jinja.cache_clear()
+
+
 def test_an_address_that_no_package_may_have_is_left_out(called, tmp_path):
     called("[user]\n name = root\n email = root@(none)\n")
-    assert scaffold.author_by_git(tmp_path) == scaffold.Author("root", None)
+    assert packages.author_by_git(tmp_path) == packages.Author("root", None)
 
 
 def test_an_empty_folder_is_taken_and_stays_the_same_folder(tmp_path):
@@ -238,7 +302,10 @@ def test_a_bad_name_is_refused_with_what_would_work(name):
     assert "as in my-norm" in refused("--kind", "norm", "--", name)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("residual", "norm"), ("tensor", "attention"), ("true", "task"), ("task", "task")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("residual", "norm"), ("tensor", "attention"), ("true", "task"), ("task", "task"), ("state", "optimizer")],
+)
 def test_a_name_whose_class_would_hide_something_is_refused(name, kind):
     assert f"use a longer name, such as my-{name}" in refused(name, "--kind", kind)
 
@@ -253,19 +320,24 @@ def test_a_name_whose_class_would_hide_something_is_refused(name, kind):
         ("max-retrieval", "task", "provides the task 'max-retrieval'"),
         ("dyck-3-4", "task", "provides the task 'dyck-3-4'"),
         ("tomita", "task", "provides the family of tasks 'tomita'"),
-        ("all", "task", "means something else to lgbench"),
-        ("norms", "norm", "a module lgbench_norms is there already"),
+        ("tvd", "measurement", "provides the measurement 'tvd'"),
+        ("roc-auc", "measurement", "provides the measurement 'roc_auc'"),
+        ("adamw", "optimizer", "provides the optimizer 'adamw'"),
+        ("pre-norm", "optimizer", "provides the norm 'pre-norm'"),
+        ("all", "task", "'all' is a reserved name"),
+        ("chance", "averager", "'chance' is a reserved name"),
+        ("norms", "norm", "a module lgbench_norms exists already"),
     ],
 )
-def test_a_name_that_somebody_has_is_refused(name, kind, owner):
+def test_a_name_that_is_taken_is_refused(name, kind, owner):
     assert owner in refused(name, "--kind", kind)
 
 
 def test_a_task_may_have_the_name_of_a_norm():
-    scaffold.require_free(scaffold.Package.named("pre-norm", "task"), Registry.load())
+    packages.require_free(packages.Package.named("pre-norm", "task"), Registry.load())
 
 
-def test_a_name_that_two_plugins_give_is_taken_as_well(registry):
+def test_a_name_that_two_plugins_provide_is_taken_as_well(registry):
     class Twice:
         @hookimpl
         def lgbench_tasks(self) -> list[Task]:
@@ -275,10 +347,10 @@ def test_a_name_that_two_plugins_give_is_taken_as_well(registry):
     for distribution in ("first", "second"):
         clashing.add(Twice(), distribution, Distribution(distribution, "1"))
     with pytest.raises(ValueError, match="first 1 and second 1"):
-        scaffold.require_free(scaffold.Package("tomita-1", "task"), clashing)
+        packages.require_free(packages.Package("tomita-1", "task"), clashing)
 
 
-def test_what_is_installed_is_not_written_again(site, monkeypatch):
+def test_an_installed_package_is_not_written_again(site, monkeypatch):
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_norms")
     sentence = refused("own-norm", "--kind", "task")
@@ -298,17 +370,10 @@ def test_nothing_is_overwritten(blocker, tmp_path):
 
 
 def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
-    package = scaffold.Package.named("my-norm", "norm")
+    package = packages.Package.named("my-norm", "norm")
     contents = package.files() | {"x" * 300: "a name that no file system takes"}
-    monkeypatch.setattr(scaffold.Package, "files", lambda self: contents)
+    monkeypatch.setattr(packages.Package, "files", lambda self: contents)
     result = new_plugin("my-norm", "--kind", "norm")
     assert result.exit_code == 1
     assert "lgbench-my-norm was not written: File name too long" in result.output
     assert not list(tmp_path.iterdir())
-
-
-def test_its_help_imports_nothing_heavy_and_no_plugin():
-    done = lgbench_command("new-plugin", "--help", then="print('imported', *sorted(sys.modules))")
-    found = {module.partition(".")[0] for module in done.stdout.split("imported ")[1].split()}
-    assert not found & {"torch", "duckdb", "pyarrow", "numpy", "rich"}
-    assert not {name for name in found if name.startswith("lgbench_")}

@@ -1,4 +1,4 @@
-"""Parts of a model: how entries name them, and what training owes to the models that they make."""
+"""Parts of a model: how entries name them, and how training treats the models that they make."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import torch
 from conftest import CPU, parts_of, with_model
 from torch import Tensor, nn
 
-from lgbench import Attention, Place, Position, Unsupported, UsageError, hookimpl, runfiles
-from lgbench.experiment import Request, plan
-from lgbench.loading import Distribution
+from lgbench import Attention, AttentionSpec, Need, Position, Unsupported, UsageError, hookimpl
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.names import find_entries
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
-from lgbench.registry import Registry
-from lgbench.selection import find_entries
+from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -25,13 +27,13 @@ LEADERBOARDS = Path(__file__).parent.parent / "leaderboards" / "runs"
 
 
 class Sharp(nn.Module):
-    """Takes the value of the nearest key, times a learned number that is not a vector, and tells in which mode it is."""
+    """Takes the value of the nearest key, times a learned number without dimensions. In evaluation it gives sevens."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.tensor(2.0))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         taken = self.scale * v[..., -q.shape[-2] :, :]
         return taken if self.training else taken * 0 + 7
 
@@ -41,7 +43,7 @@ class Nearest(Attention):
 
     name = "nearest"
 
-    def build(self, place: Place) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> nn.Module:
         return Sharp()
 
 
@@ -76,6 +78,14 @@ def known() -> Registry:
     return registry
 
 
+def names(experiment: Experiment) -> dict[str, str | None]:
+    """The parts of an experiment by kind, as its objects and its record agree."""
+    record = experiment.record
+    found = {"norm": record.norm, "attention": record.attention, "position": record.position}
+    assert {kind: part.name for kind, part in experiment.parts.items()} == found
+    return found
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -88,14 +98,23 @@ def known() -> Registry:
 def test_parts_may_be_named_in_any_order_and_make_one_entry(known, planned, name):
     (experiment,) = planned(known, "tomita-1", name)
     assert experiment.entry == "transformer+peri-norm+nearest+jittered"
-    assert experiment.parts(known) == {"norm": "peri-norm", "attention": "nearest", "position": "jittered"}
+    assert names(experiment) == {"norm": "peri-norm", "attention": "nearest", "position": "jittered"}
 
 
 def test_a_part_that_is_the_architectures_own_is_not_another_entry(known, planned):
     plain, named = planned(known, "tomita-1", ["pre-norm"]), planned(known, "tomita-1", ["transformer+softmax+nope+pre-norm"])
     assert plain == named
     assert plain[0].entry == "transformer+pre-norm"
-    assert plain[0].parts(known) == {"norm": "pre-norm", "attention": "softmax", "position": "nope"}
+    assert names(plain[0]) == {"norm": "pre-norm", "attention": "softmax", "position": "nope"}
+
+
+def test_an_entry_without_a_norm_is_named_without_one(registry, planned):
+    named = planned(registry, "max-retrieval", ["set-attention", "set-attention+no-norm", "set-attention+pre-norm", "no-norm"])
+    assert [experiment.entry for experiment in named] == [
+        "set-attention",
+        "set-attention+pre-norm",
+        "transformer+no-norm",
+    ]
 
 
 def test_another_part_is_another_run(known, planned):
@@ -106,33 +125,33 @@ def test_another_part_is_another_run(known, planned):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("peri-norm+pre-norm", "names two norms, peri-norm and pre-norm; a model has one"),
-        ("set-attention+jittered", "set-attention takes no position, so 'set-attention+jittered' cannot be"),
-        ("set-attention+jittered", "parts that it takes: norm, attention"),
+        ("peri-norm+pre-norm", "two norms, peri-norm and pre-norm"),
+        ("set-attention+jittered", "set-attention takes no position"),
+        ("set-attention+jittered", "norm, attention"),
         ("peri-norm+nearst", "no norm, attention or position 'nearst'; did you mean 'nearest'?"),
         ("transfrmer+nearest", "no architecture, norm, attention or position 'transfrmer'; did you mean 'transformer'?"),
         ("transformer+", "no norm, attention or position ''"),
         ("nearest+transformer", "no norm, attention or position 'transformer'"),
     ],
 )
-def test_entries_that_cannot_be_say_what_could(known, name, said):
+def test_an_impossible_entry_is_refused_with_what_would_work(known, name, said):
     with pytest.raises(UsageError) as refused:
         find_entries([name], known)
     assert said in str(refused.value)
 
 
-def test_a_misspelt_entry_is_told_by_its_own_name_where_there_is_no_baseline(toy_registry):
+def test_a_misspelt_entry_is_refused_by_its_own_name_where_there_is_no_baseline(toy_registry):
     with pytest.raises(UsageError, match="position 'toy-tabel'; did you mean 'toy-table'"):
         find_entries(["toy-tabel"], toy_registry)
     with pytest.raises(UsageError, match="no architecture 'transformer'"):
         find_entries(["toy-nothing"], toy_registry)
 
 
-def test_runs_published_before_there_were_parts_keep_their_ids(registry):
-    for name in ("tomita-1.transformer+peri-norm.seed-0", "max-retrieval.set-attention+pre-norm.seed-0"):
+def test_published_runs_have_the_ids_that_planning_gives_them(registry):
+    for name in ("tomita-1.transformer+peri-norm.seed-0", "max-retrieval.set-attention.seed-0"):
         (path,) = LEADERBOARDS.glob(f"{name}.*.parquet")
         task, entry, *_ = path.name.split(".")
-        assert "attention" not in runfiles.metadata(path)["experiment"]
+        assert run_files.metadata(path)["experiment"]["entry"] == entry
         (experiment,) = plan(Request([task], [entry], ["bema", "ema"], [0], "standard"), registry).experiments
         assert f".{experiment.run_id}." in path.name
 
@@ -141,7 +160,7 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
     seen = []
 
     class Counting(Position):
-        """Writes down what it is told."""
+        """Writes down the numbers that it is built with."""
 
         name = "counting"
 
@@ -149,8 +168,8 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
             seen.append(positions)
             return nn.Identity()
 
-        def turn(self, place: Place) -> None:
-            seen.append(place.train_keys)
+        def rotate(self, spec: AttentionSpec) -> None:
+            seen.append(spec.train_keys)
 
     registry = Registry.load()
     module = ModuleType("counts")
@@ -166,16 +185,16 @@ def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
     assert seen == [53, 41, 41]  # a begin token, and membership is tested at 52, since no member is 51 long
 
 
-def test_attentions_are_told_how_many_keys_the_last_query_sees_in_training(known, planned):
-    told, seen = [], []
+def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_training(known, planned):
+    built, seen = [], []
 
     class Counting(Attention):
-        """Writes down what it is told, and what it is given."""
+        """Writes down the numbers of keys that it is built for, and called with."""
 
         name = "counting"
 
-        def build(self, place: Place) -> nn.Module:
-            told.append(place.train_keys)
+        def build(self, spec: AttentionSpec) -> nn.Module:
+            built.append(spec.train_keys)
             return Seeing()
 
     class Seeing(nn.Module):
@@ -188,22 +207,22 @@ def test_attentions_are_told_how_many_keys_the_last_query_sees_in_training(known
     module.lgbench_attentions = hookimpl(specname="lgbench_attentions")(lambda: [Counting()])
     registry.add(module, "counts", Distribution("counts", "1"))
     for task, arch in (
-        ("max-retrieval", "set-attention+pre-norm+counting"),
+        ("max-retrieval", "set-attention+counting"),
         ("max-retrieval", "counting"),
         ("dyck-2-3", "counting"),
     ):
         (experiment,) = planned(registry, task, arch)
-        told.clear()
-        model = experiment.build(registry)
-        inputs, _ = registry.tasks[task].sample(2, experiment.train.max_length, torch.Generator())
+        built.clear()
+        model = experiment.build()
+        inputs = experiment.task.sample(2, experiment.train.max_length, torch.Generator()).inputs
         seen.clear()
         model(inputs)
-        assert set(told) == set(seen)
-        assert len(set(told)) == 1
+        assert set(built) == set(seen)
+        assert len(set(built)) == 1
 
 
 @pytest.mark.parametrize("position", [position.name for position in Registry.load().positions])
-def test_no_installed_attention_lets_a_position_code_tell_it_what_follows(position):
+def test_no_installed_attention_sees_the_future_with_any_installed_position_code(position):
     registry = Registry.load()
     attentions = [attention.name for attention in registry.attentions]
     inputs = torch.randint(3, (2, 40), generator=torch.Generator().manual_seed(0))
@@ -222,7 +241,7 @@ def test_no_installed_attention_lets_a_position_code_tell_it_what_follows(positi
 
 def test_training_and_testing_put_a_model_into_the_modes_of_that_name(known, planned):
     (experiment,) = planned(known, "tomita-1", "nearest", train_steps=2)
-    trained = train([experiment], known, CPU)
+    trained = train([experiment], CPU)
     assert trained.weights["raw"]["blocks.0.sublayer.attend.scale"].item() != 2.0
     inputs = torch.zeros(1, 5, dtype=torch.int64)
     logits = trained.model("raw", 0)(inputs)
@@ -232,7 +251,7 @@ def test_training_and_testing_put_a_model_into_the_modes_of_that_name(known, pla
 
 def test_noise_is_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_interrupted(known, planned, tmp_path):
     first, second = planned(known, "tomita-1", "jittered", seeds=(3, 4), train_steps=6)
-    alone, together = train([first], known, CPU), train([second, first], known, CPU)
+    alone, together = train([first], CPU), train([second, first], CPU)
     for name, weights in alone.weights["raw"].items():
         torch.testing.assert_close(weights[0], together.weights["raw"][name][1])
 
@@ -243,27 +262,27 @@ def test_noise_is_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_inter
         if step == 4:
             raise Stop
 
-    place = tmp_path / "checkpoint"
+    path = tmp_path / "checkpoint"
     with pytest.raises(Stop):
-        train([first], known, CPU, stop, checkpoint=Checkpoint(place, 0.0))
-    resumed = train([first], known, CPU, checkpoint=Checkpoint(place, 0.0))
+        train([first], CPU, stop, checkpoint=Checkpoint(path, 0.0))
+    resumed = train([first], CPU, checkpoint=Checkpoint(path, 0.0))
     for name, weights in alone.weights["raw"].items():
         assert torch.equal(weights, resumed.weights["raw"][name])
 
 
 def test_noise_is_another_one_at_every_step_and_for_every_seed(known, planned):
-    population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), known, CPU)
+    population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), CPU)
     seen = []
     for step in range(1, 5):
         population.draw_noise(step)
-        seen += population.buffers["embed.1.noise.value"].flatten().tolist()
+        seen += population.buffers["position.noise.value"].flatten().tolist()
     assert len(set(seen)) == 12 and all(0 <= number < 1 for number in seen)
     population.draw_noise(1)
-    assert population.buffers["embed.1.noise.value"].flatten().tolist() == seen[:3]
+    assert population.buffers["position.noise.value"].flatten().tolist() == seen[:3]
 
 
 class Branching(nn.Module):
-    """Asks a tensor for its value, which is another for every model of a stack."""
+    """Reads the value of a tensor, which differs between the models of a stack."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,44 +292,50 @@ class Branching(nn.Module):
         return self.table(inputs) * (2.0 if inputs.sum() % 2 else 3.0)
 
 
-def test_models_that_vmap_cannot_take_train_one_by_one_and_are_told(planned):
+def test_models_that_vmap_cannot_take_train_one_by_one_and_a_sentence_says_so(planned):
     registry, said = with_model(Branching), []
     both = planned(registry, "toy-walk", "toy-own", seeds=(0, 1), train_steps=5)
-    together = train(both, registry, CPU, say=said.append)
+    together = train(both, CPU, say=said.append)
     (sentence,) = said
-    assert "vmap cannot take this model, so its seeds are trained one after the other, which is slower" in sentence
+    assert "vmap" in sentence and "one after the other" in sentence
     for index, experiment in enumerate(both):
-        alone = train([experiment], registry, CPU)
+        alone = train([experiment], CPU)
         for name, weights in alone.weights["raw"].items():
             torch.testing.assert_close(weights[0], together.weights["raw"][name][index])
 
 
-def test_what_is_broken_in_any_way_of_training_is_not_blamed_on_vmap(planned):
+def test_a_model_that_is_broken_at_all_is_not_blamed_on_vmap(planned):
     class Wrong(Branching):
         def forward(self, inputs):
             raise RuntimeError("the model itself is broken")
 
     registry, said = with_model(Wrong), []
     with pytest.raises(RuntimeError, match="the model itself is broken"):
-        train(planned(registry, "toy-walk", "toy-own"), registry, CPU, say=said.append)
+        train(planned(registry, "toy-walk", "toy-own"), CPU, say=said.append)
     assert not said
 
 
-def test_an_attention_of_every_query_is_given_all_of_them_and_answers_the_last(known):
-    class Told(nn.Module):
-        def forward(self, q, k, v, asking, bias):
-            assert q.shape == k.shape and asking.shape[1] == 1
+@pytest.mark.parametrize("needs", [(), (Need.ALL_QUERIES,), (Need.QUERY_INPUT,), (Need.KEY_INPUT,), tuple(Need)], ids=str)
+@pytest.mark.parametrize(("architecture", "keys"), [("transformer", 5), ("set-attention", 4)])
+def test_an_attention_gets_what_it_needs_and_nothing_else(known, architecture, keys, needs):
+    class Looking(nn.Module):
+        def forward(self, q, k, v, bias, **needed):
+            every_key_has_a_query = architecture == "transformer"
+            assert q.shape[-2] == (5 if Need.ALL_QUERIES in needs and every_key_has_a_query else 1) and k.shape[-2] == keys
+            shapes = {"query_input": (2, 1, 32), "key_input": (2, keys, 32)}
+            assert {name: x.shape for name, x in needed.items()} == {n: s for n, s in shapes.items() if Need(n) in needs}
             return q[:, :, -1:]
 
-    class Every(Attention):
-        """Looks at all queries."""
+    class Needing(Attention):
+        """Looks at what it is given."""
 
-        name, every_query = "every", True
+        name = "needing"
 
-        def build(self, place):
-            return Told()
+        def build(self, spec):
+            return Looking()
 
+    Needing.needs = frozenset(needs)
     task = known.tasks["max-retrieval"]
-    parts = replace(parts_of(known), attention=Every())
-    model = known.architectures["transformer"].build(task.signature, parts, layers=1)
+    parts = replace(parts_of(known), attention=Needing())
+    model = known.architectures[architecture].build(task.signature, parts, width=32, **({"layers": 1} if keys == 5 else {}))
     assert model(torch.zeros(2, 5, 11)).shape == (2, 1, 10)

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 import toys
 
-from lgbench import Budget, UsageError, runfiles
-from lgbench.protocols import (
-    LONGEST,
-    MOST,
+from lgbench import Budget, UsageError
+from lgbench.experiment.protocols import (
+    MAX_INT32,
+    MAX_LENGTH,
     PROTOCOLS,
     Evaluation,
     Training,
@@ -18,6 +18,7 @@ from lgbench.protocols import (
     parse_value,
     protocol_named,
 )
+from lgbench.results import run_files
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,11 @@ def test_an_unknown_protocol_suggests_the_nearest():
 
 def test_a_task_brings_its_own_budget_and_its_longest_context():
     class Budgeted(toys.Walk):
-        budgets = {"quick": Budget(steps=7, lr=0.5), "standard": Budget(max_length=1000)}
+        budgets = {"quick": Budget(steps=7, lr=1), "standard": Budget(max_length=1000)}
 
     quick, quick_test = PROTOCOLS["quick"].settings(Budgeted())
-    assert (quick.steps, quick.lr, quick.batch) == (7, 0.5, PROTOCOLS["quick"].batch)
+    assert (quick.steps, quick.lr, quick.batch) == (7, 1.0, PROTOCOLS["quick"].batch)
+    assert isinstance(quick.lr, float)  # as --set train.lr=1 is, or they would be two runs
     assert (quick.min_length, quick.max_length) == Budgeted.train_lengths
     assert quick_test.max_length == Budgeted.max_length == 64  # the protocol's 128 does not exist
     standard, standard_test = PROTOCOLS["standard"].settings(Budgeted())
@@ -95,9 +97,10 @@ def test_no_whole_number_is_too_large_to_be_stored(task):
 
 def test_the_largest_settings_are_in_range():
     train, evaluate = PROTOCOLS["quick"].settings(toys.Largest())
-    train = replace(train, steps=MOST, batch=MOST, average_every=MOST, min_length=LONGEST, max_length=LONGEST)
-    check_settings(toys.Largest(), train, replace(evaluate, contexts=MOST, strings=MOST, max_length=LONGEST))
-    assert runfiles.SCHEMA.field("step").type == pa.int32() and MOST == 2**31 - 1
+    lengths = {"min_length": MAX_LENGTH, "max_length": MAX_LENGTH}
+    train = replace(train, steps=MAX_INT32, batch=MAX_INT32, average_every=MAX_INT32, **lengths)
+    check_settings(toys.Largest(), train, replace(evaluate, contexts=MAX_INT32, strings=MAX_INT32, max_length=MAX_LENGTH))
+    assert run_files.SCHEMA.field("step").type == pa.int32() and MAX_INT32 == 2**31 - 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)
@@ -123,4 +126,5 @@ def test_override_changes_only_its_section():
 def test_every_setting_can_be_changed_by_name(section, settings):
     resolved = PROTOCOLS["quick"].settings(toys.Walk())[section == "evaluate"]
     for field in fields(settings):
-        assert getattr(override(section, resolved, {f"{section}.{field.name}": "1"}), field.name) == 1
+        changed = getattr(override(section, resolved, {f"{section}.{field.name}": "1"}), field.name)
+        assert changed == type(getattr(resolved, field.name))(1)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from warm import Process, Warm
 
-from lgbench import runfiles
-from lgbench.cli import main
-from lgbench.running import runner
+from lgbench.cli.main import main
+from lgbench.execution import runner
+from lgbench.results import run_files
 
-COMMAND = "from lgbench.cli import main; main(prog_name='lgbench')"
-TOYS = ["run", "--arch", "toy-table", "--protocol", "quick", "--no-compile"]
+TOYS = ["run", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", "--no-compile"]
 GRID = [*TOYS, "--task", "toy-even,toy-largest", "--set", "train.steps=130", "--set", "train.average_every=5"]
 GRID += ["--set", "evaluate.contexts=1000", "--set", "evaluate.strings=1000", "--set", "evaluate.max_length=64"]
 SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
@@ -30,22 +26,10 @@ TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
 @pytest.fixture
 def environ(toys_installed) -> dict[str, str]:
     """The toys are what is installed."""
-    return {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys"}
+    return {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
 
 
-@contextmanager
-def started(arguments: Sequence[object], code: str = COMMAND, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in an interpreter of its own, which does not outlive the block."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=os.environ | environ, **pipes) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+def finished(process: Process) -> tuple[str, str]:
     """What a command that comes to its end has left to say: stdout, stderr."""
     out, error = process.communicate(timeout=100)
     assert process.returncode == 0, error
@@ -61,7 +45,7 @@ def lgbench(*arguments: object) -> str:
 
 def rows(folder: Path) -> dict[str, str]:
     """Every run file's rows by its name; a float's repr tells all its bits."""
-    return {path.name: repr(runfiles.read(path).to_pylist()) for path in folder.glob("*.parquet")}
+    return {path.name: repr(run_files.read(path).to_pylist()) for path in folder.glob("*.parquet")}
 
 
 def left(folder: Path) -> list[str]:
@@ -70,17 +54,17 @@ def left(folder: Path) -> list[str]:
 
 
 def resumed(folder: Path) -> list[bool]:
-    return [runfiles.metadata(path)["execution"]["resumed"] for path in folder.glob("*.parquet")]
+    return [run_files.metadata(path)["execution"]["resumed"] for path in folder.glob("*.parquet")]
 
 
-def killed(arguments: Sequence[object], moments: Sequence[tuple[str, float]], **environ: str) -> list[str]:
+def killed(warm: Warm, arguments: Sequence[object], moments: Sequence[tuple[str, float]], **environ: str) -> list[str]:
     """Start the command and kill it so many seconds after it began a phase, once for each moment, unless it ends before.
 
     What each killed process had said until then.
     """
     said = []
     for phase, delay in moments:
-        with started(arguments, **environ) as process:
+        with warm.start(arguments, **environ) as process:
             lines = list(until(process, phase))
             time.sleep(delay)
             if process.poll() is not None:
@@ -89,9 +73,8 @@ def killed(arguments: Sequence[object], moments: Sequence[tuple[str, float]], **
     return said
 
 
-def until(process: subprocess.Popen[str], words: str) -> Iterator[str]:
+def until(process: Process, words: str) -> Iterator[str]:
     """Lines of stderr up to one with these words."""
-    assert process.stderr
     for line in process.stderr:
         yield line
         if words in line:
@@ -99,12 +82,12 @@ def until(process: subprocess.Popen[str], words: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("kills", "longest"), [(3, 0.7), pytest.param(20, 0.25, marks=pytest.mark.slow)])
-def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path, environ, toys_alone, kills, longest):
+def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path, warm, environ, toys_alone, kills, longest):
     lgbench(*GRID, "--seeds", "0:3", "--results", tmp_path / "whole")
     draw = random.Random(7)
     moments = [(phase, draw.uniform(0, longest)) for phase in kills * ["train", "evaluate"]][:kills]
     command = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--results", tmp_path / "killed"]
-    said = killed(command, moments, TOYS_SLEEP="0.05", **environ)
+    said = killed(warm, command, moments, TOYS_SLEEP="0.05", **environ)
     assert len(said) >= 2, "it came to its end before it was killed often enough to prove anything"
     said.append(lgbench(*command))
     assert "training goes on after step" in "".join(said) and any(resumed(tmp_path / "killed"))
@@ -113,13 +96,14 @@ def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_pa
     assert left(tmp_path / "killed") == left(tmp_path / "whole") == []
 
 
-def test_a_real_model_that_is_killed_ends_with_the_same_numbers(tmp_path):
+def test_a_real_model_that_is_killed_ends_with_the_same_numbers(tmp_path, warm):
     command = ["run", "--task", "tomita-4", "--arch", "peri-norm", "--average", "ema,bema", "--seeds", "0,1", "--no-compile"]
-    command += ["--protocol", "quick", "--set", "train.steps=150", "--set", "model.layers=1", "--checkpoint", "0"]
+    settings = ("train.steps=150", "train.batch=4", "model.layers=1")
+    command += ["--protocol", "quick", *(word for setting in settings for word in ("--set", setting)), "--checkpoint", "0"]
     lgbench(*command, "--results", tmp_path / "whole")
     draw = random.Random(11)
     moments = [("train", draw.uniform(0, 1)), ("evaluate", draw.uniform(0, 0.2))]
-    said = killed([*command, "--results", tmp_path / "killed"], moments)
+    said = killed(warm, [*command, "--results", tmp_path / "killed"], moments)
     assert said
     said.append(lgbench(*command, "--results", tmp_path / "killed"))
     assert "training goes on after step" in "".join(said)
@@ -139,7 +123,7 @@ def call(*arguments, **options):
     return original(*arguments, **options)
 
 {name} = call
-from lgbench.cli import main
+from lgbench.cli.main import main
 main()
 """
 
@@ -148,17 +132,19 @@ main()
     ("module", "name", "calls"),
     [
         pytest.param("os", "os.link", 1, id="while the second run file gets its name"),
-        pytest.param("lgbench.running.claims", "lgbench.running.claims.Claim.__exit__", 0, id="once all is written"),
+        pytest.param(
+            "lgbench.execution.work_queue", "lgbench.execution.work_queue.Claim.__exit__", 0, id="once all is written"
+        ),
         pytest.param("pathlib", "pathlib.Path.unlink", 2, id="while the last lock is removed"),
     ],
 )
 def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
-    tmp_path, environ, toys_alone, module, name, calls
+    tmp_path, warm, environ, toys_alone, module, name, calls
 ):
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--results"]
     lgbench(*command, tmp_path / "whole")
     code = KILLS_ITSELF.format(module=module, name=name, calls=calls)
-    with started([*command, tmp_path / "killed"], code, **environ) as process:
+    with warm.start([*command, tmp_path / "killed"], code, **environ) as process:
         assert process.wait(timeout=60) == -9
     lgbench(*command, tmp_path / "killed")
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
@@ -167,17 +153,17 @@ def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
 
 def footers(folder: Path) -> dict[int, dict]:
     """Every run file's footer by its seed."""
-    found = [runfiles.metadata(path) for path in folder.glob("*.parquet")]
+    found = [run_files.metadata(path) for path in folder.glob("*.parquet")]
     return {about["experiment"]["seed"]: about for about in found}
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_footer_says_what_of_the_run_other_processes_did(tmp_path, environ, toys_alone, checkpoint):
+def test_a_footer_says_what_of_the_run_other_processes_did(tmp_path, warm, environ, toys_alone, checkpoint):
     """The first trains four averages long, and is killed when the first of two models is evaluated."""
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--set", "train.average_every=5", "--results", tmp_path]
     command += ["--checkpoint", "0" if checkpoint else "60"]
-    code = KILLS_ITSELF.format(module="lgbench.running.runner", name="lgbench.running.runner.evaluate", calls=1)
-    with started(command, code, TOYS_SLEEP="0.3", **environ) as process:
+    code = KILLS_ITSELF.format(module="lgbench.execution.runner", name="lgbench.execution.runner.evaluate", calls=1)
+    with warm.start(command, code, TOYS_SLEEP="0.3", **environ) as process:
         assert process.wait(timeout=60) == -9
     assert footers(tmp_path).keys() == {0}
     assert ("training goes on after step 20" in lgbench(*command)) == checkpoint
@@ -197,12 +183,12 @@ def written(said: str) -> int:
     return sum(map(int, re.findall(r"(\d+) runs? written", said)))
 
 
-def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, environ, toys_alone):
+def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, environ, toys_alone):
     command = [*TWO_STACKS, "--seeds", "0,1", "--population", "1", "--results"]
     lgbench(*command, tmp_path / "alone")
     with (
-        started([*command, tmp_path / "shared"], TOYS_SLEEP="0.07", **environ) as one,
-        started([*command, tmp_path / "shared"], TOYS_SLEEP="0.07", **environ) as two,
+        warm.start([*command, tmp_path / "shared"], TOYS_SLEEP="0.07", **environ) as one,
+        warm.start([*command, tmp_path / "shared"], TOYS_SLEEP="0.07", **environ) as two,
     ):
         said = [finished(process) for process in (one, two)]
     assert sum(trained(error) for _, error in said) == 4
@@ -211,13 +197,13 @@ def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, environ,
     assert left(tmp_path / "shared") == []
 
 
-def test_a_process_takes_over_what_another_was_training_when_it_was_killed(tmp_path, environ, toys_alone):
+def test_a_process_takes_over_what_another_was_training_when_it_was_killed(tmp_path, warm, environ, toys_alone):
     """The first gets stuck in the average after its fifth step, its fourth being saved."""
     command = [*TWO_STACKS, "--set", "train.average_every=5", "--seeds", "0,1", "--checkpoint", "0", "--results"]
     lgbench(*command, tmp_path / "alone")
-    with started([*command, tmp_path / "shared"], TOYS_SLEEP="100", **environ) as slow:
+    with warm.start([*command, tmp_path / "shared"], TOYS_SLEEP="100", **environ) as slow:
         assert trained("".join(until(slow, "train"))) == 1
-        with started([*command, tmp_path / "shared"], **environ) as quick:
+        with warm.start([*command, tmp_path / "shared"], **environ) as quick:
             said = "".join(until(quick, "waiting for 2 runs that other processes are making"))
             slow.kill()
             out, rest = finished(quick)
@@ -233,7 +219,7 @@ def test_seeds_that_are_added_to_a_finished_grid_are_all_that_is_trained(tmp_pat
     trained_seeds, train = [], runner.train
 
     def recorded(experiments, *arguments, **options):
-        trained_seeds.extend((experiment.task, experiment.seed) for experiment in experiments)
+        trained_seeds.extend((experiment.record.task, experiment.seed) for experiment in experiments)
         return train(experiments, *arguments, **options)
 
     monkeypatch.setattr(runner, "train", recorded)

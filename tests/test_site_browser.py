@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,12 +15,20 @@ import pytest
 import site_runs
 from axe_playwright_python.sync_playwright import Axe
 from click.testing import CliRunner
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from conftest import simulated, write_rows
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from plot_runs import KL, METRICS
 from site_runs import BEST, EVEN, HOSTILE, POOR
 
-from lgbench.cli import main
-from lgbench.ranking.leaderboard import Results
-from lgbench.showing import site
+from lgbench.cli.main import main
+from lgbench.reports import site, table
+from lgbench.results.leaderboard import Results
+
+FLAGS = {"diverged": "diverged", "not_fitted": "not fitted"}
+ENTRIES = "svg .mark-line path[aria-label*='label: ']"
+"""The curves of entries."""
+DASHED = "svg .mark-line path[aria-label^='chance']"
+"""The curve of the chance level."""
 
 VIEWS = {
     "board": "#/",
@@ -46,23 +55,53 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
-    return site_runs.write_all(tmp_path_factory.mktemp("browser") / "results")
+    return site_runs.made(tmp_path_factory.getbasetemp()).folder
 
 
 @pytest.fixture(scope="session")
-def address(folder) -> str:
-    return site.write(site.page(Results(folder)), folder.parent / "site").as_uri()
+def address(tmp_path_factory) -> str:
+    return site.write(site_runs.made(tmp_path_factory.getbasetemp()).html, tmp_path_factory.mktemp("browser")).as_uri()
 
 
 @pytest.fixture(scope="session")
-def boards(folder) -> dict[tuple[str, str], dict]:
-    """What the command prints, by metric and name, of the protocol that has all entries."""
-    found = {}
-    for metric in ("tvd", "accuracy", "roc_auc"):
-        for name in ("alpha", "alpha-1", "alpha-2", "beta"):
-            words = ["--metric", metric, "--task", name, "--protocol", "quick", "--format", "json", "--results", str(folder)]
-            (found[metric, name],) = json.loads(CliRunner().invoke(main, ["leaderboard", *words]).stdout)
-    return found
+def boards(tmp_path_factory) -> dict[tuple[str, str], dict]:
+    """What the command prints (tests/test_site.py), by metric and name, of the protocol that has all entries."""
+    results = site_runs.made(tmp_path_factory.getbasetemp()).results
+    names = [(metric, name) for metric in ("tvd", "accuracy", "roc_auc") for name in ("alpha", "alpha-1", "alpha-2", "beta")]
+    found = {(metric, name): json.loads(table.as_json(results.boards(metric, name, "quick"))) for metric, name in names}
+    return {names: own for names, (own,) in found.items()}
+
+
+class Watch:
+    """Opens the page, without a network. Knows everything that was asked of a network, complained of, or popped up."""
+
+    def __init__(self, browser: Browser, address: str) -> None:
+        self.browser, self.address = browser, address
+        self.contexts: list[BrowserContext] = []
+        self.asked: list[str] = []
+        self.said: list[str] = []
+
+    def open(self, view: str = "#/", width: int = 1280, height: int = 900, **options) -> Page:
+        context = self.browser.new_context(viewport={"width": width, "height": height}, **options)
+        self.contexts.append(context)
+        context.set_offline(True)
+        context.route(re.compile(r"^(?!file:)"), lambda route: route.abort())
+        context.on("request", lambda request: self.asked.append(request.url))
+        page = context.new_page()
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
+        page.goto(self.address + view)
+        expect(page.locator("h1")).to_be_visible()
+        return page
+
+    def check(self) -> None:
+        assert {url.partition("#")[0] for url in self.asked} <= {self.address}
+        assert self.said == []
+
+    def close(self) -> None:
+        for context in self.contexts:
+            context.close()
 
 
 Visit = Callable[..., Page]
@@ -70,28 +109,38 @@ Visit = Callable[..., Page]
 
 @pytest.fixture
 def visit(browser, address) -> Iterator[Visit]:
-    """Opens a view. In the end, nothing was asked of a network, nothing was complained of, and nothing popped up."""
-    contexts, asked, said = [], [], []
+    """Opens a view, on a page of its own."""
+    watch = Watch(browser, address)
+    yield watch.open
+    watch.close()
+    watch.check()
 
-    def open_view(view: str = "#/", width: int = 1280, height: int = 900, **options) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        context.set_offline(True)
-        context.route(re.compile(r"^(?!file:)"), lambda route: route.abort())
-        context.on("request", lambda request: asked.append(request.url))
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
-        page.goto(address + view)
-        expect(page.locator("h1")).to_be_visible()
+
+@pytest.fixture(scope="module")
+def shared(browser, address) -> Iterator[tuple[Watch, dict[tuple[int, int], Page]]]:
+    watch = Watch(browser, address)
+    yield watch, {}
+    watch.close()
+
+
+@pytest.fixture
+def look(shared) -> Iterator[Visit]:
+    """Opens a view on a page that tests share, which is faster: for tests that choose nothing, since choices outlive a view."""
+    watch, pages = shared
+
+    def show(view: str = "#/", width: int = 1280, height: int = 900) -> Page:
+        if (width, height) not in pages:
+            pages[width, height] = watch.open(view, width, height)
+            return pages[width, height]
+        page = pages[width, height]
+        page.mouse.move(0, 0)
+        page.evaluate(
+            "(view) => { history.replaceState(null, '', view); dispatchEvent(new HashChangeEvent('hashchange')); }", view
+        )
         return page
 
-    yield open_view
-    for context in contexts:
-        context.close()
-    assert {url.partition("#")[0] for url in asked} == {address}
-    assert said == []
+    yield show
+    watch.check()
 
 
 def curves(page: Page):
@@ -105,7 +154,7 @@ def names(page: Page) -> list[str]:
     return page.locator("tbody tr:not([hidden]) th").all_inner_texts()
 
 
-def by_mean(board: dict, kind: str = "score") -> list[str]:
+def by_mean(board: dict, kind: str = "OOD") -> list[str]:
     cells = {row["entry"]: next(cell["mean"] for cell in row["cells"] if cell["kind"] == kind) for row in board["rows"]}
     return sorted(cells, key=cells.__getitem__)
 
@@ -118,26 +167,26 @@ def cells_of(row: dict) -> dict[tuple[str, int | None], dict]:
     return {(cell["kind"], cell["length"]): cell for cell in row["cells"]}
 
 
-def test_the_page_opens_without_a_network_with_a_table_and_a_curve(visit, boards):
-    page = visit()
+def test_the_page_opens_without_a_network_with_a_table_and_a_curve(look, boards):
+    page = look()
     assert names(page) == [row["entry"] for row in boards["tvd", "alpha"]["rows"]]
     expect(curves(page).locator("svg")).to_be_visible()
     assert page.title() == "alpha, TVD · lgbench leaderboard"
 
 
 @pytest.mark.parametrize(("metric", "name"), [("tvd", "alpha"), ("accuracy", "beta")])
-def test_the_numbers_of_a_board_are_those_of_the_command(visit, boards, metric, name):
-    page, board = visit(f"#/board/{name}/{metric}/{quote('quick/1', safe='')}/1"), boards[metric, name]
+def test_the_numbers_of_a_board_are_those_of_the_command(look, boards, metric, name):
+    page, board = look(f"#/board/{name}/{metric}/{quote('quick/1', safe='')}/1"), boards[metric, name]
     header = [text.strip() for text in page.locator("thead tr:last-child th").all_text_contents()]
     assert header[1:] == [
         "tier",
-        "places",
+        "rank interval",
         "entry",
         "seeds",
-        "in range",
-        "beyond",
-        "beyond, drawn",
-        "holds to",
+        "ID",
+        "OOD",
+        "OOD, drawn",
+        "effective length",
         "8",
         "16",
         "32",
@@ -148,25 +197,40 @@ def test_the_numbers_of_a_board_are_those_of_the_command(visit, boards, metric, 
     for line, row in zip(lines.all(), board["rows"], strict=True):
         texts = line.locator("th, td").all_text_contents()
         cells = cells_of(row)
-        best, worst = row["places"]
+        best, worst = row["rank_interval"]
         assert texts[1:4] == [str(row["tier"]), f"{best}–{worst}" if best != worst else str(best), row["entry"]]
-        flags = "".join(f" {len(row[what])} {what}" for what in ("diverged", "unlearned") if row[what])
+        flags = "".join(f" {len(row[key])} {what}" for key, what in FLAGS.items() if row[key])
         assert texts[4] == f"{len(row['seeds'])}{flags}"
-        assert texts[5:7] == [shown(cells["in range", None]), shown(cells["score", None])]
-        holds = "≥ " if row["effective_length"] == 63 else ""
-        assert texts[8] == (f"{holds}{row['effective_multiple']:g}×" if row["effective_length"] else "–")
+        assert texts[5:7] == [shown(cells["ID", None]), shown(cells["OOD", None])]
+        longest = "≥ " if row["effective_length"] == 63 else ""
+        assert texts[8] == (f"{longest}{row['effective_multiple']:g}×" if row["effective_length"] else "–")
         assert texts[9:] == [shown(cells["length", length]) for length in (8, 16, 32, 63)]
 
 
-def test_notes_stand_under_the_board(visit, folder):
-    page = visit()
+def test_the_chance_level_stands_below_the_board_where_it_is_known_and_is_drawn(look, boards):
+    page = look()
+    level = {(own["kind"], own["length"]): f"{own['mean']:.4f}" for own in boards["tvd", "alpha"]["chance"]}
+    assert level["length", 63] == f"{site_runs.CHANCE[63]:.4f}"
+    texts = page.locator("tfoot").locator("th, td").all_text_contents()
+    lengths = [level["length", length] for length in (8, 16, 32, 63)]
+    assert texts == ["", "", "", "chance", "", level["ID", None], level["OOD", None], "", "", *lengths]
+    expect(curves(page).locator(DASHED)).to_have_count(1)
+    assert page.locator(".legend li").last.inner_text() == "chance"
+    page.get_by_role("link", name="accuracy").click()
+    expect(page.locator("h1")).to_be_visible()
+    expect(curves(page).locator(DASHED)).to_have_count(0)
+    assert page.locator("tfoot").count() == 0 and "chance" not in page.locator(".legend").inner_text()
+
+
+def test_notes_stand_under_the_board(look, folder):
+    page = look()
     printed = CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "markdown"]).stdout
     note = page.locator(".notes p").first.inner_text()
-    assert note.startswith("Not learned in the training range") and note in printed
+    assert note.startswith("Not fitted") and note in printed
 
 
-def test_tiers_are_bands_while_the_table_is_in_their_order(visit, boards):
-    page = visit()
+def test_tiers_are_bands_while_the_table_is_in_their_order(look, boards):
+    page = look()
     tiers = [row["tier"] for row in boards["tvd", "alpha"]["rows"]]
     assert tiers == [1, 1, 2, 3, 4]
     assert page.locator("tbody tr.starts th").all_inner_texts() == names(page)[2:]
@@ -174,10 +238,10 @@ def test_tiers_are_bands_while_the_table_is_in_their_order(visit, boards):
     assert page.locator("tbody tr.starts, tbody tr.even").count() == 0
 
 
-def test_a_header_sorts_by_mouse(visit, boards):
-    page = visit("#/board/alpha/accuracy/" + quote("quick/1", safe="") + "/1")
+def test_a_header_sorts_by_mouse(look, boards):
+    page = look("#/board/alpha/accuracy/" + quote("quick/1", safe="") + "/1")
     expected = by_mean(boards["accuracy", "alpha"])
-    header = page.get_by_role("columnheader", name="beyond", exact=True)
+    header = page.get_by_role("columnheader", name="OOD", exact=True)
     expect(header).to_have_attribute("aria-sort", "none")
     header.get_by_role("button").click()  # of accuracies the highest first
     assert names(page) == expected[::-1]
@@ -188,8 +252,8 @@ def test_a_header_sorts_by_mouse(visit, boards):
     assert page.locator("th[aria-sort=ascending], th[aria-sort=descending]").count() == 1
 
 
-def test_a_header_sorts_by_keyboard(visit):
-    page = visit()
+def test_a_header_sorts_by_keyboard(look):
+    page = look()
     button = page.get_by_role("button", name="entry", exact=True)
     button.focus()
     page.keyboard.press("Enter")
@@ -208,7 +272,7 @@ def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
     page.get_by_label("Filter entries").fill("BEST")
     assert names(page) == [BEST, f"{BEST}@ema"]
     expect(status).to_have_text("2 of 5 entries shown, 1 drawn")
-    assert legend.all_inner_texts() == [BEST]
+    assert legend.all_inner_texts() == [BEST, "chance"]
     page.get_by_label("raw", exact=True).uncheck()
     assert names(page) == [f"{BEST}@ema"]
     expect(status).to_have_text("1 of 5 entries shown, 0 drawn")
@@ -222,33 +286,31 @@ def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
 
 def test_the_ticked_entries_are_drawn(visit):
     page = visit()
-    lines = curves(page).locator("svg .mark-line path")
+    lines = curves(page).locator(ENTRIES)
     expect(lines).to_have_count(4)  # raw weights alone
     page.get_by_label(f"draw {BEST}", exact=True).focus()
     page.keyboard.press("Space")
     expect(lines).to_have_count(3)
     page.get_by_label(f"draw {BEST}@ema").check()
     expect(lines).to_have_count(4)
-    assert set(page.locator(".legend li").all_inner_texts()) == {EVEN, POOR, HOSTILE, f"{BEST}@ema"}
+    assert set(page.locator(".legend li").all_inner_texts()) == {EVEN, POOR, HOSTILE, f"{BEST}@ema", "chance"}
     page.get_by_role("button", name="Draw none").click()
     expect(lines).to_have_count(0)
     page.get_by_role("button", name="Draw all shown").click()
     expect(lines).to_have_count(5)
 
 
-def test_an_entry_has_one_colour_in_legend_tick_and_curve(visit):
-    page = visit()
+def test_an_entry_has_one_colour_in_legend_tick_and_curve(look):
+    page = look()
     dots = page.locator(".legend .dot").evaluate_all("found => found.map((dot) => dot.style.background)")
     ticks = page.locator("tbody input:checked").evaluate_all("found => found.map((tick) => tick.style.accentColor)")
-    strokes = (
-        curves(page).locator("svg .mark-line path").evaluate_all("found => found.map((line) => line.getAttribute('stroke'))")
-    )
+    strokes = curves(page).locator(ENTRIES).evaluate_all("found => found.map((line) => line.getAttribute('stroke'))")
     assert dots == ticks and set(strokes) == set(dots) and len(set(dots)) == 4
 
 
 @pytest.mark.parametrize("entry", [POOR, HOSTILE])
-def test_hovering_over_a_curve_tells_its_numbers(visit, boards, entry):
-    page = visit()
+def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
+    page = look()
     points = curves(page).locator("svg path[aria-roledescription=point]")
     labels = points.evaluate_all("found => found.map((point) => point.getAttribute('aria-label'))")
     (place,) = (i for i, label in enumerate(labels) if "length: 32;" in label and entry in label)
@@ -260,42 +322,45 @@ def test_hovering_over_a_curve_tells_its_numbers(visit, boards, entry):
     (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == entry)
     cell = cells_of(row)["length", 32]
     assert (told["entry"], told["length"], told["seeds"]) == (entry, "32", "5")
+    assert told["chance"] == f"{site_runs.CHANCE[32]:.4f}"
     assert told["TVD"] == f"{cell['mean']:.4f}"
     assert re.findall(r"\d\.\d{4}", told["95 % interval"]) == [f"{cell['low']:.4f}", f"{cell['high']:.4f}"]
     page.keyboard.press("Escape")
     expect(tooltip).to_be_hidden()
 
 
-def test_an_entry_shows_every_seed_as_the_boards_have_it(visit, boards):
-    page = visit(VIEWS["entry"])
+def test_an_entry_shows_every_seed_as_the_boards_have_it(look, boards):
+    page = look(VIEWS["entry"])
     page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
     for name in ("alpha", "alpha-1", "alpha-2", "beta"):
         (row,) = (row for row in boards["tvd", name]["rows"] if row["entry"] == HOSTILE)
         lines = page.get_by_role("table", name=f"Every seed on {name}", exact=True).locator("tbody tr").all()
-        assert len(lines) == len(row["seeds"]) + 1
+        assert len(lines) == len(row["seeds"]) + 2
         cells = cells_of(row)
-        order = [cells["in range", None], cells["score", None], *(cells["length", length] for length in site_runs.LENGTHS)]
+        order = [cells["ID", None], cells["OOD", None], *(cells["length", length] for length in site_runs.LENGTHS)]
         for at, (line, seed) in enumerate(zip(lines, row["seeds"], strict=False)):
             texts = line.locator("th, td").all_text_contents()
-            flags = [what for what in ("diverged", "unlearned") if seed in row[what]]
-            assert texts[0].split() == ["seed", str(seed), *flags]
+            flags = [what for key, what in FLAGS.items() if seed in row[key]]
+            assert texts[0] == " ".join(["seed", str(seed), *flags])
             assert texts[1:] == [f"{cell['values'][at]:.4f}" for cell in order]
-        assert lines[-1].locator("td").all_text_contents() == [shown(cell) for cell in order]
+        assert lines[-2].locator("td").all_text_contents() == [shown(cell) for cell in order]
+        levels = [f"{site_runs.CHANCE[length]:.4f}" for length in site_runs.LENGTHS]
+        assert lines[-1].locator("th, td").all_text_contents()[3:] == levels
 
 
-def test_an_entry_shows_its_results_on_all_boards(visit, boards):
-    page = visit(f"#/entry/{BEST}@ema/accuracy")
+def test_an_entry_shows_its_results_on_all_boards(look, boards):
+    page = look(f"#/entry/{BEST}@ema/accuracy")
     lines = page.get_by_role("table", name=f"Results of {BEST}@ema").locator("tbody tr").all()
     assert len(lines) == 4
     for line, name in zip(lines, ("alpha", "alpha-1", "alpha-2", "beta"), strict=True):
         (row,) = (row for row in boards["accuracy", name]["rows"] if row["entry"] == f"{BEST}@ema")
         texts = line.locator("th, td").all_text_contents()
         assert texts[:2] == [name, str(row["tier"])]
-        assert texts[5:7] == [shown(cells_of(row)[column]) for column in (("in range", None), ("score", None))]
+        assert texts[5:7] == [shown(cells_of(row)[column]) for column in (("ID", None), ("OOD", None))]
 
 
-def test_an_entry_shows_its_training_and_marks_what_diverged(visit):
-    page = visit(VIEWS["entry"])
+def test_an_entry_shows_its_training_and_marks_what_diverged(look):
+    page = look(VIEWS["entry"])
     charts = page.locator("svg.small")
     assert charts.count() == 2 * len(site_runs.TASKS)
     for chart in charts.all():
@@ -311,61 +376,75 @@ def test_an_entry_shows_its_training_and_marks_what_diverged(visit):
     )
 
 
-def test_an_entry_shows_its_configuration_and_where_its_runs_differ(visit):
-    page = visit(f"#/entry/{BEST}")
+def test_an_entry_shows_its_configuration_and_where_its_runs_differ(look):
+    page = look(f"#/entry/{BEST}")
     text = page.locator("main").inner_text()
-    for said in ("architecture\narch", "model.width\n32", "python\n3.11.7", "plugin.lgbench\n0.1.0", f"plugin.{BEST}\n1.2.3"):
-        assert said in text
+    expected = {"architecture": "arch", "model.width": "32", "optimizer": "adamw", "optimizer.beta1": "0.9"}
+    expected |= {
+        "protocol": "quick",
+        "protocol version": "1",
+        "changes": "none",
+        "measurements": "tvd/1, accuracy/1, roc_auc/1",
+    }
+    expected |= {"python": "3.11.7", "plugin.lgbench": "0.1.0", f"plugin.{BEST}": "1.2.3"}
+    facts = page.locator("dl.facts > div").evaluate_all(
+        "found => found.map((one) => [...one.children].map((e) => e.innerText))"
+    )
+    assert expected.items() <= {name: value for name, value in facts}.items()
     assert "2.7.0 (12 runs)" in text and "2.6.0 (3 runs)" in text and text.count("differs between runs") == 1
     assert "2026-11-20T09:14:23+00:00 to 2026-11-24T09:14:23+00:00" in text
     steps = page.get_by_role("table", name="Settings by task").locator("tbody tr").all_inner_texts()
     assert [line.split() for line in steps] == [["alpha-1", "30"], ["alpha-2", "30"], ["beta", "60"]]
     page.get_by_role("navigation", name="Protocol").get_by_role("link", name=site_runs.CHANGED).click()
     expect(page.get_by_role("table", name="Results of").locator("tbody tr")).to_have_count(1)
+    assert "changes\ntrain.lr=0.1" in page.locator("main").inner_text()
 
 
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        (BEST, POOR, f"{BEST} is ahead of {POOR}."),
-        (POOR, BEST, f"{BEST} is ahead of {POOR}."),
-        (BEST, EVEN, f"{BEST} and {EVEN} cannot be told apart."),
+        (BEST, POOR, f"{BEST} is significantly better than {POOR}."),
+        (POOR, BEST, f"{BEST} is significantly better than {POOR}."),
+        (BEST, EVEN, f"{BEST} and {EVEN} are not significantly different."),
     ],
 )
-def test_a_comparison_says_what_the_boards_say(visit, boards, first, second, said):
-    page = visit(f"#/compare/{first}/{second}")
+def test_a_comparison_says_what_the_boards_say(look, boards, first, second, said):
+    page = look(f"#/compare/{first}/{second}")
     assert page.locator("p.verdict").all_inner_texts() == [said] * 4
     assert page.locator("td.verdict").all_inner_texts() == [said] * 4
     lines = page.get_by_role("table", name="Both entries on alpha-2").locator("tbody tr").all()
     rows = {row["entry"]: cells_of(row) for row in boards["tvd", "alpha-2"]["rows"]}
-    order = [("in range", None), ("score", None), *(("length", length) for length in site_runs.LENGTHS)]
+    level = {(own["kind"], own["length"]): f"{own['mean']:.4f}" for own in boards["tvd", "alpha-2"]["chance"]}
+    order = [("ID", None), ("OOD", None), *(("length", length) for length in site_runs.LENGTHS)]
     for line, column in zip(lines, order, strict=True):
-        assert line.locator("td").all_text_contents() == [shown(rows[entry][column]) for entry in (first, second)]
-    expect(curves(page).locator("svg .mark-line path")).to_have_count(2)
+        texts = line.locator("td").all_text_contents()
+        assert texts == [*(shown(rows[entry][column]) for entry in (first, second)), level[column]]
+    expect(curves(page).locator(ENTRIES)).to_have_count(2)
+    expect(curves(page).locator(DASHED)).to_have_count(1)
     expect(curves(page).locator("svg .mark-area path")).to_have_count(2)
     command = f"lgbench compare {first} {second} --task alpha --metric tvd --protocol quick/1"
     assert page.locator(".command code").first.inner_text() == command
 
 
-def test_two_entries_are_chosen_by_keyboard_and_a_hostile_name_is_one_word_to_a_shell(visit):
-    page = visit(f"#/entry/{EVEN}")
+def test_two_entries_are_chosen_by_keyboard_and_a_hostile_name_is_one_word_to_a_shell(look):
+    page = look(f"#/entry/{EVEN}")
     page.get_by_label("Compare with").select_option(HOSTILE)
     page.get_by_role("button", name="Compare").press("Enter")
-    expect(page.locator("p.verdict").first).to_have_text(f"{EVEN} is ahead of {HOSTILE}.")
+    expect(page.locator("p.verdict").first).to_have_text(f"{EVEN} is significantly better than {HOSTILE}.")
     assert f"compare {EVEN} '{HOSTILE}' --task" in page.locator(".command code").first.inner_text()
     page.get_by_label("Entry", exact=True).select_option(POOR)
     page.get_by_role("button", name="Compare").click()
-    expect(page.locator("p.verdict").first).to_have_text(f"{POOR} is ahead of {HOSTILE}.")
+    expect(page.locator("p.verdict").first).to_have_text(f"{POOR} is significantly better than {HOSTILE}.")
 
 
-def test_the_rules_are_there(visit):
-    page = visit("#/rules")
+def test_the_rules_are_there(look):
+    page = look("#/rules")
     expect(page.locator("h1")).to_have_text("How boards are made")
-    assert page.locator("main li").count() == 9
+    assert page.locator("main li").count() == 11
 
 
-def test_an_address_of_nothing_says_so(visit):
-    page = visit("#/nonsense")
+def test_an_address_of_nothing_says_so(look):
+    page = look("#/nonsense")
     for view in ("#/entry/nobody", "#/board/alpha/beauty", "#/%E0%A4%A", "#/compare/a/b", "#/entry/toString", "#/toString"):
         page.goto(page.url.partition("#")[0] + view)
         expect(page).to_have_title(re.compile("^not found"))
@@ -375,8 +454,8 @@ def test_an_address_of_nothing_says_so(visit):
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_a_phone_scrolls_tables_and_never_the_page(visit, view):
-    page = visit(view, width=360, height=740)
+def test_a_phone_scrolls_tables_and_never_the_page(look, view):
+    page = look(view, width=360, height=740)
     page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
     for width in (320, 700, 360):
         page.set_viewport_size({"width": width, "height": 740})
@@ -417,8 +496,8 @@ def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
     assert stops[: len(header) + len(facets) + len(legend)] == [*header, *facets, *legend]
     controls = stops[len(header) + len(facets) + len(legend) :]
     assert controls[0] == "filter" and "Draw all shown" in controls and f"draw {HOSTILE}" in controls
-    assert [name for name in controls if name in ("tier", "places", "entry", "seeds", "beyond", "63")] == [
-        "tier", "places", "entry", "seeds", "beyond", "63",
+    assert [name for name in controls if name in ("tier", "rank interval", "entry", "seeds", "OOD", "63")] == [
+        "tier", "rank interval", "entry", "seeds", "OOD", "63",
     ]  # fmt: skip
 
 
@@ -462,14 +541,15 @@ def test_nothing_moves_for_those_who_prefer_less_motion(visit):
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_axe_finds_nothing_wrong(visit, view):
-    page = visit(view)
+def test_axe_finds_nothing_wrong(look, view):
+    """All rules where it is light; where it is dark, the rules that look at colours, for nothing else differs."""
+    page = look(view)
     page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")
     if page.locator(".canvas").count():
         curves(page)
-    for scheme in ("light", "dark"):
+    for scheme, options in (("dark", {"runOnly": ["color-contrast", "link-in-text-block"]}), ("light", None)):
         page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page)
+        found = Axe().run(page, options=options)
         assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
 
 
@@ -485,3 +565,26 @@ def test_the_policy_stops_what_would_get_in(browser, address):
     harmed = page.evaluate("window.harmed ?? null")
     context.close()
     assert refused and harmed is None and loaded == [address]
+
+
+def test_two_versions_of_a_metric_are_two_boards_that_say_so(browser, tmp_path):
+    """The metric comes from run files alone, has no greatest value, and is missing in some runs."""
+    for version, entry in ((1, "old+norm"), (2, "new+norm")):
+        rows = simulated({8: 0.5, 16: version * 10.0}, metric="kl", metric_version=version, entry=entry)
+        about = [asdict(each) for each in (METRICS["tvd"], replace(KL, version=version))]
+        write_rows(tmp_path / "runs" / f"{version}.parquet", rows, experiment={}, measurements=about)
+    watch = Watch(browser, site.write(site.page(Results(tmp_path / "runs")), tmp_path).as_uri())
+    page = watch.open()
+    options = page.get_by_role("navigation", name="Protocol").get_by_role("link")
+    assert options.all_inner_texts() == ["quick/1, KL version 2", "quick/1, KL version 1"]
+    assert names(page) == ["new+norm"] and "KL is missing in runs of old+norm" in page.locator(".notes").inner_text()
+    assert "20.0000" in page.locator("tbody").inner_text()
+    labels = curves(page).locator("svg .role-axis-label text").all_text_contents()
+    assert "20" in labels and not any(label.startswith("−") for label in labels)
+    options.last.click()
+    expect(page.locator("tbody th")).to_have_text("old+norm")
+    assert page.url.endswith("/kl/quick%2F1/1/1") and "KL version 1" in page.locator(".lead").inner_text()
+    page.goto(page.url.removesuffix("1") + "3")
+    expect(page.locator("h1")).to_have_text("There is no such page")
+    watch.close()
+    watch.check()

@@ -1,4 +1,4 @@
-"""Intervals, tests and standings against SciPy, statsmodels, and simulated seeds of which the truth is known."""
+"""Intervals, tests and standings against SciPy, statsmodels, and simulated seeds whose true means are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from lgbench.ranking.statistics import effective_length, holm, interval, paired, standings
+from lgbench.results.statistics import effective_length, holm, interval, paired, standings
 
 NAN = float("nan")
 
@@ -134,11 +134,11 @@ def test_pairs_are_tested_as_scipy_tests_them_on_the_seeds_that_both_have(table)
 
 
 @pytest.mark.parametrize("differences", [[], [NAN] * 3, [0.5], [0.5, 0.5], [0.5, NAN, 0.4]])
-def test_fewer_than_three_common_seeds_tell_nothing(differences):
+def test_with_fewer_than_three_common_seeds_p_is_one(differences):
     assert paired(np.array(differences)) == 1
 
 
-def test_differences_that_are_all_zero_tell_nothing_and_all_the_same_tell_everything():
+def test_p_is_one_for_differences_of_zero_and_zero_for_equal_differences():
     assert paired(np.zeros(5)) == 1
     assert paired(np.array([0.0, NAN, 0.0, 0.0])) == 1
     for seeds in (3, 4, 5, 10):
@@ -163,10 +163,10 @@ def by_mean(values):
     return values[np.nanmean(values, -1).argsort(kind="stable")]
 
 
-def ahead(values):
-    """Which entry is separated from and better than which, by Holm's procedure as it was published: {(better, worse)}.
+def significantly_better(values):
+    """The pairs that are significantly different, by Holm's procedure as it was published: {(better, worse)}.
 
-    And by the interval of their difference, which must not hold 0; it is tested above.
+    The interval of their difference must not hold 0 either; intervals are tested above.
     """
     pairs = []
     for i, j in combinations(range(len(values)), 2):
@@ -196,34 +196,34 @@ def tables(draw, missing=0.0):
 
 @settings(max_examples=50, deadline=None)
 @given(tables(missing=0.2))
-def test_entries_are_ahead_of_those_that_scipy_and_statsmodels_separate_them_from(values):
+def test_entries_are_significantly_better_where_scipy_and_statsmodels_say_so(values):
     found = standings(values)
-    assert {(i, j) for i, standing in enumerate(found) for j in standing.ahead_of} == ahead(values)
+    assert {(i, j) for i, standing in enumerate(found) for j in standing.better_than} == significantly_better(values)
 
 
 @settings(deadline=None)
 @given(tables())
-def test_tiers_and_places_are_what_separations_leave_possible(values):
+def test_tiers_and_rank_intervals_follow_from_the_significant_pairs(values):
     found = standings(values)
     everyone = range(len(values))
     assert found[0].tier == 1
-    for place in everyone[1:]:
-        parted = all(later in found[earlier].ahead_of for earlier in everyone[:place] for later in everyone[place:])
-        assert found[place].tier - found[place - 1].tier == parted
+    for i in everyone[1:]:
+        parted = all(later in found[earlier].better_than for earlier in everyone[:i] for later in everyone[i:])
+        assert found[i].tier - found[i - 1].tier == parted
     for i, standing in enumerate(found):
-        assert standing.best_place == 1 + sum(i in other.ahead_of for other in found)
-        assert standing.worst_place == len(values) - len(standing.ahead_of)
-        assert standing.best_place <= i + 1 <= standing.worst_place
-        assert all(found[j].tier >= standing.tier for j in standing.ahead_of)
+        assert standing.best_rank == 1 + sum(i in other.better_than for other in found)
+        assert standing.worst_rank == len(values) - len(standing.better_than)
+        assert standing.best_rank <= i + 1 <= standing.worst_rank
+        assert all(found[j].tier >= standing.tier for j in standing.better_than)
 
 
 @settings(deadline=None)
 @given(tables(missing=0.2))
-def test_entries_in_different_tiers_are_separated(values):
+def test_entries_in_different_tiers_are_significantly_different(values):
     found = standings(values)
     for (_, one), (j, other) in combinations(enumerate(found), 2):
         assert one.tier <= other.tier
-        assert one.tier == other.tier or j in one.ahead_of
+        assert one.tier == other.tier or j in one.better_than
 
 
 @settings(deadline=None)
@@ -235,32 +235,32 @@ def test_standings_do_not_depend_on_the_order_of_seeds(values, random):
 
 @settings(deadline=None)
 @given(tables(missing=0.2), st.data())
-def test_copies_are_not_separated_and_share_a_tier(values, data):
+def test_copies_are_not_significantly_different_and_share_a_tier(values, data):
     original = data.draw(st.integers(0, len(values) - 1))
     found = standings(np.insert(values, original, values[original], axis=0))
     assert found[original].tier == found[original + 1].tier
-    assert original + 1 not in found[original].ahead_of and original not in found[original + 1].ahead_of
+    assert original + 1 not in found[original].better_than and original not in found[original + 1].better_than
 
 
-def test_entries_that_are_clearly_different_have_a_tier_and_a_place_each():
+def test_entries_that_are_clearly_different_have_a_tier_and_a_rank_each():
     rng = np.random.default_rng(0)
     values = np.arange(5)[:, None] + rng.normal(size=5) + 0.01 * rng.normal(size=(5, 5))
     found = standings(values)
-    assert [(s.tier, s.best_place, s.worst_place) for s in found] == [(n, n, n) for n in range(1, 6)]
-    assert found[0].ahead_of == (1, 2, 3, 4) and found[4].ahead_of == ()
+    assert [(s.tier, s.best_rank, s.worst_rank) for s in found] == [(n, n, n) for n in range(1, 6)]
+    assert found[0].better_than == (1, 2, 3, 4) and found[4].better_than == ()
 
 
-def test_a_chain_of_entries_that_overlap_is_one_tier_with_places_that_differ():
+def test_a_chain_of_entries_that_overlap_is_one_tier_with_different_rank_intervals():
     noise = 0.1 * np.random.default_rng(3).normal(size=(3, 5))
     found = standings(np.array([[0.0], [0.1], [0.4]]) + noise - noise.mean(-1, keepdims=True))
-    assert [(s.tier, s.best_place, s.worst_place, s.ahead_of) for s in found] == [
+    assert [(s.tier, s.best_rank, s.worst_rank, s.better_than) for s in found] == [
         (1, 1, 2, (2,)),
         (1, 1, 3, ()),
         (1, 2, 3, ()),
     ]
 
 
-def test_who_is_ahead_is_told_by_the_seeds_that_both_have():
+def test_the_seeds_that_both_entries_have_decide_which_is_better():
     harder = np.array([0.0, 0.1, 0.2, 0.6, 0.7])
     lucky = harder + [0.05, 0.06, 0.05, NAN, NAN]  # has the easy seeds alone, and is worse on them
     assert np.nanmean(lucky) < harder.mean()
@@ -272,34 +272,34 @@ def test_nobody_and_one_alone_have_standings():
     assert standings(np.ones((1, 3))) == [(1, 1, 1, ())]
 
 
-def false_separations(draw, entries, seeds, boards=1000):
-    """The share of boards on which entries that are all equal are told apart, any two of them."""
+def false_positives(draw, entries, seeds, boards=1000):
+    """The share of boards on which any two of entries that are all equal are significantly different."""
     rng = np.random.default_rng(entries)
     found = 0
     for _ in range(boards):
         values = rng.normal(size=seeds) + draw(rng, (entries, seeds))
-        found += any(standing.ahead_of for standing in standings(by_mean(values)))
+        found += any(standing.better_than for standing in standings(by_mean(values)))
     return found / boards
 
 
 @pytest.mark.parametrize(("entries", "seeds"), [(2, 5), (4, 3), (4, 5), (12, 5)])
-def test_equal_entries_are_told_apart_on_one_board_in_twenty_at_most(entries, seeds):
-    assert false_separations(WORLDS["normal"][0], entries, seeds) <= 0.05 + 0.02
+def test_equal_entries_are_significantly_different_on_one_board_in_twenty_at_most(entries, seeds):
+    assert false_positives(WORLDS["normal"][0], entries, seeds) <= 0.05 + 0.02
 
 
 @pytest.mark.parametrize("world", ["lognormal", "beta", "failing or perfect"])
-def test_equal_entries_are_told_apart_no_more_often_where_seeds_scatter_unevenly(world):
-    assert false_separations(WORLDS[world][0], 4, 5) <= 0.05
+def test_equal_entries_are_significantly_different_no_more_often_where_seeds_scatter_unevenly(world):
+    assert false_positives(WORLDS[world][0], 4, 5) <= 0.05
 
 
 @settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=8))
-def test_the_effective_length_is_the_longest_before_the_first_that_is_lost(kept):
-    lengths = [2**k for k in range(len(kept))]
-    expected = [length for k, length in enumerate(lengths) if all(kept[: k + 1])]
-    assert effective_length(lengths, kept) == max(expected, default=0)
+def test_the_effective_length_is_the_longest_before_the_first_that_misses_the_threshold(reached):
+    lengths = [2**k for k in range(len(reached))]
+    expected = [length for k, length in enumerate(lengths) if all(reached[: k + 1])]
+    assert effective_length(lengths, reached) == max(expected, default=0)
 
 
-def test_lengths_of_which_it_is_not_known_whether_they_are_kept_are_refused():
+def test_lengths_without_an_answer_are_refused():
     with pytest.raises(ValueError, match="shorter"):
         effective_length([1, 2], [True])

@@ -8,13 +8,13 @@ import torch
 from conftest import CPU, initial, plain_training, scores, with_model
 from torch import nn
 
-from lgbench.running.grid import stacks
-from lgbench.training.population import POINTS
+from lgbench.execution.scheduler import stacks
+from lgbench.training.curve import POINTS
 from lgbench.training.train import train
 
 
-def trained(experiments, registry):
-    return train(experiments, registry, CPU)
+def trained(experiments):
+    return train(experiments, CPU)
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def double():
 def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
     settings = {"train_steps": 30, "train_batch": 4, "evaluate_contexts": 4, "evaluate_strings": 8, "evaluate_max_length": 48}
     experiments = planned(registry, "tomita-4", "peri-norm", seeds=(3, 0, 5), averagers=("ema",), **settings)
-    together = trained(experiments, registry)
+    together = trained(experiments)
     for index in (0, 2):
-        alone = trained([experiments[index]], registry)
+        alone = trained([experiments[index]])
         for variant in ("raw", "ema"):
             for name, weight in alone.weights[variant].items():
                 torch.testing.assert_close(together.weights[variant][name][index], weight[0], rtol=1e-4, atol=2e-6)
@@ -38,16 +38,16 @@ def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
         torch.testing.assert_close(
             together.curve.gradient_norm[:, index], alone.curve.gradient_norm[:, 0], rtol=1e-4, atol=1e-5
         )
-        one, many = (scores(experiments[index], registry, run, i) for run, i in ((alone, 0), (together, index)))
+        one, many = (scores(experiments[index], run, i) for run, i in ((alone, 0), (together, index)))
         assert one.keys() == many.keys()
         assert list(many.values()) == pytest.approx(list(one.values()), abs=1e-4)
 
 
 def test_initial_weights_are_exactly_those_of_the_seed_alone(registry, planned):
     experiments = planned(registry, "tomita-4", "pre-norm", seeds=(0, 1), train_steps=1, train_lr=0.0, train_batch=1)
-    together = trained(experiments, registry)
+    together = trained(experiments)
     for index, experiment in enumerate(experiments):
-        for name, weight in initial(experiment, registry).state_dict().items():
+        for name, weight in initial(experiment).state_dict().items():
             assert torch.equal(together.weights["raw"][name][index], weight), name
 
 
@@ -55,8 +55,8 @@ def test_other_tasks_in_the_population_change_nothing(registry, planned):
     settings = {"train_steps": 10, "train_batch": 4}
     alone = planned(registry, "tomita-4", "pre-norm", **settings)
     mixed = planned(registry, ["tomita-1", "tomita-4"], "pre-norm", **settings)
-    assert len(stacks(mixed, registry)) == 1
-    one, two = trained(alone, registry), trained(mixed, registry)
+    assert len(stacks(mixed)) == 1
+    one, two = trained(alone), trained(mixed)
     for name, weight in one.weights["raw"].items():
         torch.testing.assert_close(two.weights["raw"][name][1], weight[0], rtol=1e-4, atol=2e-6)
         assert not torch.equal(two.weights["raw"][name][0], weight[0]) or weight.std() == 0
@@ -68,9 +68,9 @@ def test_other_tasks_in_the_population_change_nothing(registry, planned):
 )
 def test_training_equals_a_plain_pytorch_loop(registry, planned, double, task, arch):
     (experiment,) = planned(registry, task, arch, train_steps=20, train_batch=4, train_weight_decay=0.1, model_width=16)
-    *_, (model, _) = steps = list(plain_training(experiment, registry))
+    *_, (model, _) = steps = list(plain_training(experiment))
     losses = [loss for _, loss in steps]
-    run = trained([experiment], registry)
+    run = trained([experiment])
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(run.weights["raw"][name][0], weight, rtol=0, atol=1e-7)
     assert run.curve.steps == list(range(1, 21))
@@ -82,8 +82,8 @@ def test_training_equals_a_plain_pytorch_loop(registry, planned, double, task, a
 def test_the_learning_rate_rises_linearly_and_falls_linearly(toy_registry, planned, steps, warmup):
     settings = {"train_steps": steps, "train_warmup": warmup, "train_lr": 0.05}
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", **settings)
-    *_, (model, _) = plain_training(experiment, toy_registry)
-    run = trained([experiment], toy_registry)
+    *_, (model, _) = plain_training(experiment)
+    run = trained([experiment])
     for name, weight in model.named_parameters():
         torch.testing.assert_close(run.weights["raw"][name][0], weight.detach(), rtol=0, atol=1e-5)
 
@@ -91,9 +91,7 @@ def test_the_learning_rate_rises_linearly_and_falls_linearly(toy_registry, plann
 def test_gains_and_biases_are_not_decayed(toy_registry, planned):
     """With a huge decay, matrices shrink and biases stay where a run without decay has them in the first step."""
     runs = [
-        trained(planned(toy_registry, "toy-walk", "toy-table", train_steps=1, train_weight_decay=decay), toy_registry).weights[
-            "raw"
-        ]
+        trained(planned(toy_registry, "toy-walk", "toy-table", train_steps=1, train_weight_decay=decay)).weights["raw"]
         for decay in (0.0, 50.0)
     ]
     assert torch.equal(runs[0]["out.bias"], runs[1]["out.bias"])
@@ -103,10 +101,10 @@ def test_gains_and_biases_are_not_decayed(toy_registry, planned):
 def test_averagers_see_the_weights_at_every_multiple_of_average_every(toy_registry, planned):
     settings = {"train_steps": 11, "train_average_every": 3}
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
-    run = trained(experiments, toy_registry)
+    run = trained(experiments)
     for index, experiment in enumerate(experiments):
         seen = []
-        for step, (model, _) in enumerate(plain_training(experiment, toy_registry), start=1):
+        for step, (model, _) in enumerate(plain_training(experiment), start=1):
             if step in (3, 6, 9):
                 seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
         for name, weight in run.weights["toy-mean"].items():
@@ -116,8 +114,8 @@ def test_averagers_see_the_weights_at_every_multiple_of_average_every(toy_regist
 def test_an_averager_that_was_never_updated_gives_the_initial_weights(toy_registry, planned):
     settings = {"train_steps": 4, "train_average_every": 100}
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", averagers=["toy-mean"], **settings)
-    run = trained([experiment], toy_registry)
-    for name, weight in initial(experiment, toy_registry).named_parameters():
+    run = trained([experiment])
+    for name, weight in initial(experiment).named_parameters():
         assert torch.equal(run.weights["toy-mean"][name][0], weight)
         assert not torch.equal(run.weights["raw"][name][0], weight)
 
@@ -128,7 +126,7 @@ def test_global_randomness_is_neither_read_nor_set(toy_registry, planned):
     for global_seed in (1, 2):
         torch.manual_seed(global_seed)
         before = torch.random.get_rng_state()
-        runs.append(trained(experiments, toy_registry).weights["raw"])
+        runs.append(trained(experiments).weights["raw"])
         assert torch.equal(before, torch.random.get_rng_state())
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
 
@@ -138,14 +136,14 @@ def test_a_diverged_model_is_marked_with_its_step_and_hurts_nobody(toy_registry,
     experiments = planned(toy_registry, "toy-walk", "toy-fragile", seeds=range(6), **settings)
     expected = []
     for experiment in experiments:
-        losses = [loss for _, loss in plain_training(experiment, toy_registry)]
+        losses = [loss for _, loss in plain_training(experiment)]
         bad = [step for step, loss in enumerate(losses, start=1) if not np.isfinite(loss)]
         expected.append(bad[0] if bad else None)
     assert None in expected and any(expected), "the toy is meant to diverge for some seeds only"
-    run = trained(experiments, toy_registry)
+    run = trained(experiments)
     assert run.diverged == expected
     sound = [e for e, step in zip(experiments, expected, strict=True) if step is None]
-    without = trained(sound, toy_registry)
+    without = trained(sound)
     kept = [i for i, step in enumerate(expected) if step is None]
     torch.testing.assert_close(
         run.weights["raw"]["table.weight"][kept], without.weights["raw"]["table.weight"], rtol=0, atol=1e-6
@@ -183,16 +181,16 @@ class Frozen(nn.Module):
 def test_shared_weights_stay_shared_and_frozen_ones_frozen(planned, model):
     registry = with_model(model)
     experiments = planned(registry, "toy-walk", "toy-own", seeds=(0, 1), train_steps=10)
-    run = trained(experiments, registry)
+    run = trained(experiments)
     inputs = torch.arange(3)[None]
     for index, experiment in enumerate(experiments):
-        *_, (plain, _) = plain_training(experiment, registry)
+        *_, (plain, _) = plain_training(experiment)
         torch.testing.assert_close(run.model("raw", index)(inputs), plain(inputs).detach(), rtol=0, atol=1e-4)
 
 
 def test_nothing_that_comes_back_holds_an_autograd_graph(registry, planned):
     experiments = planned(registry, "tomita-1", "pre-norm", averagers=None, train_steps=2, train_batch=2)
-    run = trained(experiments, registry)
+    run = trained(experiments)
     tensors = [w for weights in run.weights.values() for w in weights.values()]
     tensors += [run.curve.loss, run.curve.gradient_norm, *run.buffers.values()]
     assert set(run.weights) == {"raw", "ema", "bema"}
@@ -202,7 +200,7 @@ def test_nothing_that_comes_back_holds_an_autograd_graph(registry, planned):
 @pytest.mark.parametrize("steps", [1, 3, POINTS, POINTS + 1, 128])
 def test_the_curve_has_at_most_its_points_and_ends_with_the_last_step(toy_registry, planned, steps):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), train_steps=steps, train_batch=1)
-    curve = trained(experiments, toy_registry).curve
+    curve = trained(experiments).curve
     assert curve.steps == sorted(set(curve.steps)) and curve.steps[-1] == steps
     assert len(curve.steps) == min(steps, POINTS)
     assert curve.loss.shape == curve.gradient_norm.shape == (len(curve.steps), 2)
@@ -210,8 +208,8 @@ def test_the_curve_has_at_most_its_points_and_ends_with_the_last_step(toy_regist
 
 def test_a_point_of_the_curve_is_the_mean_loss_of_the_steps_it_covers(toy_registry, planned):
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_steps=120)
-    losses = [loss for _, loss in plain_training(experiment, toy_registry)]
-    curve = trained([experiment], toy_registry).curve
+    losses = [loss for _, loss in plain_training(experiment)]
+    curve = trained([experiment]).curve
     starts = [0, *curve.steps[:-1]]
     expected = [np.mean(losses[start:end]) for start, end in zip(starts, curve.steps, strict=True)]
     assert curve.loss[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
@@ -220,8 +218,8 @@ def test_a_point_of_the_curve_is_the_mean_loss_of_the_steps_it_covers(toy_regist
 def test_every_step_is_reported_with_a_loss(toy_registry, planned):
     (experiment,) = planned(toy_registry, "toy-largest", "toy-table", train_steps=5)
     said = []
-    train([experiment], toy_registry, CPU, lambda step, loss: said.append((step, loss())))
-    plain = [loss for _, loss in plain_training(experiment, toy_registry)]
+    train([experiment], CPU, lambda step, loss: said.append((step, loss())))
+    plain = [loss for _, loss in plain_training(experiment)]
     assert [step for step, _ in said] == [1, 2, 3, 4, 5]
     assert [loss for _, loss in said] == pytest.approx(plain, abs=1e-5)
 
@@ -229,7 +227,7 @@ def test_every_step_is_reported_with_a_loss(toy_registry, planned):
 def test_training_does_not_change_the_experiments_it_was_given(toy_registry, planned):
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_steps=2)
     copy = replace(experiment)
-    first = trained([experiment], toy_registry)
-    second = trained([copy], toy_registry)
+    first = trained([experiment])
+    second = trained([copy])
     assert experiment == copy
     assert all(torch.equal(first.weights["raw"][name], w) for name, w in second.weights["raw"].items())

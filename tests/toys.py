@@ -13,14 +13,15 @@ from lgbench import (
     Answers,
     Architecture,
     Averager,
-    AverageState,
     Batch,
     Language,
     NormScheme,
     Parts,
-    Role,
+    Schedule,
     Signature,
+    State,
     Strings,
+    SublayerSpec,
     Task,
     Tokens,
     Unsupported,
@@ -176,16 +177,16 @@ class Nothing(NormScheme):
 
     name = "toy-nothing"
 
-    def embed(self, dim: int) -> nn.Module:
+    def embed(self, width: int) -> nn.Module:
         return nn.Identity()
 
-    def residual(self, dim: int, sublayer: nn.Module, role: Role) -> nn.Module:
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
         raise NotImplementedError
 
-    def output(self, dim: int, role: Role) -> nn.Module:
+    def output(self, spec: SublayerSpec) -> nn.Module:
         return nn.Identity()
 
-    def final(self, dim: int) -> nn.Module:
+    def final(self, width: int) -> nn.Module:
         return nn.Identity()
 
 
@@ -194,16 +195,16 @@ class Mean(Averager):
 
     name = "toy-mean"
 
-    def start(self, weights: Weights) -> AverageState:
+    def start(self, weights: Weights, schedule: Schedule) -> State:
         return {"mean": {name: w.clone() for name, w in weights.items()}, "seen": {"": torch.zeros(())}}
 
-    def update(self, state: AverageState, weights: Weights, step: Tensor) -> AverageState:
+    def update(self, state: State, weights: Weights, step: Tensor) -> State:
         time.sleep(float(os.environ.get("TOYS_SLEEP", "0")))
         seen = state["seen"][""] + 1
         mean = {name: m + (weights[name] - m) / seen for name, m in state["mean"].items()}
         return {"mean": mean, "seen": {"": seen}}
 
-    def weights(self, state: AverageState) -> Weights:
+    def weights(self, state: State) -> Weights:
         return state["mean"]
 
 

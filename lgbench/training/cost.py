@@ -1,6 +1,6 @@
-"""What a training step costs, counted by running it once: operators, floating-point operations, bytes.
+"""The cost of a training step: operators, floating-point operations and bytes, counted while it runs.
 
-From it follow how many models fit into memory together, and whether compiling a step pays.
+It decides how many models are trained together, and whether the step is compiled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 SHARE_OF_MEMORY = 0.5
-"""How much of what is free a population may fill; the rest is for the allocator, for evaluation, and for others."""
+"""The share of free memory that a population may fill. The rest is for the allocator, for evaluation, and for others."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Compiling:
-    """What compiling costs once and what it saves in each step, in seconds: measured by benchmarks/compilation.py."""
+    """Seconds that compiling costs once, and seconds that it saves in each step; measured by benchmarks/compilation.py."""
 
     start: float
     per_operator: float
@@ -44,23 +44,23 @@ class Compiling:
     saved_per_byte: float
 
     def seconds(self, cost: Cost, programs: int) -> float:
-        """To compile the step for so many shapes of batches."""
+        """Seconds to compile the step for so many shapes of batches."""
         return programs * (self.start + self.per_operator * cost.operators)
 
     def saved(self, cost: Cost, models: int, steps: int) -> float:
-        """Seconds that a whole training takes less."""
+        """Seconds that compiling saves in a whole training."""
         return steps * (self.saved_per_operator * cost.operators + self.saved_per_byte * cost.written * models)
 
 
 COMPILING: Mapping[str, Compiling] = {
     "cpu": Compiling(start=6.0, per_operator=0.011, saved_per_operator=5.5e-6, saved_per_byte=46e-12),
-    # Not measured yet. A captured step launches for nothing; what is left to save is traffic and gaps between kernels.
+    # Not measured yet. Launching a captured step costs nothing, so compiling saves memory traffic and gaps between kernels.
     "cuda": Compiling(start=20.0, per_operator=0.05, saved_per_operator=1e-6, saved_per_byte=0.5e-12),
 }
 
 
 def measure(step: Callable[[], object], kept: int) -> Cost:
-    """The cost of what `step` does, which is run twice."""
+    """The cost of `step`, which is run twice."""
     with _Meter() as meter:
         step()
     with FlopCounterMode(display=False) as counter:
@@ -69,12 +69,12 @@ def measure(step: Callable[[], object], kept: int) -> Cost:
 
 
 def models_that_fit(cost: Cost, device: torch.device) -> int:
-    """How many models can be trained together in the memory that is free now; at least one."""
+    """How many models can be trained together in the free memory; at least one."""
     return max(1, int(SHARE_OF_MEMORY * free_memory(device) / (cost.peak + cost.kept)))
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be had on a device, without driving others out of it."""
+    """Free bytes of a device, with those that torch keeps for reuse."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached

@@ -1,4 +1,4 @@
-"""The training stream: which contexts and targets a seed sees at which step, whoever trains beside it."""
+"""The training stream: the contexts and targets of each step. A seed's do not depend on the models that are trained with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Task
-from lgbench.protocols import Training
+from lgbench.experiment.contexts import draw
+from lgbench.experiment.protocols import Training
 
 CHUNK = 64
 """Steps drawn at once, so that a sampler's cost is shared. Part of what a seed means: changing it moves every number."""
@@ -20,10 +21,20 @@ DRAWN_AT_ONCE = {"cpu": 2**18, "cuda": 2**26}
 
 
 class Step(NamedTuple):
-    """inputs: (P, B, T) or (P, B, T, F). targets: (P, B, A) int64, drawn from p* independently of how the context goes on."""
+    """The batches of one step.
+
+    inputs: (P, B, T) or (P, B, T, F). targets: (P, B, A) int64, drawn from p* independently of how the context goes on; or p*
+    itself, (P, B, A, V), where `train.targets` is "exact". weights: (P, B, A), or None where all answers count alike.
+    """
 
     inputs: Tensor
     targets: Tensor
+    weights: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of the batch: two, or three with weights."""
+        return tuple(tensor for tensor in self if tensor is not None)
 
 
 def draw_targets(distribution: Tensor, generator: torch.Generator) -> Tensor:
@@ -53,14 +64,14 @@ def training_lengths(task: Task, training: Training) -> list[int]:
 def stream(members: Sequence[tuple[Task, int]], training: Training, device: torch.device, done: int = 0) -> Iterator[Step]:
     """The batches of a population, one (task, seed) a model, in order, from the one after `done` steps on.
 
-    The tasks share a signature. Each chunk has a generator of its own, so going on in the middle needs no other state.
+    The tasks share a signature. Each chunk has a generator of its own, so continuing in the middle needs no other state.
     """
     lengths = training_lengths(members[0][0], training)
     for start in range(done - done % CHUNK, training.steps, CHUNK):
         chunk = lengths[start : start + CHUNK]
         generators = [seeds.generator(seed, "train", task.name, start, device=device) for task, seed in members]
         drawn = {
-            length: _draw([task for task, _ in members], length, chunk.count(length), training.batch, generators)
+            length: _draw([task for task, _ in members], length, chunk.count(length), training, generators, start)
             for length in sorted(set(chunk))
         }
         for step, length in enumerate(chunk, start + 1):
@@ -69,12 +80,27 @@ def stream(members: Sequence[tuple[Task, int]], training: Training, device: torc
                 yield batch
 
 
-def _draw(tasks: Sequence[Task], length: int, steps: int, batch: int, generators: Sequence[torch.Generator]) -> Iterator[Step]:
-    """The next `steps` batches of one length."""
-    columns: tuple[list[Tensor], list[Tensor]] = ([], [])
+def _draw(
+    tasks: Sequence[Task], length: int, steps: int, training: Training, generators: Sequence[torch.Generator], start: int
+) -> Iterator[Step]:
+    """The next `steps` batches of one length, in the chunk that begins after `start` steps."""
+    drawn: list[list[Tensor]] = []
     for task, generator in zip(tasks, generators, strict=True):
-        inputs, distribution = task.sample(steps * batch, length, generator)
-        for column, tensor in zip(columns, (inputs, draw_targets(distribution, generator)), strict=True):
-            column.append(tensor.view(steps, batch, *tensor.shape[1:]))
-    inputs, targets = (torch.stack(column, 1) for column in columns)
-    return map(Step, inputs, targets)
+        # A check waits for a GPU, so there only the first chunk is checked.
+        check = start == 0 or generator.device.type == "cpu"
+        tensors = draw_batch(task, steps * training.batch, length, training.targets, generator, check)
+        drawn.append([tensor.view(steps, training.batch, *tensor.shape[1:]) for tensor in tensors])
+    weighted = any(len(batch) > 2 for batch in drawn)
+    for batch in drawn:
+        if weighted and len(batch) == 2:  # of this task all answers count alike
+            batch.append(batch[0].new_ones(batch[1].shape[:3], dtype=torch.float32))
+    return map(Step, *(torch.stack(column, 1) for column in zip(*drawn, strict=True)))
+
+
+def draw_batch(
+    task: Task, n: int, length: int, targets: str, generator: torch.Generator, check: bool = True
+) -> tuple[Tensor, ...]:
+    """The tensors of a :class:`Step` for one model: inputs, targets and, where the task gives some, weights."""
+    inputs, distribution, weights = draw(task, n, length, generator, check)
+    right = distribution if targets == "exact" else draw_targets(distribution, generator)
+    return Step(inputs, right, weights).tensors

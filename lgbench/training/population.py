@@ -14,17 +14,14 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from lgbench import seeds
-from lgbench.contracts import AverageState, Weights
-from lgbench.experiment import Experiment
+from lgbench.contracts import Schedule, State, Weights
+from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
-from lgbench.registry import Registry
-from lgbench.training.step import Layout, Moving, Rates, step_of
+from lgbench.training.curve import curve_steps
+from lgbench.training.step import Layout, Rates, TrainState, step_of, views
 
-POINTS = 50
-"""How many points of the training curve are kept, at most."""
-
-Advance = Callable[[Tensor, Tensor], Tensor]
-"""One training step: inputs and targets, each with a leading P -> losses (P,)."""
+StepFunction = Callable[..., Tensor]
+"""One training step: the tensors of a batch, each with a leading P -> losses (P,)."""
 
 
 class Population:
@@ -33,15 +30,14 @@ class Population:
     def __init__(
         self,
         experiments: Sequence[Experiment],
-        registry: Registry,
         device: torch.device,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """Experiments share a population key (see :mod:`lgbench.training.train`). Raises ValueError if nothing is trained.
+        """Experiments share a `population_key`. Raises ValueError if a model has no parameters to train.
 
-        `say` is given a sentence where the models cannot be trained as a stack.
+        Calls `say` with a sentence where the models cannot be trained as a stack.
         """
-        fresh = [_fresh(experiment, registry) for experiment in experiments]
+        fresh = [_fresh(experiment) for experiment in experiments]
         params, buffers = stack_module_state(fresh)
         frozen = {name for name, p in fresh[0].named_parameters() if not p.requires_grad}
         trained = [params[name].detach() for name in params if name not in frozen]
@@ -54,31 +50,30 @@ class Population:
         self.buffers = {name: t.detach().to(device) for name, t in (params | buffers).items() if name not in self.layout.names}
         models = len(experiments)
         rows = torch.cat([p.reshape(models, -1) for p in trained], 1).to(device)  # a parameter may be a single number
-        self.moving = Moving(
+        training, optimizer = experiments[0].train, experiments[0].optimizer
+        self.state = TrainState(
             weights=rows,
-            mean=torch.zeros_like(rows),
-            square=torch.zeros_like(rows),
+            optimizer=_owned(optimizer.start(views(optimizer, self.layout, rows))),
             step=torch.zeros(1, dtype=torch.float64, device=device),
             loss_sum=torch.zeros(models, device=device),
             largest_norm=torch.zeros(models, device=device),
             diverged=torch.zeros(models, dtype=torch.int64, device=device),
         )
 
-        self.steps = experiments[0].train.steps
+        self.steps = training.steps
         self.marks = curve_steps(self.steps)
         self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
         self.curve = torch.zeros(len(self.marks), 2, models, device=device)
-        self.averagers = {name: registry.averagers[name] for name in experiments[0].averagers}
-        # Copies: what an averager starts from may be one tensor in several places, and each is updated in place.
-        self.averages: dict[str, AverageState] = {
-            name: {part: {key: t.clone() for key, t in tensors.items()} for part, tensors in state.items()}
+        self.averagers = experiments[0].averagers
+        schedule = Schedule(training.steps, training.average_every)
+        self.averages: dict[str, State] = {
+            name: _owned(averager.start(_copied(self.layout.of_all(rows)), schedule))
             for name, averager in self.averagers.items()
-            for state in [averager.start(self.layout.of_all(rows))]
         }
         self._rates = Rates.of(experiments, self.layout, rows)
         self._seeds = [experiment.seed for experiment in experiments]
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
-        self._step = step_of(self.skeleton, self.layout, self.steps, say)
+        self._step = step_of(self.skeleton, self.layout, optimizer, self.steps, say)
 
     def draw_noise(self, step: int) -> None:
         """Give every :class:`lgbench.noise.Noise` its numbers for a step, each model's from its own seed."""
@@ -86,21 +81,20 @@ class Population:
             for seed, numbers in zip(self._seeds, self.buffers[f"{name}.value"], strict=True):
                 numbers.uniform_(generator=seeds.generator(seed, "noise", name, step, device=numbers.device))
 
-    def advance(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One training step: inputs (P, B, T) or (P, B, T, F), targets (P, B, A) -> losses (P,), in nats."""
-        return self._step(self.moving, self.buffers, self._rates, inputs, targets)
+    def advance(self, *batch: Tensor) -> Tensor:
+        """One training step, on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
+        return self._step(self.state, self.buffers, self._rates, *batch)
 
-    def compiled(self) -> Advance:
+    def compiled(self) -> StepFunction:
         """:meth:`advance` as one compiled program for every shape of inputs."""
         step = torch.compile(self._step, fullgraph=True, dynamic=False)
-        return lambda inputs, targets: step(self.moving, self.buffers, self._rates, inputs, targets)
+        return lambda *batch: step(self.state, self.buffers, self._rates, *batch)
 
     def average(self) -> None:
         """Update every average with the weights as they are."""
-        weights = self.layout.of_all(self.moving.weights)
         for name, averager in self.averagers.items():
-            state = self.averages[name]
-            for part, tensors in averager.update(state, weights, self.moving.step[0]).items():
+            state, weights = self.averages[name], _copied(self.layout.of_all(self.state.weights))
+            for part, tensors in averager.update(state, weights, self.state.step[0]).items():
                 for key, tensor in tensors.items():
                     state[part][key].copy_(tensor)
 
@@ -108,38 +102,45 @@ class Population:
         """Close a point of the training curve where one ends with `step`."""
         if step in self.covered:
             point = self.curve[self.marks.index(step)]
-            torch.div(self.moving.loss_sum, self.covered[step], out=point[0])
-            point[1] = self.moving.largest_norm
-            self.moving.loss_sum.zero_()
-            self.moving.largest_norm.zero_()
+            torch.div(self.state.loss_sum, self.covered[step], out=point[0])
+            point[1] = self.state.largest_norm
+            self.state.loss_sum.zero_()
+            self.state.largest_norm.zero_()
 
     def variants(self) -> dict[str, Weights]:
         """The weights, "raw" and each average's, with a leading P."""
         averaged = {name: averager.weights(self.averages[name]) for name, averager in self.averagers.items()}
-        return {"raw": self.layout.of_all(self.moving.weights), **averaged}
+        return {"raw": self.layout.of_all(self.state.weights), **averaged}
 
     def diverged(self) -> list[int | None]:
         """The first step with a loss that is not finite, or the last where its update left weights that are not."""
-        broken = (self.moving.diverged == 0) & ~self.moving.weights.isfinite().all(1)
-        return [step or None for step in torch.where(broken, self.steps, self.moving.diverged).tolist()]
+        broken = (self.state.diverged == 0) & ~self.state.weights.isfinite().all(1)
+        return [step or None for step in torch.where(broken, self.steps, self.state.diverged).tolist()]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name: what a checkpoint holds, and takes back by `copy_`."""
-        averages = {
-            f"average/{name}/{part}/{key}": tensor
-            for name, state in self.averages.items()
-            for part, tensors in state.items()
-            for key, tensor in tensors.items()
+        """Everything that training changes, by name. A checkpoint holds it, and copies it back in place."""
+        fields = {name: value for name, value in self.state._asdict().items() if isinstance(value, Tensor)}
+        states = {"optimizer": self.state.optimizer} | {f"average/{name}": state for name, state in self.averages.items()}
+        return {**fields, "curve": self.curve} | {
+            name: tensor for prefix, state in states.items() for name, tensor in _named(prefix, state).items()
         }
-        return {**self.moving._asdict(), "curve": self.curve, **averages}
 
 
-def curve_steps(steps: int) -> list[int]:
-    """At which steps of a training its curve has points; each covers the steps since the one before."""
-    return sorted({max(1, round(steps * (i + 1) / POINTS)) for i in range(POINTS)})
-
-
-def _fresh(experiment: Experiment, registry: Registry) -> nn.Module:
+def _fresh(experiment: Experiment) -> nn.Module:
     """A model whose initial weights depend on its seed alone and are drawn on the CPU on every machine."""
     with seeds.initial(experiment.seed, "weights"):
-        return experiment.build(registry)
+        return experiment.build()
+
+
+def _copied(weights: Weights) -> Weights:
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
+def _owned(state: State) -> State:
+    """Copies: a state may name one tensor several times, and each is updated in place."""
+    return {part: _copied(tensors) for part, tensors in state.items()}
+
+
+def _named(prefix: str, state: State) -> dict[str, Tensor]:
+    """The tensors of a state under one name each."""
+    return {f"{prefix}/{part}/{name}": tensor for part, tensors in state.items() for name, tensor in tensors.items()}

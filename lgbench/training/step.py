@@ -1,4 +1,4 @@
-"""One training step of a population as a function of tensors alone: gradients, AdamW, the schedule, what the curve is made of.
+"""One training step of a population as a function of tensors alone: gradients, schedule, optimizer, sums for the curve.
 
 Nothing here waits for the device, so a step can be compiled and captured whole. N counts the parameters of one model, P the
 models. P = 1 is not a special case.
@@ -16,23 +16,18 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lgbench.contracts import Weights
+from lgbench.contracts import Optimizer, State, Weights
 from lgbench.errors import first_line
-from lgbench.experiment import Experiment
-
-MOMENTUM, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
-"""AdamW's beta_1, beta_2 and epsilon, as everywhere."""
+from lgbench.experiment.experiment import Experiment
 
 
-class Moving(NamedTuple):
-    """What a training step changes, in place. N counts the parameters of one model, P the models."""
+class TrainState(NamedTuple):
+    """The tensors that a training step changes, in place."""
 
     weights: Tensor
     """(P, N), every trained parameter of a model in one row."""
-    mean: Tensor
-    """(P, N): AdamW's first moment."""
-    square: Tensor
-    """(P, N): AdamW's second moment."""
+    optimizer: State
+    """The optimizer's state, such as moments."""
     step: Tensor
     """(1,) float64: steps done. Not 0-dimensional: compiled code reads such a number before it is changed."""
     loss_sum: Tensor
@@ -67,7 +62,7 @@ class Layout:
 
 
 class Rates(NamedTuple):
-    """What may differ between the models of a population: peak learning rate, decay of each weight, steps of warmup."""
+    """Settings in which the models of a population may differ: peak learning rate, decay of each weight, steps of warmup."""
 
     lr: Tensor
     """(P, 1) float64."""
@@ -90,32 +85,56 @@ class Rates(NamedTuple):
         )
 
 
-def step_of(skeleton: nn.Module, layout: Layout, steps: int, say: Callable[[str], None]) -> Callable[..., Tensor]:
+def step_of(
+    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, steps: int, say: Callable[[str], None]
+) -> Callable[..., Tensor]:
     """The training step as a function of tensors alone."""
 
-    def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = functional_call(skeleton, layout.of_one(row) | buffers, (inputs,))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
+        # Targets are tokens (B, A), or distributions over them (B, A, V).
+        right = targets.flatten(0, 1)
+        if weights is None:
+            return F.cross_entropy(logits, right)
+        by_answer = F.cross_entropy(logits, right, reduction="none") * weights.flatten()
+        return by_answer.sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
     gradients = _Gradients(grad_and_value(loss), say)
 
-    def step(moving: Moving, buffers: Weights, rates: Rates, inputs: Tensor, targets: Tensor) -> Tensor:
+    def step(state: TrainState, buffers: Weights, rates: Rates, *batch: Tensor) -> Tensor:
         # The fused attention kernels have no batching rule for their backward pass, so vmap would run them one by one.
         with sdpa_kernel(SDPBackend.MATH):
-            gradient, loss_of_each = gradients(moving.weights, buffers, inputs, targets)
-        losses: Tensor = loss_of_each.to(moving.loss_sum.dtype)
-        moving.step.add_(1)
+            gradient, loss_of_each = gradients(state.weights, buffers, *batch)
+        losses: Tensor = loss_of_each.to(state.loss_sum.dtype)
+        state.step.add_(1)
         # Linear warmup, then linear decay to 0 after the last step.
-        left = (steps - moving.step + 1) / (steps - rates.warmup).clamp(min=1)
-        lr = rates.lr * torch.minimum(moving.step / rates.warmup, left)
-        _adamw(moving, gradient, lr.to(gradient.dtype), rates.decay)
-        moving.loss_sum.add_(losses)
-        moving.largest_norm.copy_(torch.maximum(moving.largest_norm, gradient.square().sum(1).sqrt()))
-        fresh = (moving.diverged == 0) & ~losses.isfinite()
-        moving.diverged.copy_(torch.where(fresh, moving.step.long(), moving.diverged))
+        left = (steps - state.step + 1) / (steps - rates.warmup).clamp(min=1)
+        lr = rates.lr * torch.minimum(state.step / rates.warmup, left)
+        _update(optimizer, layout, state, gradient, lr.to(gradient.dtype), rates.decay)
+        state.loss_sum.add_(losses)
+        state.largest_norm.copy_(torch.maximum(state.largest_norm, gradient.square().sum(1).sqrt()))
+        fresh = (state.diverged == 0) & ~losses.isfinite()
+        state.diverged.copy_(torch.where(fresh, state.step.long(), state.diverged))
         return losses
 
     return step
+
+
+def views(optimizer: Optimizer, layout: Layout, rows: Tensor) -> Weights:
+    """(P, N) as the optimizer wants it: as one tensor, or as each parameter's."""
+    return {"all": rows} if optimizer.elementwise else layout.of_all(rows)
+
+
+def _update(optimizer: Optimizer, layout: Layout, state: TrainState, gradient: Tensor, lr: Tensor, decay: Tensor) -> None:
+    """One step of the optimizer: gradient (P, N), lr (P, 1), decay (P, N)."""
+    weights, gradients, decays = (views(optimizer, layout, rows) for rows in (state.weights, gradient, decay))
+    rates = {name: lr.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in weights.items()}
+    found, updated = optimizer.update(state.optimizer, weights, gradients, rates, decays, state.step)
+    for name, tensor in updated.items():
+        weights[name].copy_(tensor)
+    for part, tensors in found.items():
+        for name, tensor in tensors.items():
+            state.optimizer[part][name].copy_(tensor)
 
 
 class _Gradients:
@@ -125,32 +144,23 @@ class _Gradients:
         self.of_one, self.say = of_one, say
         self.of_all: Callable[..., tuple[Tensor, Tensor]] = vmap(of_one)
 
-    def __call__(self, weights: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """weights (P, N), buffers, inputs and targets with a leading P -> gradients (P, N), losses (P,)."""
+    def __call__(self, weights: Tensor, buffers: Weights, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """weights (P, N), buffers and the tensors of a batch with a leading P -> gradients (P, N), losses (P,)."""
         try:
-            return self.of_all(weights, buffers, inputs, targets)
+            return self.of_all(weights, buffers, *batch)
         except RuntimeError as error:
             if self.of_all == self._one_by_one or torch.compiler.is_compiling():
                 raise
-            found = self._one_by_one(weights, buffers, inputs, targets)  # what is broken at all raises here
+            found = self._one_by_one(weights, buffers, *batch)  # a model that cannot run at all raises here
             self.of_all = self._one_by_one
             reason = first_line(error)
             self.say(f"vmap cannot take this model, so its seeds are trained one after the other, which is slower: {reason}")
             return found
 
-    def _one_by_one(self, weights: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _one_by_one(self, weights: Tensor, buffers: Weights, *batch: Tensor) -> tuple[Tensor, Tensor]:
         each = [
-            self.of_one(row, {name: t[index] for name, t in buffers.items()}, inputs[index], targets[index])
+            self.of_one(row, {name: t[index] for name, t in buffers.items()}, *(tensor[index] for tensor in batch))
             for index, row in enumerate(weights)
         ]
         gradients, losses = zip(*each, strict=True)
         return torch.stack(gradients), torch.stack(losses)
-
-
-def _adamw(moving: Moving, gradient: Tensor, lr: Tensor, decay: Tensor) -> None:
-    """torch.optim.AdamW's update, with a learning rate and a weight decay for every model: lr (P, 1), decay (P, N)."""
-    moving.mean.lerp_(gradient, 1 - MOMENTUM)
-    moving.square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - SQUARE_DECAY)
-    mean_bias, square_bias = ((1 - beta**moving.step).to(gradient.dtype) for beta in (MOMENTUM, SQUARE_DECAY))
-    spread = (moving.square / square_bias).sqrt_().add_(EPSILON)
-    moving.weights.mul_(1 - lr * decay).sub_(lr / mean_bias * (moving.mean / spread))

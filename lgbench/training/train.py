@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,27 +14,16 @@ from torch.func import functional_call
 from lgbench import seeds
 from lgbench.contracts import Weights
 from lgbench.errors import RunFileError
-from lgbench.experiment import Experiment
-from lgbench.registry import Registry
+from lgbench.experiment.experiment import Experiment
 from lgbench.training import cost
-from lgbench.training.checkpoint import Checkpoint, Progress
-from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
-from lgbench.training.faster import Captured, Compiled, room_for
-from lgbench.training.population import Advance, Population
+from lgbench.training.acceleration import Captured, Compiled, room_for
+from lgbench.training.checkpoint import Checkpoint, TrainingProgress
+from lgbench.training.curve import Curve
+from lgbench.training.data import CHUNK, draw_batch, stream, training_lengths
+from lgbench.training.population import Population, StepFunction
 
-Report = Callable[[int, Callable[[], float]], None]
-"""Given, after every step, the number of steps done and a function for the mean loss of the latest one."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What training looked like, at a few dozen steps; a point covers the steps since the one before."""
-
-    steps: list[int]
-    loss: Tensor
-    """(points, P): mean over the covered steps, in nats."""
-    gradient_norm: Tensor
-    """(points, P): the largest norm over the covered steps, so that a spike is not averaged away."""
+ReportStep = Callable[[int, Callable[[], float]], None]
+"""Called after every step with the number of steps done and a function that gives the mean loss of the latest one."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,11 @@ class Trained:
     resumed: bool
     """Whether training went on from a checkpoint."""
     seconds: float
-    """What training took, in the processes before this one too."""
+    """Seconds that training took, in earlier processes too."""
+
+    def models(self, index: int) -> dict[str, Callable[[Tensor], Tensor]]:
+        """One model of the population, with each variant of its weights."""
+        return {variant: self.model(variant, index) for variant in self.weights}
 
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population, in evaluation mode, as a function from inputs to logits."""
@@ -60,56 +53,44 @@ class Trained:
         return lambda inputs: functional_call(self.skeleton, state, (inputs,))
 
 
-def population_key(experiment: Experiment, registry: Registry) -> Hashable:
-    """Experiments with equal keys can be trained as one population: one shape and one number of steps.
-
-    Seed, task, learning rate, weight decay and warmup may differ.
-    """
-    signature = registry.tasks[experiment.task].signature
-    model = (experiment.entry, experiment.model)
-    shared = replace(experiment.train, lr=0.0, weight_decay=0.0, warmup=0.0)
-    return (signature, *model, experiment.averagers, shared, experiment.evaluate)
-
-
 def train(
     experiments: Sequence[Experiment],
-    registry: Registry,
     device: torch.device,
-    report: Report = lambda step, loss: None,
+    report: ReportStep = lambda step, loss: None,
     *,
     compile: bool = False,
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
-    """Train all experiments, which share a :func:`population_key`, at once.
+    """Train all experiments, which share a `population_key`, at once.
 
-    With a `checkpoint` training goes on from it, where it holds a state, and saves to it from time to time. What goes on is
-    compiled or not as it began, whatever `compile` says, so that all its steps round alike. `say` is given sentences about how
-    training is done.
+    With a `checkpoint`, training continues from the state that it holds, if any, and saves to it from time to time. A training
+    that continues is compiled or not as it began, whatever `compile` says, so that all its steps round alike. Calls `say` with
+    sentences for the user.
     """
     started = time.monotonic()
     training = experiments[0].train
-    population = Population(experiments, registry, device, say)
-    past = _restored(population, checkpoint, compile, say) if checkpoint else Progress()
+    population = Population(experiments, device, say)
+    past = _restored(population, checkpoint, compile, say) if checkpoint else TrainingProgress()
     compile = past.compiled if past.step else compile
-    members = [(registry.tasks[e.task], e.seed) for e in experiments]
-    advance: Advance = population.advance
+    members = [(experiment.task, experiment.seed) for experiment in experiments]
+    advance: StepFunction = population.advance
     average: Callable[[], object] = population.average
     compiled = Compiled(population, say) if compile else None
     if compiled:
         advance = compiled
 
-    def progress(step: int) -> Progress:
+    def progress(step: int) -> TrainingProgress:
         works = compiled is not None and compiled.works
-        return Progress(step, past.compiled or works, past.seconds + time.monotonic() - started)
+        return TrainingProgress(step, past.compiled or works, past.seconds + time.monotonic() - started)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
-    with torch.no_grad(), room_for(_programs(experiments[0], registry)) if compile else nullcontext():
+    with torch.no_grad(), room_for(_programs(experiments[0])) if compile else nullcontext():
         if device.type == "cuda":
             advance, average = Captured(advance), Captured(average)
-        for step, (inputs, targets) in enumerate(stream(members, training, device, past.step), start=past.step + 1):
+        for step, batch in enumerate(stream(members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
-            losses = advance(inputs, targets)
+            losses = advance(*batch.tensors)
             if step % training.average_every == 0:
                 average()
             population.mark(step)
@@ -132,42 +113,39 @@ def train(
     )
 
 
-def step_cost(experiment: Experiment, registry: Registry, device: torch.device) -> cost.Cost:
-    """What one training step of one model costs, found by running it."""
-    population = Population([experiment], registry, device)
-    task, training = registry.tasks[experiment.task], experiment.train
+def step_cost(experiment: Experiment, device: torch.device) -> cost.Cost:
+    """The cost of one training step of one model, found by running it."""
+    population = Population([experiment], device)
+    training = experiment.train
     generator = seeds.generator(0, "cost", device=device)
-    inputs, distribution = task.sample(training.batch, training.max_length, generator)
-    targets = draw_targets(distribution, generator)
-    batches = min(training.steps, CHUNK) * (inputs.nbytes + targets.nbytes)
+    batch = draw_batch(experiment.task, training.batch, training.max_length, training.targets, generator)
+    batches = min(training.steps, CHUNK) * sum(tensor.nbytes for tensor in batch)
     kept = batches + sum(tensor.nbytes for tensor in population.tensors().values())
     with torch.no_grad():
-        return cost.measure(lambda: population.advance(inputs[None], targets[None]), kept)
+        return cost.measure(lambda: population.advance(*(tensor[None] for tensor in batch)), kept)
 
 
-def compiling_gain(
-    population: Sequence[Experiment], registry: Registry, each: cost.Cost, device: torch.device
-) -> tuple[float, float]:
+def compiling_gain(population: Sequence[Experiment], each: cost.Cost, device: torch.device) -> tuple[float, float]:
     """Seconds that compiling would save in the whole training, and seconds that it would take.
 
     From counts, not from a clock, so that the same command always trains in the same way.
     """
     compiling = cost.COMPILING[device.type]
     saved = compiling.saved(each, len(population), population[0].train.steps)
-    return saved, compiling.seconds(each, _programs(population[0], registry))
+    return saved, compiling.seconds(each, _programs(population[0]))
 
 
-def _programs(experiment: Experiment, registry: Registry) -> int:
+def _programs(experiment: Experiment) -> int:
     """How many shapes of batches a training has."""
-    return len(set(training_lengths(registry.tasks[experiment.task], experiment.train)))
+    return len(set(training_lengths(experiment.task, experiment.train)))
 
 
-def _restored(population: Population, checkpoint: Checkpoint, compile: bool, say: Callable[[str], None]) -> Progress:
+def _restored(population: Population, checkpoint: Checkpoint, compile: bool, say: Callable[[str], None]) -> TrainingProgress:
     try:
         past = checkpoint.restore(population.tensors())
     except RunFileError as error:
         say(f"{error}; training starts from its beginning")
-        return Progress()
+        return TrainingProgress()
     if past.step:
         otherwise = ", compiled as it began" if past.compiled else ", not compiled, as it began"
         say(f"training goes on after step {past.step}{otherwise if past.compiled != compile else ''}")

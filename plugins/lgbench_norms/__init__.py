@@ -1,4 +1,4 @@
-"""Norm schemes: the four of arXiv 2510.08341 and the two of arXiv 2504.02827, as a plugin.
+"""Norm schemes, as a plugin: the four of arXiv 2510.08341, the two of arXiv 2504.02827, and none at all.
 
 N is RMSNorm with learned gain, F a sublayer, x the residual stream.
 """
@@ -24,6 +24,7 @@ def standardize(dim: int) -> nn.Module:
 
 
 SCHEMES = (
+    Placement("no-norm", "x <- x + F(x), logits from x: no norm anywhere"),
     Placement("pre-norm", "x <- x + F(N(x)), logits from N(x)", before=rms_norm, logits=rms_norm),
     Placement("post-norm", "x <- N(x + F(x)), logits from x", total=rms_norm),
     Placement(
@@ -50,7 +51,7 @@ SCHEMES = (
     ),
     Placement(
         "attention-standardize",
-        "as attention-layer-norm, without learned gain and bias",
+        "pre-norm, and the attention output standardized: x <- x + S(Attention(N(x))), S = LayerNorm without gain and bias",
         before=rms_norm,
         after={"attention": standardize},
         logits=rms_norm,

@@ -1,4 +1,4 @@
-"""Norm schemes told by what stands in each of five places."""
+"""Norm schemes that are described by the norms in each of five places."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import final
 
 from torch import Tensor, nn
 
-from lgbench import NormScheme, Role
+from lgbench import NormScheme, Role, SublayerSpec
 
 Norm = Callable[[int], nn.Module]
-"""Builds a normalization for a width."""
+"""Builds a norm for a width."""
 
 
-def nothing(dim: int) -> nn.Module:
+def nothing(width: int) -> nn.Module:
     """The place stays empty."""
     return nn.Identity()
 
@@ -45,14 +45,18 @@ class Placement(NormScheme):
     total: Norm = nothing
     logits: Norm = nothing
 
-    def embed(self, dim: int) -> nn.Module:
-        return self.embedding(dim)
+    def embed(self, width: int) -> nn.Module:
+        return self.embedding(width)
 
-    def residual(self, dim: int, sublayer: nn.Module, role: Role) -> nn.Module:
-        return Residual(self.before(dim), sublayer, self.after.get(role, nothing)(dim), self.total(dim))
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+        width = spec.width
+        return Residual(self.before(width), sublayer, self._after(spec)(width), self.total(width))
 
-    def output(self, dim: int, role: Role) -> nn.Module:
-        return nn.Sequential(self.after.get(role, nothing)(dim), self.total(dim))
+    def output(self, spec: SublayerSpec) -> nn.Module:
+        return nn.Sequential(self._after(spec)(spec.width), self.total(spec.width))
 
-    def final(self, dim: int) -> nn.Module:
-        return self.logits(dim)
+    def final(self, width: int) -> nn.Module:
+        return self.logits(width)
+
+    def _after(self, spec: SublayerSpec) -> Norm:
+        return self.after.get(spec.role, nothing)

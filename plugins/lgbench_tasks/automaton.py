@@ -51,7 +51,7 @@ class Automaton:
         device = generator.device
         transitions = self.transitions.to(device)
         bounds = chances.to(device).cumsum(-1)
-        # Rounding must not lead beyond the last possible symbol: from there on the bound is out of reach.
+        # Rounding must not lead to a symbol after the last possible one: from there on the bound is out of reach.
         bounds = torch.where(bounds >= bounds[..., -1:], 2.0, bounds)[..., :-1].expand(length, -1, -1)
         draws = torch.rand(length, n, 1, generator=generator, device=device, dtype=bounds.dtype)
         state = torch.zeros(n, dtype=torch.int64, device=device)

@@ -21,7 +21,7 @@ class DictionaryLookup(Task):
 
     The answer is the value stored under that key:
 
-    >>> inputs, distribution = DictionaryLookup().sample(1, 4, torch.Generator().manual_seed(0))
+    >>> inputs, distribution, _ = DictionaryLookup().sample(1, 4, torch.Generator().manual_seed(0))
     >>> DictionaryLookup().text(inputs[0])
     'a:3 b:1 c:8 d:1 b?'
     >>> distribution[0, 0].argmax().item()
@@ -54,7 +54,7 @@ class DictionaryLookup(Task):
         query.copy_(items[..., :KEY_WIDTH].take_along_dim(asked, 1))
         return Batch(inputs, F.one_hot(values.take_along_dim(asked, 1)[..., 0], VALUES).float())
 
-    def brute_force(self, context: Tensor) -> Sequence[float]:
+    def reference(self, context: Tensor) -> Sequence[float]:
         *items, query = context.tolist()
         return next(item[KEY_WIDTH:] for item in items if item[:KEY_WIDTH] == query[:KEY_WIDTH])
 

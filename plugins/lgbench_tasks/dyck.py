@@ -24,7 +24,7 @@ class Dyck(SymbolLanguage):
     On the ground the string ends or a bracket opens, each with probability 1/2; at depth m the open bracket must close;
     in between it closes or another opens, each with probability 1/2. Opening brackets are uniform over the k types:
 
-    >>> inputs, distribution = Dyck(2, 3).sample(1, 3, torch.Generator().manual_seed(4))
+    >>> inputs, distribution, _ = Dyck(2, 3).sample(1, 3, torch.Generator().manual_seed(4))
     >>> Dyck(2, 3).text(inputs[0]), dict(zip(Dyck(2, 3).answers, distribution[0, -1].tolist()))
     ('[](', {'(': 0.25, '[': 0.25, ')': 0.5, ']': 0.0, 'end': 0.0})
 
@@ -61,7 +61,7 @@ class Dyck(SymbolLanguage):
         closing = torch.where(ground, 0.0, torch.where(full, 1.0, 0.5))
         return Batch(self.begin(symbols), p.scatter_add(-1, (self.kinds + innermost)[..., None], closing[..., None]))
 
-    def brute_force(self, context: Tensor) -> Sequence[float] | None:
+    def reference(self, context: Tensor) -> Sequence[float] | None:
         stack: list[int] = []
         for symbol in context[1:].tolist():
             opens, kind = symbol < self.kinds, symbol % self.kinds

@@ -1,4 +1,4 @@
-"""What the two languages share: how contexts become a batch, and how strings to tell apart are drawn."""
+"""Languages over named symbols: contexts with their begin token, and strings for the ROC AUC."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 
 from lgbench import Answers, Language, Signature, Strings, Tokens
 
-MOST_EDITS = 3
+MAX_EDITS = 3
 EDIT_ROUNDS = 16
-"""How often edits of members are drawn anew before what is still a member is replaced by a uniform non-member."""
+"""Rounds of drawing edits anew. A string that is still a member after them is replaced by a uniform non-member."""
 
 
 class SymbolLanguage(Language):
@@ -71,12 +71,12 @@ class SymbolLanguage(Language):
         for _ in range(EDIT_ROUNDS):
             if not missing.any():
                 break
-            edits = torch.randint(1, MOST_EDITS + 1, (n, 1), generator=generator, device=device)
-            places = torch.randint(length, (n, MOST_EDITS), generator=generator, device=device)
-            shifts = torch.randint(1, len(self.symbols), (n, MOST_EDITS), generator=generator, device=device)
+            edits = torch.randint(1, MAX_EDITS + 1, (n, 1), generator=generator, device=device)
+            places = torch.randint(length, (n, MAX_EDITS), generator=generator, device=device)
+            shifts = torch.randint(1, len(self.symbols), (n, MAX_EDITS), generator=generator, device=device)
             others = (members.gather(1, places) + shifts) % len(self.symbols)
             edited = members
-            for edit in range(MOST_EDITS):  # a place that is drawn twice is edited once
+            for edit in range(MAX_EDITS):  # a place that is drawn twice is edited once
                 one = slice(edit, edit + 1)
                 edited = torch.where(edit < edits, edited.scatter(1, places[:, one], others[:, one]), edited)
             left = missing & ~self.accepts(edited)

@@ -20,7 +20,7 @@ class MaxRetrieval(Task):
 
     The query, last, is a random scalar in the place of the priority and no class. Of these three items the second wins:
 
-    >>> inputs, distribution = MaxRetrieval().sample(1, 3, torch.Generator().manual_seed(0))
+    >>> inputs, distribution, _ = MaxRetrieval().sample(1, 3, torch.Generator().manual_seed(0))
     >>> MaxRetrieval().text(inputs[0])
     '0.50:3 0.77:9 0.09:7 ?'
     >>> distribution[0, 0].argmax().item()
@@ -49,7 +49,7 @@ class MaxRetrieval(Task):
         best = priority[:, :length, 0].argmax(-1, keepdim=True)
         return Batch(torch.cat([priority, label], -1), F.one_hot(kind.gather(1, best), CLASSES).float())
 
-    def brute_force(self, context: Tensor) -> Sequence[float]:
+    def reference(self, context: Tensor) -> Sequence[float]:
         _, *label = max(context[:-1].tolist())
         return [float(number) for number in label]
 

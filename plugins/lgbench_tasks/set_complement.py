@@ -18,7 +18,7 @@ class SetComplement(Task):
     After 2 3 out of v = 4, the tokens 0 and 1 have probability 1/2 each:
 
     >>> task = SetComplement(size=4)
-    >>> inputs, distribution = task.sample(1, 2, torch.Generator().manual_seed(3))
+    >>> inputs, distribution, _ = task.sample(1, 2, torch.Generator().manual_seed(3))
     >>> inputs.tolist(), distribution[0, -1].tolist()
     ([[2, 3]], [0.5, 0.5, 0.0, 0.0])
 
@@ -52,6 +52,6 @@ class SetComplement(Task):
             torch.mul(unseen, 1 / (self.size - 1 - step), out=p[:, step])
         return Batch(inputs, p)
 
-    def brute_force(self, context: Tensor) -> Sequence[float]:
+    def reference(self, context: Tensor) -> Sequence[float]:
         seen = set(context.tolist())
         return [0.0 if token in seen else 1 / (self.size - len(seen)) for token in range(self.size)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import final
 
@@ -31,8 +31,19 @@ RULES = {
     7: ("0*1*0*1*", Automaton([[0, 1], [2, 1], [2, 3], [4, 3], [4, 4]], [True, True, True, True, False])),
 }
 
-_ENDINGS = [ending for length in range(4) for ending in product((0, 1), repeat=length)]
-"""Strings of up to 3 symbols: no state of these automata is farther than that from acceptance."""
+DEFINITIONS: Mapping[int, Callable[[str], bool]] = {
+    1: lambda string: "0" not in string,
+    2: lambda string: re.fullmatch("(10)*", string) is not None,
+    3: lambda string: re.search("(?<!1)1(11)*0(00)*(?!0)", string) is None,
+    4: lambda string: "000" not in string,
+    5: lambda string: string.count("0") % 2 == string.count("1") % 2 == 0,
+    6: lambda string: (string.count("0") - string.count("1")) % 3 == 0,
+    7: lambda string: re.fullmatch("0*1*0*1*", string) is not None,
+}
+"""Membership by plain definition, without the automata from which contexts are sampled."""
+
+_ENDINGS = ["".join(ending) for length in range(4) for ending in product("01", repeat=length)]
+"""Strings of up to 3 symbols. A prefix of a member becomes a member with one of them, in all seven languages."""
 
 
 @final
@@ -42,7 +53,7 @@ class Tomita(SymbolLanguage):
     Next may come each symbol from which a member can still be reached, and the end where the prefix is a member. In
     Tomita 2, (10)*, after 10 the string may end or go on with 1:
 
-    >>> inputs, distribution = Tomita(2).sample(1, 2, torch.Generator())
+    >>> inputs, distribution, _ = Tomita(2).sample(1, 2, torch.Generator())
     >>> Tomita(2).text(inputs[0]), dict(zip(Tomita(2).answers, distribution[0, -1].tolist()))
     ('10', {'0': 0.0, '1': 0.5, 'end': 0.5})
 
@@ -57,7 +68,7 @@ class Tomita(SymbolLanguage):
 
     def __init__(self, number: int) -> None:
         super().__init__(("0", "1"))
-        self.name = f"tomita-{number}"
+        self.name, self.number = f"tomita-{number}", number
         self.about, self.automaton = RULES[number]
         moves = self.automaton.live[self.automaton.transitions].float()
         legal = torch.cat([moves, self.automaton.accepting[:, None]], -1)
@@ -69,14 +80,11 @@ class Tomita(SymbolLanguage):
         symbols, states = self.automaton.walk(self._walk, n, length, generator)
         return Batch(self.begin(symbols), self._next.to(generator.device)[states])
 
-    def brute_force(self, context: Tensor) -> Sequence[float]:
-        string = context[1:].tolist()
-        legal = [any(map(self._member, product([[*string, symbol]], _ENDINGS))) for symbol in (0, 1)]
-        legal.append(self._member((string, ())))
-        return [member / max(1, sum(legal)) for member in legal]
-
-    def _member(self, parts: tuple[list[int], tuple[int, ...]]) -> bool:
-        return bool(self.accepts(torch.tensor([[*parts[0], *parts[1]]], dtype=torch.int64))[0])
+    def reference(self, context: Tensor) -> Sequence[float]:
+        is_member, prefix = DEFINITIONS[self.number], "".join(map(str, context[1:].tolist()))
+        legal = [any(is_member(prefix + symbol + ending) for ending in _ENDINGS) for symbol in "01"]
+        legal.append(is_member(prefix))
+        return [allowed / max(1, sum(legal)) for allowed in legal]
 
     def accepts(self, symbols: Tensor) -> Tensor:
         return self.automaton.accepts(symbols)

@@ -1,4 +1,4 @@
-"""The attention and the position code that the architectures here take where none is named."""
+"""The default attention and position code of the architectures here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import final
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lgbench import Attention, Place, Position
+from lgbench import Attention, AttentionSpec, Position
 from lgbench.attending import visible
 
 
@@ -18,7 +18,7 @@ class SoftmaxAttention(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         queries, keys = q.shape[-2], k.shape[-2]
         if bias is not None:
@@ -35,8 +35,8 @@ class Softmax(Attention):
 
     name = "softmax"
 
-    def build(self, place: Place) -> nn.Module:
-        return SoftmaxAttention(place.scale)
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return SoftmaxAttention(spec.scale)
 
 
 @final

@@ -11,9 +11,12 @@ from conftest import parts_of
 from torch import Tensor, nn
 
 from lgbench import Answers, Signature, Tokens, Unsupported, Vectors
-from lgbench.registry import Registry
+from lgbench.extensions.registry import Registry
 
-NORMS = ["attention-layer-norm", "attention-standardize", "peri-init-norm", "peri-norm", "post-norm", "pre-norm"]
+NORMS = [
+    *("attention-layer-norm", "attention-standardize", "no-norm"),
+    *("peri-init-norm", "peri-norm", "post-norm", "pre-norm"),
+]
 LANGUAGE = Signature(Tokens(3), 3, Answers.EVERY_PREFIX)
 SETS = Signature(Vectors(11), 10, Answers.LAST)
 norms = pytest.mark.parametrize("norm", NORMS)
@@ -71,10 +74,10 @@ def test_every_position_sees_the_whole_past(registry: Registry, norm: str) -> No
 def test_the_last_position_alone_is_what_a_full_computation_gives(
     registry: Registry, norm: str, options: dict[str, Any]
 ) -> None:
-    last = build(registry, "transformer", SETS, norm, **options)
-    full = build(registry, "transformer", replace(SETS, answers=Answers.EVERY_PREFIX), norm, **options)
+    last = build(registry, "transformer", SETS, norm, **options).double()
+    full = build(registry, "transformer", replace(SETS, answers=Answers.EVERY_PREFIX), norm, **options).double()
     full.load_state_dict(last.state_dict())
-    inputs = sets(5, 9)
+    inputs = sets(5, 9).double()
     assert last(inputs).shape == (5, 1, 10)
     torch.testing.assert_close(last(inputs), full(inputs)[:, -1:], atol=1e-5, rtol=1e-5)
 
@@ -89,7 +92,7 @@ def rms(x: Tensor, gain: Tensor) -> Tensor:
     return gain * x / (x.square().mean() + 1e-6).sqrt()
 
 
-@pytest.mark.parametrize("norm", ["pre-norm", "post-norm", "peri-init-norm"])
+@pytest.mark.parametrize("norm", ["no-norm", "pre-norm", "post-norm", "peri-init-norm"])
 def test_set_attention_is_the_published_equations(registry: Registry, norm: str) -> None:
     model = build(registry, "set-attention", SETS, norm, width=16).double()
     inputs = sets(3, 7).double()
@@ -103,14 +106,14 @@ def test_set_attention_is_the_published_equations(registry: Registry, norm: str)
         scores = [(weights["query.weight"] @ query) @ (weights["key.weight"] @ item) for item in items]
         total = sum(score.exp() for score in scores)
         mixed = sum(s.exp() / total * (weights["value.weight"] @ item) for s, item in zip(scores, items, strict=True))
-        if norm != "pre-norm":
+        if norm not in ("no-norm", "pre-norm"):
             (gain,) = (parameter for name, parameter in weights.items() if name.startswith("norm."))
             mixed = rms(mixed, gain)
         torch.testing.assert_close(logits[0], mlp(mixed, weights, "logits"))
 
 
 def test_set_attention_is_as_wide_as_published(registry: Registry) -> None:
-    model = build(registry, "set-attention", SETS, "pre-norm")
+    model = build(registry, "set-attention", SETS, "no-norm")
     two_layers = [11 * 128 + 128 + 128 * 128 + 128] * 2 + [128 * 128 + 128 + 128 * 10 + 10]
     assert sum(parameter.numel() for parameter in model.parameters()) == sum(two_layers) + 3 * 128 * 128
 
@@ -187,6 +190,11 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
         build(registry, architecture, registry.tasks[task].signature, "pre-norm", **options)
 
 
+def test_set_attention_refuses_answers_at_marked_positions(registry: Registry) -> None:
+    with pytest.raises(Unsupported, match="weights mark"):
+        build(registry, "set-attention", replace(SETS, answers=Answers.MARKED), "no-norm")
+
+
 def test_set_attention_refuses_tokens(registry: Registry) -> None:
     with pytest.raises(Unsupported, match="sets of vectors, and the task has tokens"):
         build(registry, "set-attention", replace(LANGUAGE, answers=Answers.LAST), "pre-norm")
@@ -220,7 +228,7 @@ def test_every_option_of_the_transformer_changes_the_model(registry: Registry, o
 def test_the_sizes_that_tasks_are_studied_at_can_be_built(registry: Registry, norm: str) -> None:
     task = registry.tasks["set-complement"]
     model = build(registry, "transformer", task.signature, norm, **task.model)
-    inputs, distribution = task.sample(2, 5, torch.Generator().manual_seed(0))
+    inputs, distribution, _ = task.sample(2, 5, torch.Generator().manual_seed(0))
     assert model(inputs).shape == distribution.shape
     linear = [tuple(p.shape) for name, p in model.named_parameters() if p.dim() == 2]
     assert sorted(linear) == sorted([(64, 63)] * 2 + [(63, 63)] * 4)

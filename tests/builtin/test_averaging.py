@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from lgbench import Averager
+from lgbench import Averager, Schedule
 from lgbench_averaging import Bema, Ema
 
 Trajectory = dict[int, dict[str, Tensor]]
 AVERAGERS = [Ema(), Bema()]
+SCHEDULE = Schedule(steps=100, every=1)
 averagers = pytest.mark.parametrize("averager", AVERAGERS, ids=lambda averager: averager.name)
 
 
@@ -24,9 +25,9 @@ def trajectory(steps: int, shapes: Mapping[str, tuple[int, ...]], seed: int = 0)
 
 
 def averaged(averager: Averager, weights: Trajectory, every: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    state = averager.start(weights[0])
+    state = averager.start(weights[0], Schedule(len(weights) - 1, every))
     for step in range(every, len(weights), every):
-        state = averager.update(state, weights[step], step)
+        state = averager.update(state, weights[step], at(step))
         yield step, averager.weights(state)
 
 
@@ -42,6 +43,11 @@ def published(
             ema = (1 - beta) * ema + beta * theta
             found[t] = ema, ema + alpha * (theta - origin)
     return found
+
+
+def at(step: int) -> Tensor:
+    """As the harness gives it."""
+    return torch.tensor(step, dtype=torch.float64)
 
 
 def mutate(weights: Mapping[str, Tensor]) -> None:
@@ -85,14 +91,14 @@ def test_a_power_of_zero_for_the_bias_is_the_greatest_correction() -> None:
     corrected = {}
     for eta in (0.0, 0.2, 1.0):
         averager = Bema(eta=eta)
-        corrected[eta] = averager.weights(averager.update(averager.start(start), now, 90))["w"].item()
+        corrected[eta] = averager.weights(averager.update(averager.start(start, SCHEDULE), now, at(90)))["w"].item()
     assert corrected == pytest.approx({0.0: 0.1 + 1.0, 0.2: 0.1 + 100**-0.2, 1.0: 0.1 + 0.01})
 
 
 @averagers
 def test_before_the_first_update_the_average_is_the_initial_weights(averager: Averager) -> None:
     weights = trajectory(0, {"w": (4,)})[0]
-    assert torch.equal(averager.weights(averager.start(weights))["w"], weights["w"])
+    assert torch.equal(averager.weights(averager.start(weights, SCHEDULE))["w"], weights["w"])
 
 
 @averagers
@@ -106,9 +112,9 @@ def test_weights_that_do_not_move_are_their_own_average(averager: Averager) -> N
 def test_averages_of_bfloat16_weights_are_float32_and_keep_small_changes(averager: Averager) -> None:
     # One bfloat16 step above 1 is 2^-7; at t = 10^6 an EMA moves by a thousandth of it, which bfloat16 cannot hold.
     start, now = ({"w": torch.full((3,), value, dtype=torch.bfloat16)} for value in (1.0, 1.0 + 2**-7))
-    state = averager.update(averager.start(start), now, 10**6)
+    state = averager.update(averager.start(start, SCHEDULE), now, at(10**6))
     average = averager.weights(state)["w"]
-    assert average.dtype == torch.float32 and averager.weights(averager.start(start))["w"].dtype == torch.float32
+    assert average.dtype == torch.float32 and averager.weights(averager.start(start, SCHEDULE))["w"].dtype == torch.float32
     ((_, (plain, corrected)),) = published_once(1.0, 1.0 + 2**-7, 10**6)
     expected = np.float32(corrected if isinstance(averager, Bema) else plain)
     np.testing.assert_allclose(average.numpy(), expected, rtol=3e-7)
@@ -121,21 +127,21 @@ def published_once(start: float, now: float, step: int) -> Any:
 
 @averagers
 def test_double_precision_is_not_narrowed(averager: Averager) -> None:
-    assert averager.weights(averager.start(trajectory(0, {"w": (2,)})[0]))["w"].dtype == torch.float64
+    assert averager.weights(averager.start(trajectory(0, {"w": (2,)})[0], SCHEDULE))["w"].dtype == torch.float64
 
 
 @averagers
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_training_in_place_does_not_move_the_average(averager: Averager, dtype: torch.dtype) -> None:
     path = trajectory(3, {"w": (4, 2), "b": (2,)})
-    expected, state = averager.start(path[0]), None
+    expected, state = averager.start(path[0], SCHEDULE), None
     for step in range(4):
         live = {name: value.to(dtype, copy=True) for name, value in path[step].items()}
         exact = copies(live)
         if state is None:
-            expected, state = averager.start(exact), averager.start(live)
+            expected, state = averager.start(exact, SCHEDULE), averager.start(live, SCHEDULE)
         else:
-            expected, state = averager.update(expected, exact, step), averager.update(state, live, step)
+            expected, state = averager.update(expected, exact, at(step)), averager.update(state, live, at(step))
         before = copies(averager.weights(state))
         mutate(live)
         for name in path[0]:
@@ -146,7 +152,7 @@ def test_training_in_place_does_not_move_the_average(averager: Averager, dtype: 
 @averagers
 def test_averages_carry_no_gradient(averager: Averager) -> None:
     weights = {"w": torch.nn.Parameter(torch.ones(3))}
-    state = averager.update(averager.start(weights), weights, 1)
+    state = averager.update(averager.start(weights, SCHEDULE), weights, at(1))
     assert not averager.weights(state)["w"].requires_grad
 
 

@@ -11,7 +11,7 @@ VALUE = slice(32, 42)
 
 
 def drawn(n: int, length: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    inputs, distribution = DictionaryLookup().sample(n, length, torch.Generator().manual_seed(seed))
+    inputs, distribution, _ = DictionaryLookup().sample(n, length, torch.Generator().manual_seed(seed))
     return inputs.numpy(), distribution.numpy()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lgbench import UsageError
-from lgbench.registry import Registry
+from lgbench.extensions.registry import Registry
 from lgbench_tasks.dyck import Dyck
 
 LISTED = [(1, 8), (2, 3), (2, 5), (8, 5)]
@@ -86,7 +86,7 @@ def test_a_long_member_is_never_rejected_and_one_wrong_bracket_always_is(kinds: 
 
 @pytest.mark.parametrize(("kinds", "depth"), SIZES)
 def test_the_answer_is_hewitts_distribution_given_the_stack(kinds: int, depth: int) -> None:
-    inputs, distribution = Dyck(kinds, depth).sample(40, 40, generator(kinds + depth))
+    inputs, distribution, _ = Dyck(kinds, depth).sample(40, 40, generator(kinds + depth))
     assert distribution.shape == (40, 41, 2 * kinds + 1)
     for string, rows in zip(without_begin(inputs, kinds), distribution.tolist(), strict=True):
         for end, row in enumerate(rows):
@@ -94,7 +94,7 @@ def test_the_answer_is_hewitts_distribution_given_the_stack(kinds: int, depth: i
 
 
 def test_contexts_reach_the_ground_and_the_full_depth() -> None:
-    inputs, _ = Dyck(2, 5).sample(200, 40, generator(0))
+    inputs, _, _ = Dyck(2, 5).sample(200, 40, generator(0))
     prefixes = {string[:end] for string in without_begin(inputs, 2) for end in range(1, 41)}
     depths = {len(stack) for prefix in prefixes if (stack := stack_after(prefix, 2, 5)) is not None}
     assert depths == {0, 1, 2, 3, 4, 5}
@@ -102,7 +102,7 @@ def test_contexts_reach_the_ground_and_the_full_depth() -> None:
 
 @pytest.mark.parametrize(("kinds", "depth"), [(1, 8), (2, 3), (3, 2)])
 def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(kinds: int, depth: int) -> None:
-    inputs, _ = Dyck(kinds, depth).sample(6000, 4, generator(3))
+    inputs, _, _ = Dyck(kinds, depth).sample(6000, 4, generator(3))
     steps = Counter((string[:end], string[end]) for string in without_begin(inputs, kinds) for end in range(4))
     for prefix in {prefix for prefix, _ in steps}:
         total = sum(steps[prefix, symbol] for symbol in range(2 * kinds))
@@ -170,7 +170,7 @@ def test_every_answer_has_a_name_of_its_own(kinds: int, depth: int) -> None:
 def test_any_size_can_be_had_by_name(registry: Registry) -> None:
     task = registry.tasks["dyck-3-4"]
     assert (task.name, task.signature.classes) == ("dyck-3-4", 7)
-    inputs, distribution = task.sample(20, 30, generator(0))
+    inputs, distribution, _ = task.sample(20, 30, generator(0))
     for string, rows in zip(without_begin(inputs, 3), distribution.tolist(), strict=True):
         assert rows[-1] == pytest.approx(hewitt(string, 3, 4))
 

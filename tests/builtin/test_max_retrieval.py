@@ -8,7 +8,7 @@ from lgbench_tasks.max_retrieval import MaxRetrieval
 
 
 def drawn(n: int, length: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    inputs, distribution = MaxRetrieval().sample(n, length, torch.Generator().manual_seed(seed))
+    inputs, distribution, _ = MaxRetrieval().sample(n, length, torch.Generator().manual_seed(seed))
     return inputs.numpy(), distribution.numpy()
 
 

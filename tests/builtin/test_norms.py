@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from conftest import parts_of
 from torch import Tensor, nn
 
-from lgbench import Answers, NormScheme, Role, Signature, Tokens
-from lgbench.registry import Registry
+from lgbench import Answers, Matrix, NormScheme, Role, Signature, SublayerSpec, Tokens
+from lgbench.extensions.registry import Registry
 
 DIM = 12
-BUILT_IN = ["attention-layer-norm", "attention-standardize", "peri-init-norm", "peri-norm", "post-norm", "pre-norm"]
-ROLES: list[Role] = ["attention", "mlp"]
+BUILT_IN = [
+    *("attention-layer-norm", "attention-standardize", "no-norm"),
+    *("peri-init-norm", "peri-norm", "post-norm", "pre-norm"),
+]
+SPECS: dict[Role, SublayerSpec] = {role: SublayerSpec(role, 1, 2, DIM, 2) for role in ("attention", "mlp")}
 Params = dict[str, Tensor]
 
 
@@ -28,6 +31,10 @@ def standard(x: Tensor) -> Tensor:
 
 def peri(x: Tensor, f: nn.Module, p: Params) -> Tensor:
     return x + rms(f(rms(x, p["before.weight"])), p["after.weight"])
+
+
+def bare(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+    return x + f(x)
 
 
 def pre(x: Tensor, f: nn.Module, p: Params) -> Tensor:
@@ -47,6 +54,8 @@ def standardized(x: Tensor, f: nn.Module, p: Params) -> Tensor:
 
 
 RESIDUAL: dict[tuple[str, Role], Callable[[Tensor, nn.Module, Params], Tensor]] = {
+    ("no-norm", "attention"): bare,
+    ("no-norm", "mlp"): bare,
     ("pre-norm", "attention"): pre,
     ("pre-norm", "mlp"): pre,
     ("post-norm", "attention"): post,
@@ -74,11 +83,11 @@ def stream(seed: int = 1) -> Tensor:
     return 3 * torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(seed)) + 1
 
 
-def places(scheme: NormScheme) -> dict[str, nn.Module]:
+def modules_of(scheme: NormScheme) -> dict[str, nn.Module]:
     return {
         "embed": scheme.embed(DIM),
-        "output attention": scheme.output(DIM, "attention"),
-        "output mlp": scheme.output(DIM, "mlp"),
+        "output attention": scheme.output(SPECS["attention"]),
+        "output mlp": scheme.output(SPECS["mlp"]),
         "final": scheme.final(DIM),
     }
 
@@ -86,16 +95,16 @@ def places(scheme: NormScheme) -> dict[str, nn.Module]:
 @pytest.mark.parametrize(("name", "role"), RESIDUAL)
 def test_a_residual_connection_is_the_schemes_equation(registry: Registry, name: str, role: Role) -> None:
     sublayer = nn.Linear(DIM, DIM)
-    module = randomized(registry.norms[name].residual(DIM, sublayer, role))
+    module = randomized(registry.norms[name].residual(SPECS[role], sublayer))
     parameters = {key: value for key, value in module.state_dict().items() if not key.startswith("sublayer.")}
     torch.testing.assert_close(module(stream()), RESIDUAL[name, role](stream(), sublayer, parameters))
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_scheme_has_no_other_parameters_than_its_equation(registry: Registry, name: str) -> None:
-    norms = {"pre-norm": 1, "post-norm": 1, "attention-standardize": 1, "peri-norm": 2, "peri-init-norm": 2}
+    norms = {"no-norm": 0, "pre-norm": 1, "post-norm": 1, "attention-standardize": 1, "peri-norm": 2, "peri-init-norm": 2}
     expected = norms.get(name, 3) * DIM
-    counted = registry.norms[name].residual(DIM, nn.Identity(), "attention").parameters()
+    counted = registry.norms[name].residual(SPECS["attention"], nn.Identity()).parameters()
     assert sum(parameter.numel() for parameter in counted) == expected
 
 
@@ -103,6 +112,7 @@ def test_a_scheme_has_no_other_parameters_than_its_equation(registry: Registry, 
 def test_the_other_places_are_the_schemes_equation(registry: Registry, name: str) -> None:
     x = stream()
     changed = {
+        "no-norm": set(),
         "pre-norm": {"final"},
         "post-norm": {"output attention", "output mlp"},
         "peri-norm": {"output attention", "output mlp", "final"},
@@ -110,31 +120,38 @@ def test_the_other_places_are_the_schemes_equation(registry: Registry, name: str
         "attention-layer-norm": {"output attention", "final"},
         "attention-standardize": {"output attention", "final"},
     }[name]
-    for place, module in places(registry.norms[name]).items():
+    for where, module in modules_of(registry.norms[name]).items():
         parameters = list(randomized(module).parameters())
-        if place not in changed:
+        if where not in changed:
             expected = x
-        elif place == "output attention" and name == "attention-layer-norm":
+        elif where == "output attention" and name == "attention-layer-norm":
             expected = parameters[0] * standard(x) + parameters[1]
-        elif place == "output attention" and name == "attention-standardize":
+        elif where == "output attention" and name == "attention-standardize":
             expected = standard(x)
         else:
             (gain,) = parameters
             expected = rms(x, gain)
-        torch.testing.assert_close(module(x), expected, msg=place)
+        torch.testing.assert_close(module(x), expected, msg=where)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_gains_start_at_one_and_biases_at_zero(registry: Registry, name: str) -> None:
-    modules = [*places(registry.norms[name]).values(), registry.norms[name].residual(DIM, nn.Identity(), "attention")]
+    modules = [*modules_of(registry.norms[name]).values(), registry.norms[name].residual(SPECS["attention"], nn.Identity())]
     for key, parameter in (pair for module in modules for pair in module.named_parameters()):
         assert (parameter == (0 if key.endswith("bias") else 1)).all()
 
 
+@pytest.mark.parametrize(("name", "role"), RESIDUAL)
+def test_nothing_is_normalized_within_attention_and_initial_weights_stay(registry: Registry, name: str, role: Role) -> None:
+    scheme, spec = registry.norms[name], SPECS[role]
+    assert scheme.query(spec) is scheme.key(spec) is scheme.head(spec) is None
+    assert {scheme.gain(spec, matrix) for matrix in get_args(Matrix)} == {1.0}
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_vector_of_zeros_stays_finite(registry: Registry, name: str) -> None:
-    for role in ROLES:
-        module = registry.norms[name].residual(DIM, nn.Linear(DIM, DIM, bias=False), role)
+    for spec in SPECS.values():
+        module = registry.norms[name].residual(spec, nn.Linear(DIM, DIM, bias=False))
         assert module(torch.zeros(1, 3, DIM)).isfinite().all()
 
 
@@ -147,15 +164,15 @@ def test_a_sublayer_may_answer_for_the_last_position_alone(registry: Registry, n
     torch.manual_seed(0)
     everywhere, last = nn.Linear(DIM, DIM), Last(DIM, DIM)
     last.load_state_dict(everywhere.state_dict())
-    for role in ROLES:
-        full, short = (registry.norms[name].residual(DIM, sublayer, role) for sublayer in (everywhere, last))
+    for spec in SPECS.values():
+        full, short = (registry.norms[name].residual(spec, sublayer) for sublayer in (everywhere, last))
         torch.testing.assert_close(short(stream())[..., -1:, :], full(stream())[..., -1:, :])
 
 
 @pytest.mark.parametrize(("name", "role"), RESIDUAL)
 def test_bfloat16_keeps_shape_and_type(registry: Registry, name: str, role: Role) -> None:
     scheme = registry.norms[name]
-    modules = [scheme.residual(DIM, nn.Linear(DIM, DIM), role), *places(scheme).values()]
+    modules = [scheme.residual(SPECS[role], nn.Linear(DIM, DIM)), *modules_of(scheme).values()]
     for module in modules:
         wide = randomized(module)(stream())
         narrow = module.to(torch.bfloat16)(stream().to(torch.bfloat16))
@@ -175,7 +192,7 @@ def theirs(model: nn.Module, layers: int, heads: int, **options: Any) -> nn.Modu
     ).eval()
     weights = model.state_dict()
     gain = {"before": "0.0", "after": "0.1", "total": "0.2"}
-    copied = {"token_emb.emb.weight": weights["embed.0.weight"], "to_logits.weight": weights["logits.1.weight"]}
+    copied = {"token_emb.emb.weight": weights["embedding.weight"], "to_logits.weight": weights["logits.1.weight"]}
     if "logits.0.weight" in weights:
         copied["attn_layers.final_norm.g"] = weights["logits.0.weight"] - 1
     names = {"query": "to_q", "key": "to_k", "value": "to_v", "out": "to_out", "0": "ff.0.0", "2": "ff.2"}
@@ -211,7 +228,7 @@ def test_x_transformers_gives_the_same_logits_with_the_same_weights(
     randomized(model)
     tokens = torch.randint(7, (3, 20), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
-        model.embed[0].weight.mul_(4)  # theirs has no epsilon to speak of
+        model.embedding.weight.mul_(4)  # theirs has no epsilon to speak of
         expected = theirs(model, layers, heads, **options).double()(tokens)
         assert expected.std() > 0.1
         torch.testing.assert_close(model.double()(tokens), expected, atol=1e-5, rtol=1e-5)

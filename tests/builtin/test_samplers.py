@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lgbench import Answers, Batch, Language, Task, Tokens
-from lgbench.registry import Registry
+from lgbench.extensions.registry import Registry
 
 LANGUAGES = [
     *("dyck-1-8", "dyck-2-3", "dyck-2-5", "dyck-8-5"),
@@ -70,7 +70,7 @@ def test_a_batch_has_the_shapes_and_types_of_the_contract(
     registry: Registry, name: str, n: int, length: int, seed: int
 ) -> None:
     task = registry.tasks[name]
-    inputs, distribution = sample(task, n, length, seed)
+    inputs, distribution, _ = sample(task, n, length, seed)
     steps = positions(task, length)
     if isinstance(task.signature.inputs, Tokens):
         assert inputs.shape == (n, steps) and inputs.dtype == torch.int64
@@ -160,7 +160,7 @@ def test_the_prefix_of_a_context_is_distributed_as_a_shorter_context_is(registry
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_the_empty_context_has_an_answer(registry: Registry, name: str) -> None:
     task = registry.tasks[name]
-    inputs, distribution = sample(task, 5, 0, 0)
+    inputs, distribution, _ = sample(task, 5, 0, 0)
     assert inputs.tolist() == [[task.signature.classes - 1]] * 5
     torch.testing.assert_close(distribution.sum(-1), torch.ones(5, 1))
 

@@ -12,7 +12,7 @@ from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
 from lgbench import UsageError
-from lgbench.registry import Registry
+from lgbench.extensions.registry import Registry
 from lgbench_tasks.automaton import Automaton
 from lgbench_tasks.tomita import Tomita
 
@@ -68,6 +68,7 @@ def is_live(number: int, prefix: str) -> bool:
 
 
 def next_symbols(number: int, prefix: str) -> list[float]:
+    """p* from predicates over whole strings: no automaton of the sampler's takes part."""
     legal = [is_live(number, prefix + "0"), is_live(number, prefix + "1"), is_member(number, prefix)]
     return [allowed / sum(legal) for allowed in legal]
 
@@ -160,7 +161,7 @@ def test_tomita_3_is_the_immediate_reading_and_aalpys_the_later_one() -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_answer_is_uniform_over_what_can_still_lead_to_a_member(number: int) -> None:
-    inputs, distribution = Tomita(number).sample(300, 9, generator(number))
+    inputs, distribution, _ = Tomita(number).sample(300, 9, generator(number))
     seen = {}
     for string, rows in zip(as_strings(inputs), distribution.tolist(), strict=True):
         seen |= {string[:end]: row for end, row in enumerate(rows)}
@@ -169,21 +170,46 @@ def test_an_answer_is_uniform_over_what_can_still_lead_to_a_member(number: int) 
 
 
 @pytest.mark.parametrize("number", NUMBERS)
+def test_an_answer_and_the_reference_are_what_the_automaton_of_the_regular_expression_says(number: int) -> None:
+    task, dfa = Tomita(number), DFAS[number]
+    inputs, distribution, _ = task.sample(100, 7, generator(number))
+    pairs = zip(inputs.tolist(), distribution.tolist(), strict=True)
+    seen = {tuple(context[: end + 1]): rows[end] for context, rows in pairs for end in range(8)}
+    for context, row in seen.items():
+        prefix = "".join(map(str, context[1:]))
+        possible = [not dfa.isdisjoint(DFA.from_prefix({"0", "1"}, prefix + symbol)) for symbol in "01"]
+        possible.append(dfa.accepts_input(prefix))
+        expected = [allowed / sum(possible) for allowed in possible]
+        assert row == pytest.approx(expected), prefix
+        assert task.reference(torch.tensor(context)) == pytest.approx(expected), prefix
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_reference_does_not_use_the_automaton_that_contexts_are_sampled_from(number: int) -> None:
+    task, untouched = Tomita(number), Tomita(number)
+    task.automaton = Automaton([[0, 0]], [True])
+    for string in strings_of(5):
+        context = torch.tensor([2, *map(int, string)])
+        assert task.reference(context) == untouched.reference(context)
+        assert not is_live(number, string) or task.reference(context) == pytest.approx(next_symbols(number, string))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_contexts_are_exactly_the_prefixes_of_members(number: int) -> None:
-    inputs, _ = Tomita(number).sample(2000, 6, generator(number))
+    inputs, _, _ = Tomita(number).sample(2000, 6, generator(number))
     assert set(as_strings(inputs)) == {prefix for prefix in strings_of(6) if is_live(number, prefix)}
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_long_contexts_never_leave_the_language(number: int) -> None:
-    inputs, distribution = Tomita(number).sample(20, 150, generator(number))
+    inputs, distribution, _ = Tomita(number).sample(20, 150, generator(number))
     assert all(is_live(number, string[:end]) for string in as_strings(inputs) for end in range(151))
     torch.testing.assert_close(distribution.sum(-1), torch.ones(20, 151))
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(number: int) -> None:
-    inputs, _ = Tomita(number).sample(4000, 6, generator(number))
+    inputs, _, _ = Tomita(number).sample(4000, 6, generator(number))
     steps = Counter((string[:end], string[end]) for string in as_strings(inputs) for end in range(6))
     for prefix in {prefix for prefix, _ in steps}:
         zeros, ones = steps[prefix, "0"], steps[prefix, "1"]

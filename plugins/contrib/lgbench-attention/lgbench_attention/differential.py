@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lgbench import Attention, Place, Unsupported
+from lgbench import Attention, AttentionSpec, Unsupported
 from lgbench.attending import masked_logits
 
 
@@ -26,20 +26,20 @@ class DifferentialAttention(nn.Module):
 
     first_half: Tensor
 
-    def __init__(self, place: Place, lambda_0: float) -> None:
+    def __init__(self, spec: AttentionSpec, lambda_0: float) -> None:
         super().__init__()
         self.lambda_0 = lambda_0
-        in_first = torch.arange(place.head_dim) % 4 < 2
+        in_first = torch.arange(spec.head_dim) % 4 < 2
         self.register_buffer("first_half", in_first.float())
         first = int(in_first.sum())
-        second = place.head_dim - first
+        second = spec.head_dim - first
         # Each half has the scale that a head of its dimension would have.
-        self.scales = (1.0, 1.0) if place.plain else (first**-0.5, second**-0.5)
+        self.scales = (1.0, 1.0) if spec.unscaled else (first**-0.5, second**-0.5)
         self.lambda_q1, self.lambda_k1 = small(first), small(first)
         self.lambda_q2, self.lambda_k2 = small(second), small(second)
-        self.norm = nn.RMSNorm(place.head_dim, eps=1e-5)
+        self.norm = nn.RMSNorm(spec.head_dim, eps=1e-5)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         excess = (self.lambda_q1 * self.lambda_k1).sum().exp() - (self.lambda_q2 * self.lambda_k2).sum().exp()
         first = q * self.first_half
@@ -55,16 +55,16 @@ class Differential(Attention):
     """Differential attention (arXiv 2410.05258), lambda_0 = 0.8 - 0.6 exp(-0.3 (layer - 1)).
 
     Queries and keys of a head are split in two halves, each with logits scaled by its own dimension. Our choices: features
-    are dealt two at a time, (0, 1) to the first half, (2, 3) to the second and so on, so that a rotary code turns each half
-    with the frequencies of a head of its size, which the published code does by turning halves as heads; where D is no
-    multiple of 4 the first half has up to two more. And the position code's bias is added to both logits.
+    (0, 1) go to the first half, (2, 3) to the second and so on. A rotary code thus rotates each half with the frequencies
+    of a head of its size; the published code rotates halves as heads. Where D is no multiple of 4 the first half has up to
+    two features more. The position code's bias is added to both logits.
     """
 
     name = "differential"
 
-    def build(self, place: Place) -> nn.Module:
-        if place.head_dim < 3:
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        if spec.head_dim < 3:
             raise Unsupported(
-                f"differential attention deals a head's features to two halves in pairs: {place.head_dim} are too few"
+                f"differential attention splits a head's features into two halves: it needs at least 3, got {spec.head_dim}"
             )
-        return DifferentialAttention(place, 0.8 - 0.6 * math.exp(-0.3 * (place.layer - 1)))
+        return DifferentialAttention(spec, 0.8 - 0.6 * math.exp(-0.3 * (spec.layer - 1)))

@@ -7,21 +7,21 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lgbench import Attention, Place
+from lgbench import Attention, AttentionSpec
 from lgbench.attending import logits, visible, visible_counts
 
 
 class NormalizedAttentionPooling(nn.Module):
     """LayerNorm((g (z - mean z) / std z + b) v), mean and standard deviation over the visible keys, g and b per head."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
-        self.scale = place.scale
-        self.gain = nn.Parameter(torch.ones(place.heads))
-        self.shift = nn.Parameter(torch.zeros(place.heads))
-        self.norm = nn.LayerNorm(place.heads * place.head_dim)
+        self.scale = spec.scale
+        self.gain = nn.Parameter(torch.ones(spec.heads))
+        self.shift = nn.Parameter(torch.zeros(spec.heads))
+        self.norm = nn.LayerNorm(spec.heads * spec.head_dim)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         unseen, n = ~visible(q, k), visible_counts(q, k)
         scores = logits(q, k, bias, self.scale).masked_fill(unseen, 0.0)
@@ -40,11 +40,11 @@ class NormalizedPooling(Attention):
     """NAP: weights g (z - mean z) / std z + b, one g and b per head (arXiv 2005.09561), then LayerNorm.
 
     As in the published code, g begins at 1 and b at 0, and the LayerNorm has gain and bias and goes over the features of all
-    heads, before the output projection. The GELU that follows it there is left out: it is that architecture's, not the
-    attention's. Of the epsilon of 0.001 that is added to the standard deviation there, we put the square under the root.
+    heads, before the output projection. Our choices: the GELU that follows in the published code is left out, since it belongs
+    to that architecture. The published code adds 0.001 to the standard deviation; here its square is added to the variance.
     """
 
     name = "nap"
 
-    def build(self, place: Place) -> nn.Module:
-        return NormalizedAttentionPooling(place)
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return NormalizedAttentionPooling(spec)

@@ -1,8 +1,8 @@
 """Softmax attention whose logits are first multiplied by a factor that depends on the number of keys, or on the entropy of the
 weights.
 
-z are the logits with the position code's bias, n is the number of keys that a query sees. That the bias is scaled with the
-rest is our choice.
+z are the logits with the position code's bias, n is the number of keys that a query sees. Our choice: the factor scales the
+bias too.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lgbench import Attention, Place
+from lgbench import Attention, AttentionSpec
 from lgbench.attending import logits, visible, visible_counts
 
 
 class FactoredSoftmax(nn.Module):
     """softmax(factor z) v over the visible keys."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
-        self.scale = place.scale
+        self.scale = spec.scale
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, factor: Tensor) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D), a factor that broadcasts to (B, H, Q, 1) -> (B, H, Q, D)."""
@@ -37,9 +37,9 @@ def multiplied(factor: Tensor, scores: Tensor, seen: Tensor) -> Tensor:
     return (factor * scores).masked_fill(~seen, -torch.inf)
 
 
-def log_of_training(place: Place) -> float:
-    """ln n_train; that of two keys where there is but one, so that it is not 0."""
-    return math.log(max(place.train_keys, 2))
+def log_of_training(spec: AttentionSpec) -> float:
+    """ln n_train, and ln 2 where n_train is 1, so that it is not 0."""
+    return math.log(max(spec.train_keys, 2))
 
 
 class AdaptiveTemperatureAttention(nn.Module):
@@ -49,7 +49,7 @@ class AdaptiveTemperatureAttention(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         scores, seen = logits(q, k, bias, self.scale), visible(q, k)
         masked = scores.masked_fill(~seen, -torch.inf)
@@ -70,24 +70,24 @@ class AdaptiveTemperatureAttention(nn.Module):
 class AdaptiveTemperature(Attention):
     """softmax(b z) at inference, b >= 1 a fitted polynomial of the entropy of softmax(z) (arXiv 2410.01104).
 
-    Training is that of plain softmax attention: the method changes what a trained model does. The polynomial was fitted to
-    short inputs: for flat weights b rises to 2.4 at about 60 keys, falls again, and is 1 from 400 keys on.
+    Training is that of plain softmax attention: the method changes the trained model alone. The polynomial was fitted to short
+    inputs: for flat weights b rises to 2.4 at about 60 keys, falls again, and is 1 from 400 keys on.
     """
 
     name = "adaptive-temperature"
 
-    def build(self, place: Place) -> nn.Module:
-        return AdaptiveTemperatureAttention(place.scale)
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return AdaptiveTemperatureAttention(spec.scale)
 
 
 class ScalableSoftmaxAttention(FactoredSoftmax):
     """softmax(s ln(n) z) v with s learned per head."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.s = nn.Parameter(torch.full((place.heads,), 1 / log_of_training(place)))
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec)
+        self.s = nn.Parameter(torch.full((spec.heads,), 1 / log_of_training(spec)))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         factor = self.s[:, None, None] * visible_counts(q, k).log()  # (H, Q, 1)
         return self.mix(q, k, v, bias, factor)
@@ -102,30 +102,30 @@ class ScalableSoftmax(Attention):
 
     name = "ssmax"
 
-    def build(self, place: Place) -> nn.Module:
-        return ScalableSoftmaxAttention(place)
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return ScalableSoftmaxAttention(spec)
 
 
 class LogLengthAttention(FactoredSoftmax):
     """softmax(z max(1, ln n / ln n_train)) v."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.log_train = log_of_training(place)
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec)
+        self.log_train = log_of_training(spec)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         return self.mix(q, k, v, bias, (visible_counts(q, k).log() / self.log_train).clamp(min=1.0))
 
 
 @final
 class LogLength(Attention):
-    """softmax(z max(1, ln n / ln n_train)): log-length scaling (arXiv 2202.12172) beyond the training length.
+    """softmax(z max(1, ln n / ln n_train)): log-length scaling (arXiv 2202.12172) above the training length.
 
     The paper multiplies by ln n at every length; dividing by ln n_train and stopping at 1 leaves training as that of softmax.
     """
 
     name = "log-length"
 
-    def build(self, place: Place) -> nn.Module:
-        return LogLengthAttention(place)
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return LogLengthAttention(spec)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lgbench import Attention, Place, Unsupported
+from lgbench import Attention, AttentionSpec, Need, Unsupported
 from lgbench.attending import logits
 
 BLOCK = 2**22
@@ -24,18 +24,18 @@ class SelectiveAttention(nn.Module):
         self.scale = scale
         self.block = block
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
-        """q, k and v (B, H, K, D), asking (B, Q, width), bias (H, K, K) or broadcasting to it -> (B, H, Q, D)."""
-        (batch, heads, keys, _), wanted = k.shape, asking.shape[-2]
-        bias = None if bias is None else bias.expand(heads, keys, keys)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, query_input: Tensor) -> Tensor:
+        """q, k and v (B, H, K, D), bias (B, H, K, K) or broadcasting to it, query_input (B, Q, W) -> (B, H, Q, D)."""
+        (batch, heads, keys, _), queries = k.shape, query_input.shape[-2]
+        bias = None if bias is None else bias.expand(batch, heads, keys, keys)
         rows = self.block // (batch * keys)
         masked = q.new_zeros(batch, 1, keys)  # F of the first query of the next block
-        for start, stop in blocks(0, keys - wanted, rows):
-            # Of the keys after them these queries select none.
+        for start, stop in blocks(0, keys - queries, rows):
+            # These queries select no key after them.
             gate = self.logits_of(q, k[:, :, :stop], bias, 1, start, stop)[:, 0]
             masked = masked + F.pad(selected(gate, start).sum(-2, keepdim=True), (0, keys - stop))
         taken = []
-        for start, stop in blocks(keys - wanted, keys, rows // heads):
+        for start, stop in blocks(keys - queries, keys, rows // heads):
             scores = self.logits_of(q, k, bias, heads, start, stop)
             masking = torch.cat([masked, selected(scores[:, 0], start)], -2).cumsum(-2)
             masked = masking[:, -1:]
@@ -45,37 +45,38 @@ class SelectiveAttention(nn.Module):
 
     def logits_of(self, q: Tensor, k: Tensor, bias: Tensor | None, heads: int, start: int, stop: int) -> Tensor:
         """The logits of the queries start to stop in the first `heads` heads, (B, heads, stop - start, K)."""
-        own = None if bias is None else bias[:heads, start:stop, : k.shape[-2]]
+        own = None if bias is None else bias[:, :heads, start:stop, : k.shape[-2]]
         return logits(q[:, :heads, start:stop], k[:, :heads], own, self.scale)
 
 
 def blocks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where consecutive blocks of `size` start and stop, the last of which may be shorter."""
+    """Where consecutive blocks of `size` start and stop. The last one may be shorter."""
     size = max(size, 1)
     return ((first, min(first + size, stop)) for first in range(start, stop, size))
 
 
 def selected(gate: Tensor, start: int) -> Tensor:
-    """How much the queries start, start + 1, ... each add to the masking of later ones, (B, rows, K) as gate."""
+    """How much each of the queries start, start + 1, ... adds to the masking of later queries, (B, rows, K) as gate."""
     return F.pad(gate[..., 1:].relu().tril(start - 2), (1, 0))
 
 
 @final
 class Selective(Attention):
-    """Softmax attention less what earlier queries selected for masking: the relu of the logits of head 0, summed over them.
+    """Softmax attention whose logits earlier queries reduce by the relu of their logits in head 0 (arXiv 2410.02703).
 
-    It is subtracted from the logits of all heads, no token masks itself, and the first is never masked (arXiv 2410.02703). A
-    token's selection acts on the queries after it, not on its own, as in x-transformers. The logits of head 0 include the
-    position code's bias, which is our choice. Blocks bound what long inputs take of memory in testing, where no position code
-    makes a bias.
+    softmax(z_ij - F_ij) v, with F_ij the sum of relu(z_kj of head 0) over the queries k before i, in all heads.
+
+    No token masks itself, and the first token is never masked. A token's selection acts on later queries only, as in
+    x-transformers. Our choice: the logits of head 0 include the position code's bias. Blocks of queries bound the memory of
+    long inputs in testing, unless a position code makes a bias of all positions.
     """
 
     name = "selective"
-    every_query = True
+    needs = frozenset({Need.ALL_QUERIES, Need.QUERY_INPUT})  # the second only says how many of the queries are asked
 
-    def build(self, place: Place) -> nn.Module:
-        if place.crossing:
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        if spec.cross_attention:
             raise Unsupported(
-                "selective attention counts on every key having a query too, and here queries come from elsewhere"
+                "selective attention needs a query at the position of every key, and cross attention has none there"
             )
-        return SelectiveAttention(place.scale)
+        return SelectiveAttention(spec.scale)

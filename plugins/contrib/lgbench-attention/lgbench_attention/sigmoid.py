@@ -6,7 +6,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from lgbench import Attention, Place
+from lgbench import Attention, AttentionSpec
 from lgbench.attending import logits, visible, visible_counts
 
 
@@ -17,7 +17,7 @@ class SigmoidAttention(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         weights = (logits(q, k, bias, self.scale) - visible_counts(q, k).log()).sigmoid()
         return weights.masked_fill(~visible(q, k), 0.0) @ v
@@ -27,11 +27,11 @@ class SigmoidAttention(nn.Module):
 class Sigmoid(Attention):
     """sigmoid(z + b) in place of softmax, b = -ln n (arXiv 2409.04431).
 
-    The paper's n is the length of the sequence. Ours is the number of keys that the query sees, so that what stands at a
-    position does not depend on what follows it.
+    The paper's n is the length of the sequence. Ours is the number of keys that the query sees, so that no position depends on
+    later ones.
     """
 
     name = "sigmoid"
 
-    def build(self, place: Place) -> nn.Module:
-        return SigmoidAttention(place.scale)
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return SigmoidAttention(spec.scale)

@@ -1,4 +1,4 @@
-"""What holds for every attention of this pack."""
+"""Tests of every attention of this pack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_pack_cases import BY_NAME, Inputs, built, inputs, place
+from attention_pack_cases import BY_NAME, Inputs, built, call, inputs, spec_of
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
@@ -16,6 +16,7 @@ import lgbench_attention
 
 every = pytest.mark.parametrize("name", BY_NAME)
 modes = pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+OF_ALL = "of all contexts"
 SPARSE = {"entmax15", "sparsemax", "asentmax"}
 
 
@@ -25,7 +26,7 @@ def test_the_hook_returns_the_eleven_methods() -> None:
     assert set(names) == softmax_scaled | sparse | {"differential", "nap", "selective", "sigmoid", "stick-breaking"}
     assert len(names) == 11
     assert all(re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name) for name in names)
-    assert lgbench_attention.LGBENCH_CONTRACT == "1.0"
+    assert lgbench_attention.LGBENCH_CONTRACT == "2.0"
 
 
 def test_the_readme_has_every_method_with_its_paper() -> None:
@@ -41,9 +42,9 @@ def test_the_readme_has_every_method_with_its_paper() -> None:
 def test_answers_are_finite_and_well_shaped(
     name: str, training: bool, queries: int, keys: int, heads: int, head_dim: int
 ) -> None:
-    where = place(heads, head_dim, train_keys=16)
-    given = inputs(BY_NAME[name], where, queries, keys, biased=keys < 100, batch=1, dtype=torch.float32)
-    out = BY_NAME[name].build(where).train(training)(*given)
+    spec = spec_of(heads, head_dim, train_keys=16)
+    given = inputs(BY_NAME[name], spec, queries, keys, OF_ALL if keys < 100 else "none", batch=1, dtype=torch.float32)
+    out = call(BY_NAME[name].build(spec).train(training), given)
     assert out.shape == (1, heads, queries, head_dim)
     assert out.dtype == torch.float32
     assert out.isfinite().all()
@@ -53,11 +54,11 @@ def test_answers_are_finite_and_well_shaped(
 @modes
 @pytest.mark.parametrize("size", [0.0, 1e3])
 def test_answers_and_gradients_are_finite_for_equal_and_for_large_logits(name: str, training: bool, size: float) -> None:
-    where = place(heads=2, head_dim=5)
-    given = inputs(BY_NAME[name], where, 6, 6, scale=size, dtype=torch.float32)
-    module = BY_NAME[name].build(where).train(training)
+    spec = spec_of(heads=2, head_dim=5)
+    given = inputs(BY_NAME[name], spec, 6, 6, scale=size, dtype=torch.float32)
+    module = BY_NAME[name].build(spec).train(training)
     asked = [given.q.requires_grad_(), given.k.requires_grad_(), given.v.requires_grad_(), *module.parameters()]
-    out = module(*given)
+    out = call(module, given)
     assert out.isfinite().all()
     gradients = torch.autograd.grad(out.square().sum(), asked, allow_unused=True)
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
@@ -65,10 +66,10 @@ def test_answers_and_gradients_are_finite_for_equal_and_for_large_logits(name: s
 
 @every
 def test_a_single_key_gives_finite_gradients(name: str) -> None:
-    where = place(heads=1, head_dim=3)
-    given = inputs(BY_NAME[name], where, 1, 1, dtype=torch.float32)
-    module = BY_NAME[name].build(where)
-    module(*given._replace(q=given.q.requires_grad_())).sum().backward()
+    spec = spec_of(heads=1, head_dim=3)
+    given = inputs(BY_NAME[name], spec, 1, 1, dtype=torch.float32)
+    module = BY_NAME[name].build(spec)
+    call(module, given._replace(q=given.q.requires_grad_())).sum().backward()
     weights = [weight.grad for weight in module.parameters() if weight.grad is not None]
     assert all(gradient.isfinite().all() for gradient in [given.q.grad, *weights] if gradient is not None)
 
@@ -77,29 +78,34 @@ def test_a_single_key_gives_finite_gradients(name: str) -> None:
     "name", ["adaptive-temperature", "ssmax", "log-length", "entmax15", "sparsemax", "asentmax", "selective"]
 )
 def test_a_single_key_gets_everything(name: str) -> None:
-    where = place()
-    given = inputs(BY_NAME[name], where, 4, 4)
-    torch.testing.assert_close(built(BY_NAME[name], where).eval()(*given)[:, :, 0], given.v[:, :, 0])
+    spec = spec_of()
+    given = inputs(BY_NAME[name], spec, 4, 4)
+    torch.testing.assert_close(call(built(BY_NAME[name], spec).eval(), given)[:, :, 0], given.v[:, :, 0])
 
 
 @every
 def test_a_bias_may_be_one_for_all_heads_and_queries(name: str) -> None:
-    where = place()
-    module = built(BY_NAME[name], where).eval()
-    given = inputs(BY_NAME[name], where, 5, 5)
+    spec = spec_of()
+    module = built(BY_NAME[name], spec).eval()
+    given = inputs(BY_NAME[name], spec, 5, 5)
     bias = torch.linspace(-1, 1, 5, dtype=torch.float64)
     one, all_alike = given._replace(bias=bias[None, None]), given._replace(bias=bias.expand(2, 5, 5))
-    torch.testing.assert_close(module(*one), module(*all_alike))
+    each = given._replace(bias=bias.expand(2, 2, 5, 5))
+    torch.testing.assert_close(call(module, one), call(module, all_alike))
+    torch.testing.assert_close(call(module, one), call(module, each))
 
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 
 
 def loss_of(module: nn.Module, given: Inputs) -> Loss:
-    """A loss of the weights, the queries and what asks."""
+    """A loss of the weights, the queries and the input at the queries."""
 
-    def loss(weights: dict[str, Tensor], q: Tensor, asking: Tensor) -> Tensor:
-        return functional_call(module, weights, (q, given.k, given.v, asking, given.bias)).square().sum()
+    def loss(weights: dict[str, Tensor], q: Tensor, query_input: Tensor) -> Tensor:
+        def weighted(*inputs: Tensor, **needed: Tensor) -> Tensor:
+            return functional_call(module, weights, inputs, needed)
+
+        return call(weighted, given._replace(q=q, query_input=query_input)).square().sum()
 
     return loss
 
@@ -107,20 +113,22 @@ def loss_of(module: nn.Module, given: Inputs) -> Loss:
 @every
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (1, 5)])
 def test_models_in_one_stack_have_the_gradients_that_each_has_alone(name: str, queries: int, keys: int) -> None:
-    where = place()
-    modules = [built(BY_NAME[name], where, seed=seed).train() for seed in range(3)]
-    given = [inputs(BY_NAME[name], where, queries, keys, biased=True, seed=seed) for seed in range(3)]
+    spec = spec_of()
+    modules = [built(BY_NAME[name], spec, seed=seed).train() for seed in range(3)]
+    given = [inputs(BY_NAME[name], spec, queries, keys, OF_ALL, seed=seed) for seed in range(3)]
     loss = loss_of(modules[0], given[0])
-    weights, q, asking = (
+    weights, q, query_input = (
         stack_module_state(modules)[0] if list(modules[0].parameters()) else {},
         torch.stack([each.q for each in given]),
-        torch.stack([each.asking for each in given]),
+        torch.stack([each.query_input for each in given]),
     )
-    gradients, losses = vmap(grad_and_value(loss, argnums=(0, 1)), in_dims=(0 if weights else None, 0, 0))(weights, q, asking)
+    gradients, losses = vmap(grad_and_value(loss, argnums=(0, 1)), in_dims=(0 if weights else None, 0, 0))(
+        weights, q, query_input
+    )
     for index, module in enumerate(modules):
         own = dict(module.named_parameters())
         queries_alone = q[index].clone().requires_grad_()
-        alone = loss(own, queries_alone, asking[index])
+        alone = loss(own, queries_alone, query_input[index])
         alone.backward()
         torch.testing.assert_close(losses[index], alone.detach())
         torch.testing.assert_close(gradients[1][index], queries_alone.grad)
@@ -130,28 +138,28 @@ def test_models_in_one_stack_have_the_gradients_that_each_has_alone(name: str, q
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in SPARSE])
 def test_training_in_one_stack_is_one_graph(name: str) -> None:
-    where = place()
-    given = inputs(BY_NAME[name], where, 4, 4)
-    module = built(BY_NAME[name], where).train()
+    spec = spec_of()
+    given = inputs(BY_NAME[name], spec, 4, 4)
+    module = built(BY_NAME[name], spec).train()
     weights = dict(module.named_parameters())
     step = vmap(grad_and_value(loss_of(module, given), argnums=1), in_dims=(None, 0, 0))
-    stacked = weights, given.q[None], given.asking[None]
+    stacked = weights, given.q[None], given.query_input[None]
     torch.testing.assert_close(torch.compile(step, fullgraph=True, backend="eager")(*stacked), step(*stacked))
 
 
 @every
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler makes an autograd.Function, and is told not to
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses a deprecated autograd.Function
 def test_testing_is_one_graph(name: str) -> None:
-    where = place()
-    given = inputs(BY_NAME[name], where, 1, 5)
-    module = built(BY_NAME[name], where).eval()
-    torch.testing.assert_close(torch.compile(module, fullgraph=True, backend="eager")(*given), module(*given))
+    spec = spec_of()
+    given = inputs(BY_NAME[name], spec, 1, 5)
+    module = built(BY_NAME[name], spec).eval()
+    torch.testing.assert_close(call(torch.compile(module, fullgraph=True, backend="eager"), given), call(module, given))
 
 
 @every
 def test_weights_do_not_depend_on_the_length_of_training(name: str) -> None:
     shapes = [
-        {key: tuple(weight.shape) for key, weight in BY_NAME[name].build(place(train_keys=n)).state_dict().items()}
+        {key: tuple(weight.shape) for key, weight in BY_NAME[name].build(spec_of(train_keys=n)).state_dict().items()}
         for n in (3, 300)
     ]
     assert shapes[0] == shapes[1]

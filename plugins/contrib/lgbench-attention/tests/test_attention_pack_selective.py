@@ -1,4 +1,4 @@
-"""Selective attention: what another library makes of it, and what blocks of queries cost."""
+"""Selective attention: against another library, and the memory of its blocks of queries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_pack_cases import BY_NAME, Inputs, inputs, place
+from attention_pack_cases import BY_NAME, Inputs, call, inputs, spec_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -29,66 +29,66 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own, on import
-@pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
-def test_it_is_what_x_transformers_makes_of_it(biased: bool) -> None:
+@pytest.mark.parametrize("bias", ["none", "of all contexts", "of each context"])
+def test_it_is_what_x_transformers_makes_of_it(bias: str) -> None:
     from x_transformers.attend import selective_attn
 
-    where = place(heads=3, head_dim=5)
-    given = inputs(SELECTIVE, where, 12, 12, biased, scale=2.0)
+    spec = spec_of(heads=3, head_dim=5)
+    given = inputs(SELECTIVE, spec, 12, 12, bias, scale=2.0)
     logits = given.q @ given.k.mT / 5**0.5 + (given.bias if given.bias is not None else 0.0)
     masked = logits.masked_fill(torch.ones(12, 12, dtype=torch.bool).triu(1), -torch.finfo(torch.float64).max)
     expected = selective_attn(masked).softmax(-1) @ given.v
-    torch.testing.assert_close(SELECTIVE.build(where)(*given), expected)
+    torch.testing.assert_close(call(SELECTIVE.build(spec), given), expected)
 
 
-def wanting(given: Inputs, queries: int) -> Inputs:
-    return given._replace(asking=given.asking[:, -queries:])
+def asked(given: Inputs, queries: int) -> Inputs:
+    return given._replace(query_input=given.query_input[:, -queries:])
 
 
-@pytest.mark.parametrize("wanted", [1, 5, 17])
+@pytest.mark.parametrize("queries", [1, 5, 17])
 @pytest.mark.parametrize("block", [1, 2 * 17, 2 * 2 * 17 * 3, 2 * 2 * 17 * 17 - 1])
-def test_blocks_of_any_size_give_what_one_gives(block: int, wanted: int) -> None:
-    given = wanting(inputs(SELECTIVE, place(heads=2), 17, 17, biased=True), wanted)
-    expected = SelectiveAttention(1.0)(*given)
-    torch.testing.assert_close(SelectiveAttention(1.0, block)(*given), expected)
+def test_blocks_of_any_size_give_what_one_gives(block: int, queries: int) -> None:
+    given = asked(inputs(SELECTIVE, spec_of(heads=2), 17, 17, "of each context"), queries)
+    expected = call(SelectiveAttention(1.0), given)
+    torch.testing.assert_close(call(SelectiveAttention(1.0, block), given), expected)
     direction = torch.randn_like(expected)
     found = []
     for module in SelectiveAttention(1.0), SelectiveAttention(1.0, block):
         q = given.q.clone().requires_grad_()
-        (module(*given._replace(q=q)) * direction).sum().backward()
+        (call(module, given._replace(q=q)) * direction).sum().backward()
         found.append(q.grad)
     torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize("wanted", [1, 300])
-def test_no_more_logits_are_made_at_a_time_than_a_block(wanted: int) -> None:
-    given = wanting(inputs(SELECTIVE, place(heads=2), 300, 300, dtype=torch.float32), wanted)
+@pytest.mark.parametrize("queries", [1, 300])
+def test_no_more_logits_are_made_at_a_time_than_a_block(queries: int) -> None:
+    given = asked(inputs(SELECTIVE, spec_of(heads=2), 300, 300, dtype=torch.float32), queries)
     with torch.no_grad(), Largest() as largest:
-        SelectiveAttention(1.0, block=2 * 2 * 300 * 10)(*given)
+        call(SelectiveAttention(1.0, block=2 * 2 * 300 * 10), given)
     assert largest.size <= max(2 * 2 * 300 * 10, 2 * 11 * 300, given.q.numel())
 
 
 def test_what_an_earlier_token_masks_is_gone_for_later_queries_and_not_for_itself() -> None:
-    where = place(heads=1, head_dim=1)
+    spec = spec_of(heads=1, head_dim=1)
     bias = torch.zeros(1, 4, 4)
     bias[0, 2, 1] = 50.0  # the third position masks the second
     zeros = torch.zeros(1, 1, 4, 1)
     v = torch.tensor([0.0, 1.0, 0.0, 0.0])[None, None, :, None]
-    taken = SELECTIVE.build(where)(zeros, zeros, v, torch.zeros(1, 4, 1), bias).flatten()
+    taken = SELECTIVE.build(spec)(zeros, zeros, v, bias, query_input=torch.zeros(1, 4, 1)).flatten()
     torch.testing.assert_close(taken, torch.tensor([0.0, 0.5, 1.0, 0.0]))
 
 
 def test_the_first_token_is_never_masked_and_none_masks_itself() -> None:
-    where = place(heads=1, head_dim=1)
+    spec = spec_of(heads=1, head_dim=1)
     bias = torch.zeros(1, 4, 4)
     bias[0, :3, 0] = 50.0
     bias[0, :3, :3] += 50.0 * torch.eye(3)
     zeros = torch.zeros(1, 1, 4, 1)
     v = torch.arange(4.0)[None, None, :, None]
-    taken = SELECTIVE.build(where)(zeros, zeros, v, torch.zeros(1, 4, 1), bias).flatten()
+    taken = SELECTIVE.build(spec)(zeros, zeros, v, bias, query_input=torch.zeros(1, 4, 1)).flatten()
     assert taken[3].item() == pytest.approx(1.5)  # the mean of all four values
 
 
-def test_it_does_not_stand_where_queries_come_from_elsewhere() -> None:
-    with pytest.raises(Unsupported, match="queries come from elsewhere"):
-        SELECTIVE.build(place(crossing=True))
+def test_it_refuses_cross_attention() -> None:
+    with pytest.raises(Unsupported, match="cross attention"):
+        SELECTIVE.build(spec_of(cross_attention=True))

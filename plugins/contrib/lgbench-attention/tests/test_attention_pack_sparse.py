@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attention_pack_cases import BY_NAME, inputs, place
+from attention_pack_cases import BY_NAME, call, inputs, spec_of
 from entmax import entmax15, sparsemax
 from torch import Tensor
 from torch.func import grad, vmap
@@ -88,10 +88,10 @@ def test_float32_is_enough_for_long_inputs(alpha: float, package: Package, keys:
 
 @pytest.mark.parametrize("name", ["entmax15", "sparsemax", "asentmax"])
 def test_far_keys_get_exactly_nothing(name: str) -> None:
-    where = place(heads=1, head_dim=8)
-    given = inputs(BY_NAME[name], where, 1, 8, batch=1, scale=0.0)
+    spec = spec_of(heads=1, head_dim=8)
+    given = inputs(BY_NAME[name], spec, 1, 8, batch=1, scale=0.0)
     bias = torch.tensor([[[5.0, 0, 0, 0, 5.0, 0, 0, 0]]], dtype=torch.float64)
     identity = torch.eye(8, dtype=torch.float64)[None, None]
-    weights = BY_NAME[name].build(where).double()(*given._replace(v=identity, bias=bias))
+    weights = call(BY_NAME[name].build(spec).double(), given._replace(v=identity, bias=bias))
     torch.testing.assert_close(weights.flatten(), bias.flatten() / 10)
     assert (weights == 0).sum() == 6

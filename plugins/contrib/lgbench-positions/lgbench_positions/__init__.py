@@ -1,4 +1,4 @@
-"""Position codes: two that are added on the embedding, two that turn queries and keys, two that bias the logits."""
+"""Position codes: two are added to the embedding, two rotate queries and keys, two add a bias to the logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lgbench_positions.absolute import RandomisedLearned, Sinusoidal
 from lgbench_positions.relative import Alibi, Fire
 from lgbench_positions.rotary import Rope, XPos
 
-LGBENCH_CONTRACT = "1.0"
+LGBENCH_CONTRACT = "2.0"
 
 
 @hookimpl

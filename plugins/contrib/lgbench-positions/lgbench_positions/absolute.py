@@ -1,4 +1,4 @@
-"""Position codes that are added on the embedding. m is the position, d the width, i counts pairs of features."""
+"""Position codes that are added to the embedding. m is the position, d the width, i counts pairs of features."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lgbench import Position
 from lgbench.noise import Noise
 
 BASE = 10_000
-"""Of the wavelengths, in arXiv 1706.03762 and in what builds on it."""
+"""The base of the wavelengths, as in arXiv 1706.03762 and in the methods that build on it."""
 TABLE_STD = 0.02
-"""Of a new table of positions."""
+"""The standard deviation of a new table of positions."""
 
 
 def angles(positions: Tensor, features: int) -> Tensor:
     """m * 10000^(-2i / features) for every pair i of features: positions (T,) of float64 -> (T, ceil(features / 2)).
 
-    In float64, because float32 has no more than three decimals left of an angle of 16384.
+    In float64, because float32 has only three decimals left at an angle of 16384.
     """
     pairs = torch.arange(0, features, 2, device=positions.device, dtype=positions.dtype)
     return positions[:, None] * BASE ** (-pairs / features)
@@ -38,10 +38,10 @@ class Sinusoids(nn.Module):
 
 @final
 class Sinusoidal(Position):
-    """Sines and cosines of the position, added on the embedding (arXiv 1706.03762, section 3.5).
+    """Sines and cosines of the position, added to the embedding (arXiv 1706.03762, section 3.5).
 
     PE(m, 2i) = sin(m / 10000^(2i / d)), PE(m, 2i + 1) = cos(m / 10000^(2i / d)). Of an odd width the last feature is a
-    sine. Our choice: the embedding is not multiplied by sqrt(d) first, which the paper does.
+    sine. Our choice: the embedding is not multiplied by sqrt(d) first. The paper multiplies it.
     """
 
     name = "sinusoidal"
@@ -67,7 +67,7 @@ class RandomRows(nn.Module):
         return x + (self.table[self.subset(length)] if self.training else self.table[:length])
 
     def subset(self, length: int) -> Tensor:
-        """Which rows the noise of this step chooses, (length,): those where it is smallest, in the table's order."""
+        """The rows that this step takes, (length,): those with the smallest noise, in the table's order."""
         noise: Tensor = self.noise()
         return noise.topk(length, largest=False).indices.sort().values
 
@@ -76,11 +76,11 @@ class RandomRows(nn.Module):
 class RandomisedLearned(Position):
     """A learned table whose rows are, in training, a random ordered subset (arXiv 2305.16843, section 3, learned variant).
 
-    x_m + E[I_m], where I_0 < I_1 < ... are T of the table's N rows, uniform among all such subsets, drawn anew at every
-    step and shared by the batch, so that short inputs train all rows. Our choices: N is the longest input that the model
-    will be given (2048 in the paper). In evaluation the rows are the first T, where the paper draws a subset there too: an
-    input of the full length uses all rows in order either way, and a prefix is coded alike alone and within a longer
-    input. E starts normal with standard deviation 0.02.
+    x_m + E[I_m], where I_0 < I_1 < ... are T of the table's N rows, uniform among all such subsets. They are drawn anew at
+    every step and shared by the batch, so short inputs train all rows. Our choices: N is the length of the longest input that
+    the model will get (2048 in the paper). In evaluation the rows are the first T; the paper draws a subset there too. So a
+    prefix has the same code alone and within a longer input, and an input of N positions uses all rows in order either way.
+    E starts normal with standard deviation 0.02.
     """
 
     name = "randomised-learned"

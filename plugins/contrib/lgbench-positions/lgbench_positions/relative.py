@@ -1,4 +1,4 @@
-"""Position codes that bias the logits. i is the position of a query, j of a key, H the number of heads."""
+"""Position codes that add a bias to the logits. i is the position of a query, j of a key, H the number of heads."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lgbench import Place, Position
-from lgbench_positions.standing import positions, require_queries_among_keys
+from lgbench import AttentionSpec, Position
+from lgbench_positions.standing import positions, require_self_attention
 
 FIRE_HIDDEN = 32
 FIRE_LOG_SCALE = 0.1
-"""Where c starts, as in the code published with FIRE."""
+"""The initial c, as in the code published with FIRE."""
 FIRE_THRESHOLD = 1 / 4
-"""Where L starts, in training positions."""
+"""The initial L, as a share of the training positions."""
 FIRE_EPSILON = 1e-6
-"""Only guards against dividing by zero when c or L is."""
-FIRE_AT_ONCE = 2**24
-"""Hidden numbers of f that are made at a time."""
+"""Guards against dividing by zero where c or L is zero."""
+FIRE_HIDDEN_AT_ONCE = 2**24
+"""Hidden features of f that are computed at a time, which bounds memory."""
 
 
 def distances(q: Tensor, k: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def distances(q: Tensor, k: Tensor) -> Tensor:
 def slopes(heads: int) -> list[float]:
     """2^(-8h / H) for h = 1 ... H where H is a power of two.
 
-    Otherwise those of the next lower power of two, then every other one, from the first, of the next higher.
+    Otherwise the slopes of the next lower power of two, then every other slope of the next higher one, from its first.
 
     >>> slopes(4)
     [0.25, 0.0625, 0.015625, 0.00390625]
@@ -65,9 +65,9 @@ class Alibi(Position):
 
     name = "alibi"
 
-    def bias(self, place: Place) -> nn.Module:
-        require_queries_among_keys(self.name, place)
-        return LinearPenalty(place.heads)
+    def bias(self, spec: AttentionSpec) -> nn.Module:
+        require_self_attention(self.name, spec)
+        return LinearPenalty(spec.heads)
 
 
 class Interpolation(nn.Module):
@@ -77,14 +77,14 @@ class Interpolation(nn.Module):
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(FIRE_LOG_SCALE))
         self.first_threshold = threshold
-        # Relative to its start, as in the published code: a step of an optimizer is tiny on the scale of L.
+        # Relative to the initial L, as in the published code: a step of an optimizer is tiny on the scale of L.
         self.threshold_ratio = nn.Parameter(torch.tensor(1.0))
         self.bias_of = nn.Sequential(nn.Linear(1, FIRE_HIDDEN), nn.ReLU(), nn.Linear(FIRE_HIDDEN, heads))
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """q (B, H, Q, D), k (B, H, K, D) -> (H, Q, K)."""
         argument = self.argument(q, k)[..., None]
-        rows = max(1, FIRE_AT_ONCE // (FIRE_HIDDEN * argument.shape[1]))
+        rows = max(1, FIRE_HIDDEN_AT_ONCE // (FIRE_HIDDEN * argument.shape[1]))
         bias = torch.cat([self.bias_of(some) for some in torch.split(argument, rows)])  # (Q, K, H)
         return bias.movedim(-1, 0)
 
@@ -101,13 +101,13 @@ class Fire(Position):
     """Functional interpolation: a learned function of the distance as a share of the longest (arXiv 2310.04418, section 3).
 
     Head h adds f_h(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), f an MLP 1 -> 32 -> H with ReLU. c and L are learned
-    and used by their absolute value; c starts at 0.1, as in the published code. Every layer has its own. Our choices: L
-    starts at a quarter of the training positions, but at least at 1 (512 of 2048 in the paper, far beyond what is trained
-    here); 1e-6 is     added to the denominator, as in the published code, so that c = 0 divides nothing by zero.
+    and used by their absolute value. As in the published code, c starts at 0.1, and 1e-6 is added to the denominator. Every
+    layer has its own c, L and f. Our choice: L starts at a quarter of the training positions, at least at 1 (in the paper at
+    512 of 2048 positions).
     """
 
     name = "fire"
 
-    def bias(self, place: Place) -> nn.Module:
-        require_queries_among_keys(self.name, place)
-        return Interpolation(place.heads, max(1.0, FIRE_THRESHOLD * place.train_keys))
+    def bias(self, spec: AttentionSpec) -> nn.Module:
+        require_self_attention(self.name, spec)
+        return Interpolation(spec.heads, max(1.0, FIRE_THRESHOLD * spec.train_keys))

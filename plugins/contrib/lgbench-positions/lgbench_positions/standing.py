@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lgbench import Place, Unsupported
+from lgbench import AttentionSpec, Unsupported
 
 
-def require_queries_among_keys(name: str, place: Place) -> None:
-    """Raise :class:`lgbench.Unsupported` where a query stands at no position of the keys."""
-    if place.crossing:
-        raise Unsupported(f"{name} needs to know how far a query is from a key, and the queries here come from elsewhere")
+def require_self_attention(name: str, spec: AttentionSpec) -> None:
+    """Raise :class:`lgbench.Unsupported` in cross attention: a query stands at no position of the keys there."""
+    if spec.cross_attention:
+        raise Unsupported(f"{name} needs the distance of a query from a key, and cross attention has none")
 
 
 def positions(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -125,7 +125,7 @@ def test_the_gradient_reaches_the_chosen_rows_and_no_others() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_an_input_longer_than_the_table_is_refused_in_words(training: bool) -> None:
-    with pytest.raises(ValueError, match="has 6 rows, and the input is 7 long"):
+    with pytest.raises(ValueError, match="6 rows.* 7"):
         table_of().train(training)(torch.zeros(1, 7, 3))
 
 

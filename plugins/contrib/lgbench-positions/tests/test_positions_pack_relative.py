@@ -7,21 +7,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lgbench import Place, Position, Unsupported
+from lgbench import AttentionSpec, Position, Unsupported
 from lgbench_positions.relative import Alibi, Fire
 
 BIASING = [Alibi(), Fire()]
 EVERY_BIASING = pytest.mark.parametrize("position", BIASING, ids=[position.name for position in BIASING])
 
 
-def place(heads: int = 2, train_keys: int = 40, crossing: bool = False) -> Place:
-    return Place(layer=1, width=3 * heads, heads=heads, train_keys=train_keys, crossing=crossing)
+def spec_of(heads: int = 2, train_keys: int = 40, cross_attention: bool = False) -> AttentionSpec:
+    return AttentionSpec(1, 1, 3 * heads, heads, train_keys, cross_attention=cross_attention)
 
 
 def built(position: Position, heads: int = 2, train_keys: int = 40) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = position.bias(place(heads, train_keys))
+        module = position.bias(spec_of(heads, train_keys))
     assert module is not None
     return module
 
@@ -176,6 +176,6 @@ def test_keys_that_are_not_seen_are_as_far_as_the_query_itself(position: Positio
 
 
 @EVERY_BIASING
-def test_queries_from_elsewhere_are_refused_in_words(position: Position) -> None:
-    with pytest.raises(Unsupported, match=f"{position.name} needs to know how far"):
-        position.bias(place(crossing=True))
+def test_cross_attention_is_refused_with_the_reason(position: Position) -> None:
+    with pytest.raises(Unsupported, match=f"{position.name} .* cross attention"):
+        position.bias(spec_of(cross_attention=True))

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from lgbench import Place, Position, Unsupported
-from lgbench_positions.rotary import MOST_POSITIONS, Rope, XPos
+from lgbench import AttentionSpec, Position, Unsupported
+from lgbench_positions.rotary import MAX_POSITIONS, Rope, XPos
 
-TURNING = [Rope(), XPos()]
-EVERY_TURNING = pytest.mark.parametrize("position", TURNING, ids=[position.name for position in TURNING])
+ROTATING = [Rope(), XPos()]
+EVERY_ROTATING = pytest.mark.parametrize("position", ROTATING, ids=[position.name for position in ROTATING])
 Heads = tuple[Tensor, Tensor]
 
 
-def place(head_dim: int, heads: int = 2, crossing: bool = False) -> Place:
-    return Place(layer=1, width=heads * head_dim, heads=heads, train_keys=20, crossing=crossing)
+def spec_of(head_dim: int, heads: int = 2, cross_attention: bool = False) -> AttentionSpec:
+    return AttentionSpec(1, 1, heads * head_dim, heads, 20, cross_attention=cross_attention)
 
 
 def drawn(queries: int, keys: int, head_dim: int, dtype: torch.dtype = torch.float64, heads: int = 2) -> Heads:
@@ -26,12 +26,12 @@ def drawn(queries: int, keys: int, head_dim: int, dtype: torch.dtype = torch.flo
 
 
 def products(position: Position, q: Tensor, k: Tensor) -> Tensor:
-    module = position.turn(place(q.shape[-1], q.shape[1]))
+    module = position.rotate(spec_of(q.shape[-1], q.shape[1]))
     assert module is not None
-    turned_q, turned_k = module(q, k)
-    assert (turned_q.shape, turned_k.shape) == (q.shape, k.shape)
-    assert turned_q.dtype == turned_k.dtype == q.dtype
-    logits: Tensor = turned_q @ turned_k.mT
+    rotated_q, rotated_k = module(q, k)
+    assert (rotated_q.shape, rotated_k.shape) == (q.shape, k.shape)
+    assert rotated_q.dtype == rotated_k.dtype == q.dtype
+    logits: Tensor = rotated_q @ rotated_k.mT
     return logits
 
 
@@ -48,7 +48,7 @@ def published(position: Position, q: Tensor, k: Tensor, distance: int) -> float:
     return total + sum((q[2 * pairs :] * k[2 * pairs :]).tolist())
 
 
-@EVERY_TURNING
+@EVERY_ROTATING
 @pytest.mark.parametrize("head_dim", [2, 3, 7, 8])
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (2, 5), (1, 5), (1, 1)])
 def test_logits_are_the_published_function_of_the_difference(
@@ -61,49 +61,49 @@ def test_logits_are_the_published_function_of_the_difference(
         assert actual[b, h, i, j].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_rope_turns_each_query_and_key_by_its_own_position() -> None:
+def test_rope_rotates_each_query_and_key_by_its_own_position() -> None:
     q, k = drawn(2, 4, 2)
-    module = Rope().turn(place(2))
-    for turned, x, first in zip(module(q, k), (q, k), (2, 0), strict=True):
+    module = Rope().rotate(spec_of(2))
+    for rotated, x, first in zip(module(q, k), (q, k), (2, 0), strict=True):
         for m in range(x.shape[-2]):
             expected = torch.view_as_complex(x[:, :, m].contiguous()) * cmath.exp(1j * (first + m))
-            torch.testing.assert_close(torch.view_as_complex(turned[:, :, m].contiguous()), expected)
+            torch.testing.assert_close(torch.view_as_complex(rotated[:, :, m].contiguous()), expected)
 
 
-@EVERY_TURNING
+@EVERY_ROTATING
 def test_logits_do_not_move_when_all_positions_shift(position: Position) -> None:
     q, k = drawn(6, 6, 5)
     shifted_q, shifted_k = (torch.cat((torch.ones_like(x), x), dim=-2) for x in (q, k))
     torch.testing.assert_close(products(position, shifted_q, shifted_k)[..., 6:, 6:], products(position, q, k))
 
 
-@EVERY_TURNING
+@EVERY_ROTATING
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_single_query_has_the_last_row_of_all_queries(position: Position, dtype: torch.dtype) -> None:
     q, k = drawn(300, 300, 9, dtype)
     torch.testing.assert_close(products(position, q[:, :, -1:], k), products(position, q, k)[:, :, -1:], atol=1e-5, rtol=1e-5)
 
 
-@EVERY_TURNING
+@EVERY_ROTATING
 def test_the_odd_feature_is_left_as_it_is(position: Position) -> None:
     q, k = drawn(4, 6, 7)
-    module = position.turn(place(7))
+    module = position.rotate(spec_of(7))
     assert module is not None
-    for turned, x in zip(module(q, k), (q, k), strict=True):
-        assert torch.equal(turned[..., -1], x[..., -1])
+    for rotated, x in zip(module(q, k), (q, k), strict=True):
+        assert torch.equal(rotated[..., -1], x[..., -1])
 
 
-@EVERY_TURNING
+@EVERY_ROTATING
 @pytest.mark.parametrize(("queries", "keys"), [(1, 16_385), (16_385, 16_385)])
 def test_sixteen_thousand_keys_are_finite_and_as_published(position: Position, queries: int, keys: int) -> None:
     q, k = (x[:1] for x in drawn(queries, keys, 6, torch.float32, heads=1))
-    module = position.turn(place(6, heads=1))
+    module = position.rotate(spec_of(6, heads=1))
     assert module is not None
-    turned_q, turned_k = module(q, k)
-    assert turned_q.isfinite().all()
-    assert turned_k.isfinite().all()
+    rotated_q, rotated_k = module(q, k)
+    assert rotated_q.isfinite().all()
+    assert rotated_k.isfinite().all()
     for i in {0, queries - 1}:
-        logits = turned_q[0, 0, i] @ turned_k[0, 0].mT
+        logits = rotated_q[0, 0, i] @ rotated_k[0, 0].mT
         assert logits.isfinite().all()
         at = keys - queries + i
         for j in {0, at // 2, max(0, at - 300), at}:
@@ -111,26 +111,26 @@ def test_sixteen_thousand_keys_are_finite_and_as_published(position: Position, q
             assert logits[j].item() == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("queries", [1, MOST_POSITIONS])
-def test_xpos_holds_to_as_many_positions_as_it_says(queries: int) -> None:
-    q, k = torch.full((1, 1, queries, 2), 1e2), torch.full((1, 1, MOST_POSITIONS, 2), 1e2)
-    turned_q, turned_k = XPos().turn(place(2, heads=1))(q, k)
-    logits = turned_q[0, 0, -1] @ turned_k[0, 0].mT
+@pytest.mark.parametrize("queries", [1, MAX_POSITIONS])
+def test_xpos_works_up_to_as_many_positions_as_it_says(queries: int) -> None:
+    q, k = torch.full((1, 1, queries, 2), 1e2), torch.full((1, 1, MAX_POSITIONS, 2), 1e2)
+    rotated_q, rotated_k = XPos().rotate(spec_of(2, heads=1))(q, k)
+    logits = rotated_q[0, 0, -1] @ rotated_k[0, 0].mT
     assert logits.isfinite().all()
     assert logits[0] == pytest.approx(0, abs=1e-6)
     assert logits[-1] == pytest.approx(2e4)
 
 
 def test_xpos_refuses_more_positions_in_words() -> None:
-    q, k = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, MOST_POSITIONS + 1, 2)
-    with pytest.raises(ValueError, match="30000 positions in float32, and the input has 30001"):
+    q, k = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, MAX_POSITIONS + 1, 2)
+    with pytest.raises(ValueError, match="30000 positions.* 30001"):
         products(XPos(), q, k)
 
 
-@EVERY_TURNING
-def test_queries_and_keys_are_turned_alike_whatever_follows(position: Position) -> None:
+@EVERY_ROTATING
+def test_queries_and_keys_are_rotated_alike_whatever_follows(position: Position) -> None:
     q, k = drawn(9, 9, 6)
-    module = position.turn(place(6))
+    module = position.rotate(spec_of(6))
     assert module is not None
     for alone, among in zip(module(q[:, :, :4], k[:, :, :4]), module(q, k), strict=True):
         torch.testing.assert_close(alone, among[:, :, :4])
@@ -141,9 +141,9 @@ def test_the_logits_of_xpos_fade_with_the_distance_pair_by_pair() -> None:
     for i, zeta in enumerate([0.4 / 1.4, 0.65 / 1.4, 0.9 / 1.4, 1.15 / 1.4]):
         q = torch.zeros(1, 1, keys, 8, dtype=torch.float64)
         q[..., 2 * i] = 1.0
-        module = XPos().turn(place(8, heads=1))
-        turned_q, turned_k = module(q, q)
-        lengths = turned_q[0, 0, -1].norm() * turned_k[0, 0].norm(dim=-1)
+        module = XPos().rotate(spec_of(8, heads=1))
+        rotated_q, rotated_k = module(q, q)
+        lengths = rotated_q[0, 0, -1].norm() * rotated_k[0, 0].norm(dim=-1)
         assert lengths[0].item() == pytest.approx(zeta)
         assert lengths[-1].item() == pytest.approx(1.0)
         assert (lengths.diff() > 0).all()
@@ -151,7 +151,7 @@ def test_the_logits_of_xpos_fade_with_the_distance_pair_by_pair() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is not supported:DeprecationWarning")
-@EVERY_TURNING
+@EVERY_ROTATING
 @pytest.mark.parametrize("queries", [1, 30])
 def test_x_transformers_gives_the_same_logits(position: Position, queries: int) -> None:
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
@@ -163,13 +163,13 @@ def test_x_transformers_gives_the_same_logits(position: Position, queries: int) 
     torch.testing.assert_close(products(position, q, k), their_q @ their_k.mT, atol=1e-4, rtol=1e-4)
 
 
-@EVERY_TURNING
+@EVERY_ROTATING
 def test_a_head_of_one_feature_is_refused_in_words(position: Position) -> None:
-    with pytest.raises(Unsupported, match=f"{position.name} turns pairs of features, and a head here has 1"):
-        position.turn(place(1))
+    with pytest.raises(Unsupported, match=f"{position.name} rotates pairs of features.* has 1"):
+        position.rotate(spec_of(1))
 
 
-@EVERY_TURNING
-def test_queries_from_elsewhere_are_refused_in_words(position: Position) -> None:
-    with pytest.raises(Unsupported, match=f"{position.name} needs to know how far"):
-        position.turn(place(4, crossing=True))
+@EVERY_ROTATING
+def test_cross_attention_is_refused_with_the_reason(position: Position) -> None:
+    with pytest.raises(Unsupported, match=f"{position.name} .* cross attention"):
+        position.rotate(spec_of(4, cross_attention=True))

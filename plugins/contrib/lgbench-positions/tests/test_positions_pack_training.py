@@ -10,32 +10,32 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 import lgbench_positions
-from lgbench import Place, Position
+from lgbench import AttentionSpec, Position
 from lgbench.attending import masked_logits
 from lgbench.noise import Noise
 
 POSITIONS = {position.name: position for position in lgbench_positions.lgbench_positions()}
-PLACE = Place(layer=1, width=10, heads=2, train_keys=8)
+SPEC = AttentionSpec(layer=1, layers=1, width=10, heads=2, train_keys=8)
 EVERY = pytest.mark.parametrize("name", POSITIONS)
 MODELS, LENGTH, ROWS = 3, 8, 20
 
 
 class SmallModel(nn.Module):
-    """One attention over an embedding, with a position code in all three places."""
+    """One attention over an embedding, with a position code in embed, rotate and bias."""
 
     def __init__(self, position: Position) -> None:
         super().__init__()
-        self.project = nn.Linear(PLACE.width, 2 * PLACE.width)
-        self.embed = position.embed(PLACE.width, ROWS)
-        self.turn = position.turn(PLACE)
-        self.bias = position.bias(PLACE)
+        self.project = nn.Linear(SPEC.width, 2 * SPEC.width)
+        self.embed = position.embed(SPEC.width, ROWS)
+        self.rotate = position.rotate(SPEC)
+        self.bias = position.bias(SPEC)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, width) -> weights of attention (B, H, T, T)."""
         x = x if self.embed is None else self.embed(x)
-        q, k = self.project(x).unflatten(-1, (2, PLACE.heads, PLACE.head_dim)).movedim(-3, 0).transpose(-2, -3)
-        if self.turn is not None:
-            q, k = self.turn(q, k)
+        q, k = self.project(x).unflatten(-1, (2, SPEC.heads, SPEC.head_dim)).movedim(-3, 0).transpose(-2, -3)
+        if self.rotate is not None:
+            q, k = self.rotate(q, k)
         bias = None if self.bias is None else self.bias(q, k)
         return masked_logits(q, k, bias).softmax(-1)
 
@@ -54,13 +54,13 @@ def population(name: str) -> list[SmallModel]:
 
 
 def contexts() -> Tensor:
-    return torch.randn(MODELS, 4, LENGTH, PLACE.width, generator=torch.Generator().manual_seed(0))
+    return torch.randn(MODELS, 4, LENGTH, SPEC.width, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_hook_provides_every_code_once() -> None:
     names = [position.name for position in lgbench_positions.lgbench_positions()]
     assert names == ["sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire"]
-    assert lgbench_positions.LGBENCH_CONTRACT == "1.0"
+    assert lgbench_positions.LGBENCH_CONTRACT == "2.0"
 
 
 def test_the_distribution_announces_the_module_to_lgbench() -> None:
@@ -108,14 +108,14 @@ def test_no_weight_depends_on_the_length_of_the_input(name: str) -> None:
     model = population(name)[0].eval()
     shapes = [parameter.shape for parameter in model.parameters()]
     for length in (1, 2, ROWS):
-        assert model(torch.zeros(1, length, PLACE.width)).isfinite().all()
+        assert model(torch.zeros(1, length, SPEC.width)).isfinite().all()
     assert [parameter.shape for parameter in model.parameters()] == shapes
 
 
 @EVERY
-def test_tokens_that_are_alike_are_told_apart_by_their_position(name: str) -> None:
+def test_equal_tokens_differ_by_their_position(name: str) -> None:
     model = population(name)[0].eval()
-    x = contexts()[0, :1, :1].expand(1, LENGTH, PLACE.width)
+    x = contexts()[0, :1, :1].expand(1, LENGTH, SPEC.width)
     last = model(x)[0, :, -1]
     assert (last - 1 / LENGTH).abs().max() > 1e-4
 

@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ONE_LAYER = (True, 1, 0.0, False, False, True)
-"""To the fused kernels: with biases, number of layers, dropout, in training, in both directions, batch first."""
+"""Arguments of the fused kernels: with biases, number of layers, dropout, in training, in both directions, batch first."""
 
 
 class RecurrentLayer(nn.Module, ABC):
     """(B, T, W) -> the states after every position, (B, T, W). It starts from a state of zeros.
 
-    Names, shapes and initialization of the parameters, uniform in +-1 / sqrt(W), are those of the layer of torch.nn
-    that it is given. The module itself is not kept: it holds references to its weights beside its parameters, which
-    `torch.func.functional_call` does not replace in every version of torch.
+    Names, shapes and initialization of the parameters, uniform in +-1 / sqrt(W), are those of `like`, a
+    layer of torch.nn. That module itself is not kept: it also holds its weights outside of its parameters, where
+    `torch.func.functional_call` does not replace them in every version of torch.
     """
 
     weight_ih_l0: nn.Parameter
@@ -40,14 +40,14 @@ class RecurrentLayer(nn.Module, ABC):
 
     @abstractmethod
     def stepwise(self, x: Tensor) -> Tensor:
-        """Position by position, in operations that vmap can batch. Gradients are meant to flow through it."""
+        """Position by position, in operations that vmap can batch, with gradients."""
 
     @abstractmethod
     def fused(self, x: Tensor) -> Tensor:
         """All positions in one call."""
 
     def parameters_in_order(self) -> list[Tensor]:
-        """As the fused kernels want them."""
+        """In the order of the fused kernels' arguments."""
         return [self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0]
 
 

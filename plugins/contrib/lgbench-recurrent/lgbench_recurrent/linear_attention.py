@@ -15,11 +15,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lgbench import Attention, Place, Unsupported
+from lgbench import Attention, AttentionSpec, Unsupported
 from lgbench.attending import visible
 
 SMALLEST_TOTAL = 1e-6
-"""Weights that sum to less are divided by this: a query that has no feature in common with any key takes zeros."""
+"""A smaller sum of weights is replaced by this: a query without a common feature with any visible key takes zeros."""
 
 
 class Features(nn.Module):
@@ -45,7 +45,7 @@ class LinearAttention(nn.Module):
         super().__init__()
         self.features = Features(heads, dim)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, asking: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, Q, D), k and v (B, H, K, D) -> (B, H, Q, D)."""
         weights: Tensor = self.features(q) @ self.features(k).mT  # (B, H, Q, K)
         weights = weights.masked_fill(~visible(q, k), 0)
@@ -56,14 +56,16 @@ class LinearAttention(nn.Module):
 class T2R(Attention):
     """Linear attention with features relu(W x + b) learned per head, shared by queries and keys (arXiv 2103.13076).
 
-    Our choices: as many features as the head has dimensions, any number of them; trained from scratch, where the paper
-    puts it into a trained softmax transformer and goes on training. There are no logits, so that a position code that adds
-    a bias to them, such as ALiBi, is refused; one that turns queries and keys acts before the features.
+    With f(x) = relu(W x + b), query i takes sum_j f(q_i) . f(k_j) v_j / sum_j f(q_i) . f(k_j), over the keys j that it sees.
+
+    Our choices: as many features as the head has dimensions; and training from scratch, where the paper puts the attention
+    into a trained softmax transformer and continues to train it. There are no logits, so a position code that adds a bias to
+    them, such as ALiBi, is refused. A position code that rotates queries and keys acts before the features.
     """
 
     name = "t2r"
 
-    def build(self, place: Place) -> nn.Module:
-        if place.biased:
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        if spec.has_bias:
             raise Unsupported("t2r has no logits to which a position code's bias could be added")
-        return LinearAttention(place.heads, place.head_dim)
+        return LinearAttention(spec.heads, spec.head_dim)

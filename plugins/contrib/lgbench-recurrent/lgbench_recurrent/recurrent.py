@@ -8,7 +8,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from lgbench import Answers, Architecture, NormScheme, Parts, Signature, Tokens, Unsupported
+from lgbench import Answers, Architecture, NormScheme, Parts, Signature, SublayerSpec, Tokens, Unsupported
 from lgbench_recurrent.layers import GruLayer, LstmLayer, RecurrentLayer
 
 LayerOfWidth = Callable[[int], RecurrentLayer]
@@ -24,14 +24,15 @@ class RecurrentNetwork(nn.Module):
             nn.Embedding(inputs.size, width) if isinstance(inputs, Tokens) else nn.Linear(inputs.width, width),
             norm.embed(width),
         )
-        self.layers = nn.Sequential(*(nn.Sequential(layer(width), norm.output(width, "attention")) for _ in range(layers)))
+        specs = [SublayerSpec("attention", number, layers, width) for number in range(1, layers + 1)]
+        self.layers = nn.Sequential(*(nn.Sequential(layer(width), norm.output(spec)) for spec in specs))
         self.logits = nn.Linear(width, signature.classes)
         self.answers = signature.answers
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T) or (B, T, F) -> (B, T, V), or (B, 1, V) where only the last position answers."""
         x: Tensor = self.layers(self.embed(inputs))
-        logits: Tensor = self.logits(x if self.answers is Answers.EVERY_PREFIX else x[:, -1:])
+        logits: Tensor = self.logits(x[:, -1:] if self.answers is Answers.LAST else x)
         return logits
 
 
@@ -40,13 +41,13 @@ class RecurrentNetwork(nn.Module):
 class Recurrent(Architecture):
     """Recurrent layers of one kind, without a residual connection, dropout or attention.
 
-    A norm scheme acts on the embedding and on each layer's output alone, so pre-norm is the classic model as it is.
+    A norm scheme acts on the embedding and on each layer's output alone. The classic models have no norm.
     """
 
     name: str
     layer: LayerOfWidth
     about: str
-    defaults = {"norm": "pre-norm"}
+    defaults = {"norm": "no-norm"}
 
     def build(self, signature: Signature, parts: Parts, *, layers: int = 2, width: int = 32) -> nn.Module:
         if min(layers, width) < 1:
@@ -55,6 +56,16 @@ class Recurrent(Architecture):
 
 
 ARCHITECTURES = (
-    Recurrent("lstm", LstmLayer, "Long short-term memory with forget gates (Hochreiter & Schmidhuber 1997, Gers et al. 2000)"),
-    Recurrent("gru", GruLayer, "Gated recurrent units (arXiv 1406.1078), the reset gate placed as torch.nn.GRU does"),
+    Recurrent(
+        "lstm",
+        LstmLayer,
+        "Long short-term memory (Hochreiter & Schmidhuber 1997, Gers et al. 2000): i, f, o = sigmoid(W x + U h + b), "
+        "g = tanh(W x + U h + b), c <- f * c + i * g, h <- o * tanh(c)",
+    ),
+    Recurrent(
+        "gru",
+        GruLayer,
+        "Gated recurrent units (arXiv 1406.1078), as torch.nn.GRU: r, z = sigmoid(W x + U h + b), "
+        "n = tanh(W x + b + r * (U h + b')), h <- (1 - z) * n + z * h",
+    ),
 )

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
-from lgbench import Place, Unsupported
+from lgbench import AttentionSpec, Unsupported
 from lgbench_recurrent import lgbench_attentions
 
 
@@ -13,7 +13,7 @@ def build(heads: int = 2, head_dim: int = 3, seed: int = 0) -> nn.Module:
     (attention,) = lgbench_attentions()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return attention.build(Place(layer=1, width=heads * head_dim, heads=heads, train_keys=17))
+        return attention.build(AttentionSpec(layer=1, layers=1, width=heads * head_dim, heads=heads, train_keys=17))
 
 
 def normal(*shape: int, seed: int = 1) -> Tensor:
@@ -26,8 +26,7 @@ def queries_keys_values(batch: int = 2, heads: int = 2, positions: int = 9, dim:
 
 
 def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    asking = q.transpose(1, 2).flatten(2)
-    mixed: Tensor = module(q, k, v, asking, None)
+    mixed: Tensor = module(q, k, v, None)
     return mixed
 
 
@@ -58,11 +57,11 @@ def test_it_is_the_recurrent_network_of_the_paper(heads: int, dim: int) -> None:
             torch.testing.assert_close(mixed[at], recurrent(*own, q[at] / 4, k[at] / 4, v[at]))
 
 
-@pytest.mark.parametrize("asking", [1, 4])
-def test_the_last_queries_alone_take_what_they_take_among_all(asking: int) -> None:
+@pytest.mark.parametrize("queries", [1, 4])
+def test_the_last_queries_alone_take_what_they_take_among_all(queries: int) -> None:
     module = build().double()
     q, k, v = queries_keys_values()
-    torch.testing.assert_close(attend(module, q[:, :, -asking:], k, v), attend(module, q, k, v)[:, :, -asking:])
+    torch.testing.assert_close(attend(module, q[:, :, -queries:], k, v), attend(module, q, k, v)[:, :, -queries:])
 
 
 def test_a_single_key_gets_everything() -> None:
@@ -135,7 +134,7 @@ def test_a_population_learns_as_its_models_do_one_by_one() -> None:
     q, k, v = normal(3, 3, 2, 2, 9, 3)
 
     def loss(weights: dict[str, Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mixed: Tensor = functional_call(modules[0], weights, (q, k, v, q.transpose(1, 2).flatten(2), None))
+        mixed: Tensor = functional_call(modules[0], weights, (q, k, v, None))
         return mixed.square().sum()
 
     gradients, losses = vmap(grad_and_value(loss))(weights, q, k, v)
@@ -163,5 +162,5 @@ def test_it_is_one_graph() -> None:
 
 
 def test_a_bias_on_logits_is_refused_with_the_reason() -> None:
-    with pytest.raises(Unsupported, match="no logits to which a position code's bias could be added"):
-        lgbench_attentions()[0].build(Place(1, 8, 2, 17, biased=True))
+    with pytest.raises(Unsupported, match="t2r has no logits .* bias"):
+        lgbench_attentions()[0].build(AttentionSpec(1, 1, 8, 2, 17, has_bias=True))

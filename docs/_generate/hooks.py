@@ -1,0 +1,98 @@
+"""MkDocs calls this while it builds the site: comments in pages become generated text, pictures join the pages.
+
+A page asks for generated text with a comment on a line of its own, so that it reads well where nothing is generated:
+
+    <!-- tasks -->                             a section of :mod:`reference`, by the name of its function
+    <!-- output: lgbench show dyck-2-3 -->     what a command prints
+    <!-- table: lgbench leaderboard --format markdown | GLOB,GLOB --> a table that a command prints, over published runs
+    <!-- picture: dyck: what it shows -->      a figure of `PICTURES`, with its alternative text
+    <!-- include: lgbench/reports/rules.md --> a file of the repository, without its title
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import reference
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+
+ROOT = Path(__file__).parent.parent.parent
+RUNS = ROOT / "leaderboards" / "runs"
+COMMENT = re.compile(r"^<!-- ([a-z]+)(?:: (.*?))? -->$", re.MULTILINE)
+PICTURES = {
+    "overview": None,  # drawn by `make boards`
+    "dyck": "plot --task dyck --entry pre-norm,stick-breaking,rope,lstm",
+}
+"""Figures by name: the command that draws each from the published runs."""
+
+_drawn = tempfile.TemporaryDirectory(prefix="lgbench-docs-")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Put the figures among the files of the site, so that links to them are checked."""
+    for name, command in PICTURES.items():
+        path = ROOT / "leaderboards" / f"{name}.svg" if command is None else Path(_drawn.name) / f"{name}.svg"
+        if command and not path.exists():
+            lgbench([*shlex.split(command), "--out", str(path), "--results", str(RUNS)])
+        files.append(File.generated(config, f"assets/{name}.svg", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Replace the comments that ask for something."""
+    return COMMENT.sub(lambda match: generated(match[1], match[2] or "", page), markdown)
+
+
+def generated(kind: str, argument: str, page: Page) -> str:
+    """The Markdown that a comment asks for."""
+    if kind in ("output", "table"):
+        printed = output(argument)
+        return re.sub(r"^#+ (.*)$", r"**\1**", printed, flags=re.MULTILINE) if kind == "table" else f"```text\n{printed}```"
+    if kind == "picture":
+        name, _, meaning = argument.partition(": ")
+        return f"![{meaning}]({get_relative_url(f'assets/{name}.svg', page.file.src_uri)})"
+    if kind == "include":
+        return (ROOT / argument).read_text(encoding="utf-8").partition("\n")[2]
+    if kind in reference.SECTIONS:
+        return reference.SECTIONS[kind](*([argument] if argument else []))
+    known = ", ".join(["output", "table", "picture", "include", *reference.SECTIONS])
+    raise PluginError(f"{page.file.src_uri}: nothing generates '{kind}'; known: {known}")
+
+
+def output(argument: str) -> str:
+    """What `COMMAND`, or `COMMAND | GLOB,GLOB` over the published runs of these names, prints."""
+    command, _, globs = argument.partition(" | ")
+    _, *words = shlex.split(command)
+    return lgbench([*words, "--results", str(chosen(globs))] if globs else words)
+
+
+def chosen(globs: str) -> Path:
+    """A folder with links to the published runs whose names fit one of these patterns."""
+    folder = Path(_drawn.name) / f"runs-{abs(hash(globs))}"
+    folder.mkdir(exist_ok=True)
+    paths = {path for glob in globs.split(",") for path in RUNS.glob(f"{glob}.parquet")}
+    if not paths:
+        raise PluginError(f"no published run fits '{globs}'")
+    for path in paths:
+        (folder / path.name).unlink(missing_ok=True)
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def lgbench(words: list[str]) -> str:
+    """What a command prints."""
+    command = [sys.executable, "-P", "-c", "from lgbench.cli.main import main; main()", *words]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    if done.returncode:
+        raise PluginError(f"`lgbench {shlex.join(words)}` failed: {done.stderr}")
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"

@@ -1,0 +1,180 @@
+"""The parts of the reference that are made from what is installed, so that they are never out of date.
+
+Each function in `SECTIONS` returns Markdown. It uses the contracts, the protocols and the columns of run files, and no name of
+any plugin.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from itertools import groupby
+from typing import Any
+
+import torch
+from command_line import commands
+from mkdocs.exceptions import PluginError
+from tables import prose, table
+
+from lgbench import Answers, Task, Tokens
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.extensions.registry import Registry
+from lgbench.results.run_files import SCHEMA
+from lgbench.seeds import generator
+
+SAMPLE_LENGTH = 8
+SHOWN = 6
+"""Answers that are written out for a sampled context."""
+
+REGISTRY = Registry.load()
+if problems := REGISTRY.problems():
+    raise PluginError("\n".join(problems))
+
+
+def tasks() -> str:
+    """A heading for every family: its rule, its sizes, what each protocol spends on it, and drawn contexts with p*."""
+    ordered = sorted(REGISTRY.tasks, key=lambda task: (task.family, task.name))
+    return "\n".join(_family(name, list(own)) for name, own in groupby(ordered, key=lambda task: task.family))
+
+
+def things(kind: str) -> str:
+    """A heading for everything of one kind: what it says of itself, and its options."""
+    origins = {name: plugin.distribution.name for plugin in REGISTRY.plugins for name in plugin.provides.get(kind, ())}
+    return "\n".join(_thing(kind, thing, origins[thing.name]) for thing in _sorted(REGISTRY.catalogs()[kind]))
+
+
+def measurements() -> str:
+    """A heading for every measurement: its definition, its range and its threshold."""
+    return "\n".join(_measurement(each) for each in _sorted(REGISTRY.catalogs()["measurement"]))
+
+
+def _measurement(each: Any) -> str:
+    low, high = each.range
+    values = f"{low:g} to {high:g}" if high is not None else f"{low:g} or more"
+    better = "lower" if each.lower_is_better else "higher"
+    kept = "has none" if each.threshold is None else f"ends where the mean is no longer {better} than {each.threshold:g}"
+    facts = f"Version {each.version}. Values: {values}; {better} is better. The effective length {kept}."
+    return f"### {each.name}\n\n{prose(_about(each))}\n\n{facts}\n"
+
+
+def protocols() -> str:
+    """A table of the protocols: a line for every setting."""
+    own = list(PROTOCOLS.values())
+    about = "\n".join(f"- `{protocol.name}`: {prose(protocol.about)}." for protocol in own)
+    settings = [f.name for f in fields(own[0]) if f.name not in ("name", "about")]
+    rows = [[f"`{name}`", *(_value(getattr(protocol, name)) for protocol in own)] for name in settings]
+    return f"{about}\n\n{table(['setting', *(protocol.name for protocol in own)], rows)}"
+
+
+def columns(described: str) -> str:
+    """A table of the columns of run files. `described` says what each means, as `name = meaning; name = meaning`."""
+    meanings = dict(each.strip().split(" = ", 1) for each in described.split(";"))
+    if list(meanings) != SCHEMA.names:
+        raise PluginError(f"the page describes the columns {', '.join(meanings)}; run files have {', '.join(SCHEMA.names)}")
+    return table(["column", "type", "meaning"], [[f"`{c.name}`", f"`{c.type}`", meanings[c.name]] for c in SCHEMA])
+
+
+def _family(name: str, own: list[Task]) -> str:
+    first = own[0]
+    parts = [f"## {name}\n", prose(_documentation(first)), "", _sizes(own), ""]
+    if any(task.about for task in own):
+        parts += [table(["task", "rule"], [[f"`{task.name}`", prose(task.about)] for task in own]), ""]
+    parts += ["What each protocol spends on it, and the longest context that it tests:\n", _budgets(own), ""]
+    parts += [f"Contexts drawn with seed 0, and p\\* after them{'' if len(own) == 1 else ', one or more of each task'}:\n"]
+    parts += [_samples(own), ""]
+    return "\n".join(parts)
+
+
+def _sizes(own: list[Task]) -> str:
+    rows = []
+    for task in own:
+        signature, (low, high) = task.signature, task.train_lengths
+        reads = (
+            f"{signature.inputs.size} tokens" if isinstance(signature.inputs, Tokens) else f"{signature.inputs.width} features"
+        )
+        trained = f"{low} to {high}" if signature.answers is Answers.LAST else f"up to {high}"
+        model = ", ".join(f"{key}={value}" for key, value in task.model.items()) or "the architecture's own"
+        rows.append([f"`{task.name}`", task.version, reads, signature.classes, signature.answers.value, trained, model])
+    return table(["task", "version", "reads", "classes", "answers", "trained on lengths", "model sizes"], rows)
+
+
+def _budgets(own: list[Task]) -> str:
+    rows = []
+    for protocol in PROTOCOLS.values():
+        for key, same in groupby(own, key=lambda task: _budget(protocol.settings(task))):
+            names = [task.name for task in same]
+            whom = "all" if len(names) == len(own) else ", ".join(f"`{name}`" for name in names)
+            rows.append([protocol.name, whom, *key])
+    return table(["protocol", "tasks", "steps", "contexts per step", "learning rate", "tested to length"], rows)
+
+
+def _budget(settings: tuple[Any, Any]) -> tuple[str, ...]:
+    train, evaluate = settings
+    return f"{train.steps:,}", str(train.batch), f"{train.lr:g}", f"{evaluate.max_length:,}"
+
+
+def _samples(own: list[Task]) -> str:
+    rows = []
+    for task in own:
+        length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
+        drawn = task.sample(1 if len(own) > 3 else 3, length, generator(0, "show", task.name))
+        for context, answer in zip(drawn.inputs, drawn.distribution[:, -1], strict=True):
+            rows.append([f"`{task.name}`", f"`{task.text(context)}`", _answer(task, answer)])
+    return table(["task", "context", "p\\* of what follows"], rows)
+
+
+def _answer(task: Task, distribution: torch.Tensor) -> str:
+    legal = [f"`{name}` {p:.3g}" for name, p in zip(task.answers, distribution.tolist(), strict=True) if p > 0]
+    more = f", and {len(legal) - SHOWN} more" if len(legal) > SHOWN else ""
+    return ", ".join(legal[:SHOWN]) + more
+
+
+def _thing(kind: str, thing: Any, origin: str) -> str:
+    lines = [f"### {thing.name}\n", prose(_about(thing)), ""]
+    lines.append(f"Comes with `{origin}`.")
+    if kind == "architecture":
+        if thing.about:
+            lines.insert(2, f"\n{prose(_documentation(thing))}\n")
+        parts = [f"{name} `{part}`" for name, part in thing.defaults.items()]
+        lines.append(f"Parts where an entry names none: {', '.join(parts)}." if parts else "It takes no parts.")
+    if options := _options(kind, thing):
+        prefix = "model" if kind == "architecture" else kind
+        lines.append("Options: " + ", ".join(f"`{prefix}.{name}={value}`" for name, value in options.items()) + ".")
+    return "\n".join([*lines, ""])
+
+
+def _options(kind: str, thing: Any) -> Mapping[str, Any]:
+    """What `--set` reaches, with the defaults."""
+    method = thing.build if kind == "architecture" else getattr(thing, "configured", None)
+    parameters = inspect.signature(method).parameters.values() if method else ()
+    return {p.name: _value(p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _sorted(catalog: Iterable[Any]) -> list[Any]:
+    return sorted(catalog, key=lambda thing: str(thing.name))
+
+
+def _about(thing: Any) -> str:
+    return thing.about or _documentation(thing)
+
+
+def _documentation(thing: Any) -> str:
+    """The docstring of its class."""
+    return inspect.cleandoc(type(thing).__doc__ or "")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+SECTIONS: Mapping[str, Callable[..., str]] = {
+    "tasks": tasks,
+    "things": things,
+    "measurements": measurements,
+    "protocols": protocols,
+    "columns": columns,
+    "commands": commands,
+}

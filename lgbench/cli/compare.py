@@ -1,0 +1,39 @@
+"""`lgbench compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lgbench.cli.options import board_options, results_option
+from lgbench.cli.setup import console, opened
+
+
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@board_options("Metric to compare by.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "json"]),
+    default="table",
+    show_default=True,
+    help="Format of the output.",
+)
+@results_option
+def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+    """Test whether two entries are significantly different.
+
+    Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the
+    leaderboard, or short: peri-norm, peri-norm@bema.
+    """
+    from lgbench.reports import comparisons
+    from lgbench.results.compare import compare as compared
+
+    found = compared(opened(results), first, second, metric, task, protocol)
+    if form == "table":
+        comparisons.table(found, console())
+    else:
+        click.echo(comparisons.FORMATS[form](found), nl=False)

@@ -1,0 +1,177 @@
+"""Options that several commands have, and the types of options: names, seeds, changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from lgbench.contracts import PRIMARY_METRIC
+from lgbench.experiment.protocols import MAX_SEEDS
+
+if TYPE_CHECKING:
+    from lgbench.results.leaderboard import Results
+
+RESULTS = Path("results")
+"""The results folder unless --results names another."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Names(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
+    """A name, or several joined by commas, or an entry joined by plus signs. The shell completes what is installed."""
+
+    name = "name"
+
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        last = re.split("[,+]", incomplete)[-1]
+        before = incomplete[: len(incomplete) - len(last)]
+        return [CompletionItem(before + name) for name in _installed_names(self.kinds) if name.startswith(last)]
+
+
+class NameInResults(click.ParamType):  # type: ignore[type-arg]
+    """A name that the runs of the results folder have. The shell completes it."""
+
+    name = "name"
+
+    def __init__(self, names: Callable[[Results], Iterable[str]]) -> None:
+        self.names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from lgbench.errors import LgbenchError
+        from lgbench.results.leaderboard import Results
+
+        try:
+            names = self.names(Results(ctx.params.get("results") or RESULTS))
+        except (LgbenchError, OSError):
+            return []
+        return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+class Seeds(click.ParamType):  # type: ignore[type-arg]
+    """`0:3` is 0, 1, 2; `0,7` is 0 and 7; `5` is 5 alone."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        ranges = [_range(part) for part in parts]
+        for part, found in zip(parts, ranges, strict=True):
+            if not found or found.start < 0 or found.stop > 2**63:
+                self.fail(f"{part!r} names no seeds; use a range such as 0:3, or whole numbers from 0 such as 0,5", param, ctx)
+        if sum(found.stop - found.start for found in ranges) > MAX_SEEDS:
+            self.fail(f"{value!r} names more than {MAX_SEEDS} seeds, the most that one command runs", param, ctx)
+        return tuple(dict.fromkeys(chain.from_iterable(ranges)))
+
+
+class Change(click.ParamType):  # type: ignore[type-arg]
+    """`key=value`."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not (key and equals and text):
+            self.fail(f"{value!r} sets nothing; use key=value, as in train.steps=500", param, ctx)
+        return key.strip(), text.strip()
+
+
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=RESULTS,
+    show_default=True,
+    help="Folder of the run files.",
+)
+
+plugin_option = click.option(
+    "--plugin",
+    "plugins",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Load a plugin that is a single Python file, as in --plugin ./my_norm.py. Can be repeated.",
+)
+
+device_option = click.option(
+    "--device", default="auto", show_default=True, help="Device to compute on: cpu, cuda, or auto for a GPU if there is one."
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+_task = click.option(
+    "--task",
+    type=NameInResults(lambda results: results.task_names),
+    help="Family or task to show.  [default: every family]",
+)
+_protocol = click.option(
+    "--protocol",
+    type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
+    help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
+)
+
+
+def metric_option(purpose: str) -> Callable[[Command], Command]:
+    """--metric, for any metric that the runs of the results folder have; `purpose` is its help."""
+    return click.option(
+        "--metric",
+        type=NameInResults(lambda results: results.metric_names),
+        default=PRIMARY_METRIC,
+        show_default=True,
+        help=purpose,
+    )
+
+
+def board_options(purpose: str) -> Callable[[Command], Command]:
+    """--task, --metric and --protocol, which choose boards; `purpose` is the help of the metric."""
+    return lambda command: _task(metric_option(purpose)(_protocol(command)))
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """The names in the values of a repeated option, each of which may have several joined by commas."""
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The values of each key, joined by commas: a repeated option has all of its values.
+
+    >>> joined([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
+    {'train.lr': '1e-3,3e-3', 'train.steps': '500'}
+    """
+    found: dict[str, str] = {}
+    for key, text in changes:
+        found[key] = f"{found[key]},{text}" if key in found else text
+    return found
+
+
+def _range(text: str) -> range:
+    """The seeds of `0:3`, or of `5`; an empty range for any other text."""
+    first, colon, last = text.partition(":")
+    try:
+        return range(int(first), int(last) if colon else int(first) + 1)
+    except ValueError:
+        return range(0)
+
+
+def _installed_names(kinds: Iterable[str]) -> list[str]:
+    """Everything of these kinds that can be named: kind by kind, in alphabetical order."""
+    from lgbench.extensions import describe
+    from lgbench.extensions.registry import Registry
+
+    registry, found = Registry.load(), []
+    for kind in kinds:
+        names = {name for name, _ in describe.summaries(kind, registry)}
+        families = {"all", *(task.family for task in registry.tasks)} if kind == "tasks" else set()
+        found += sorted(names | families)
+    return found

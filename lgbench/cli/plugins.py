@@ -1,0 +1,169 @@
+"""`lgbench plugins`: the installed plugins and their errors, and how to install the same ones again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lgbench.cli.options import json_option, plugin_option
+from lgbench.cli.setup import console
+from lgbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from lgbench.extensions.loading import Distribution
+    from lgbench.extensions.registry import Plugin, Registry
+
+MAX_WIDTH = 10_000
+"""Columns that a line of a pipe may have."""
+
+
+@click.group(invoke_without_command=True)
+@plugin_option
+@json_option
+@click.pass_context
+def plugins(context: click.Context, plugins: Sequence[Path], as_json: bool) -> None:
+    """Show the installed plugins, and why one failed to load.
+
+    The table says what each plugin provides, and where it was installed from. The exit code is 1 if a plugin failed, or if two
+    plugins provide the same name.
+    """
+    if context.invoked_subcommand is not None:
+        if plugins or as_json:
+            raise UsageError(f"--plugin and --json are options of the table; `{context.invoked_subcommand}` takes neither")
+        return
+    from lgbench.extensions.registry import Registry
+
+    with _output_kept_clean():
+        registry = Registry.load(files=plugins)
+    if as_json:
+        click.echo(described(registry))
+    else:
+        table(registry, console())
+        for sentence in (*registry.problems(), *registry.notes()):
+            click.echo(sentence)
+    if registry.problems():
+        sys.exit(1)
+
+
+@plugins.command()
+def freeze() -> None:
+    """Print the installed plugins as requirements of pip.
+
+    The list has every plugin that is not lgbench's own, also a broken one, with its version or its source. A plugin that was
+    installed from a folder is listed as that folder, with no version.
+    """
+    import lgbench
+    from lgbench.extensions import requirements
+
+    click.echo(f"# plugins of lgbench {lgbench.__version__}; lgbench plugins restore FILE installs them")
+    for line in requirements.frozen():
+        click.echo(line)
+
+
+@plugins.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def restore(file: Path) -> None:
+    """Install the plugins that `freeze` listed in FILE."""
+    from lgbench.extensions import requirements
+
+    restored = requirements.restore(file)
+    count = "1 plugin" if len(restored) == 1 else f"{len(restored)} plugins"
+    names = ", ".join(f"{distribution.name} {distribution.version}" for distribution in restored)
+    nothing = f"installed, but no line of {file} names a plugin; `lgbench plugins` shows all plugins"
+    click.echo(f"{count} restored: {names}" if restored else nothing)
+
+
+def table(registry: Registry, console: Console) -> None:
+    """Print every plugin, its source and what it provides. No name is cut.
+
+    On a terminal that is too narrow for five columns, two columns have everything.
+    """
+    rows = [_row(plugin) for plugin in registry.plugins]
+    failed = [plugin.error is not None for plugin in registry.plugins]
+    lines = _lines(("plugin", "distribution", "version", "from", "provides"), rows, failed)
+    needed = console.measure(lines, options=console.options.update(max_width=MAX_WIDTH))
+    if not console.is_terminal:
+        console.width = max(console.width, needed.maximum)
+    elif needed.minimum > console.width:
+        stacked = [(f"{name}\n{owner} {version}\n{origin}", provides) for name, owner, version, origin, provides in rows]
+        lines = _lines(("plugin", "provides"), stacked, failed)
+        lines.leading = 1
+    console.print(lines)
+
+
+def described(registry: Registry) -> str:
+    """Every plugin and every error, as JSON."""
+    import lgbench
+    from lgbench.contracts import CONTRACT
+
+    found = [
+        {
+            "plugin": plugin.name,
+            "distribution": plugin.distribution.name,
+            "version": plugin.distribution.version,
+            "url": plugin.distribution.url,
+            "editable": plugin.distribution.editable,
+            "provides": plugin.provides,
+            "error": plugin.error,
+            "notes": plugin.notes,
+        }
+        for plugin in registry.plugins
+    ]
+    clashes = [clash for catalog in registry.catalogs().values() for clash in catalog.clashes()]
+    contract = ".".join(map(str, CONTRACT))
+    return json.dumps({"lgbench": lgbench.__version__, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
+
+
+@contextlib.contextmanager
+def _output_kept_clean() -> Iterator[None]:
+    """Send standard output to standard error, also that of processes that a plugin starts."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], failed: Sequence[bool]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in columns:
+        lines.add_column(name, overflow="fold")
+    for row, broken in zip(rows, failed, strict=True):
+        lines.add_row(*map(Text, row), style="red" if broken else None)
+    return lines
+
+
+def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:
+    origin = plugin.distribution
+    version = f"sha256:{origin.stamp}" if origin.stamp else origin.version
+    provides = "\n".join(f"{kind}: {', '.join(names)}" for kind, names in plugin.provides.items())
+    return plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
+
+
+def _from(origin: Distribution) -> str:
+    from lgbench.extensions.requirements import local_path
+
+    if origin.name == "lgbench":
+        return "built in"
+    if origin.stamp:
+        return f"file {origin.url}"
+    if not origin.url:
+        return "index"
+    return (local_path(origin.url) or origin.url) + (" (editable)" if origin.editable else "")

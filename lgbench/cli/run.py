@@ -1,0 +1,173 @@
+"""`lgbench run`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lgbench.cli.options import (
+    RESULTS,
+    Change,
+    Names,
+    Seeds,
+    device_option,
+    joined,
+    plugin_option,
+    results_option,
+    split,
+)
+from lgbench.cli.setup import console, installed
+from lgbench.contracts import DEFAULT_OPTIMIZER
+from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
+
+if TYPE_CHECKING:
+    from lgbench.experiment.experiment import Experiment
+
+
+@click.command()
+@click.option("--task", "tasks", type=Names("tasks"), multiple=True, required=True, help="Task, family of tasks, or all.")
+@click.option(
+    "--arch",
+    "archs",
+    type=Names("archs", "norms", "attentions", "positions"),
+    multiple=True,
+    required=True,
+    help="Architecture, parts of one (norm, attention, position code), or both joined by +, as in transformer+peri-norm.",
+)
+@click.option(
+    "--optimizer",
+    type=Names("optimizers"),
+    default=DEFAULT_OPTIMIZER,
+    show_default=True,
+    help="Optimizer that trains the models.",
+)
+@click.option(
+    "--average",
+    type=Names("averagers"),
+    multiple=True,
+    help="Averages of the weights to test beside the raw weights, or none.  [default: those that come with lgbench]",
+)
+@click.option(
+    "--seeds", type=Seeds(), default="0:3", show_default=True, help="Seeds: a range such as 0:3, or numbers such as 0,5."
+)
+@click.option(
+    "--protocol",
+    type=Names("protocols"),
+    default="standard",
+    show_default=True,
+    help="Protocol: the settings that must be equal for entries to be compared.",
+)
+@click.option(
+    "--set",
+    "changes",
+    type=Change(),
+    multiple=True,
+    help="Change a setting of the protocol, or an option of the model, a part or the optimizer, as in train.steps=500, "
+    "model.layers=4 or attention.window=64. Several values, as in train.lr=1e-3,3e-3, are all run.",
+)
+@device_option
+@click.option(
+    "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
+)
+@click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
+@click.option("--checkpoint", type=float, default=60.0, show_default=True, help="Seconds of training between two checkpoints.")
+@plugin_option
+@results_option
+def run(
+    tasks: Sequence[str],
+    archs: Sequence[str],
+    optimizer: str,
+    average: Sequence[str],
+    seeds: tuple[int, ...],
+    protocol: str,
+    changes: Sequence[tuple[str, str]],
+    device: str,
+    compile: bool | None,
+    population: int | None,
+    checkpoint: float,
+    plugins: Sequence[Path],
+    results: Path,
+) -> None:
+    """Train entries on tasks and test them at every length.
+
+    One entry on one task with one seed is a run, and has a Parquet file. Options that take names can be repeated, or take
+    several names joined by commas; every combination is run. A run that is in the results folder already is not run again.
+    Several commands at the same time share the work.
+    """
+    from lgbench.execution.console import ConsoleProgress
+    from lgbench.execution.device import Execution, choose_device
+    from lgbench.execution.runner import run_plan
+    from lgbench.execution.scheduler import path_of
+    from lgbench.experiment.plan import Request, plan
+    from lgbench.reports import curves
+
+    named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer)
+    planned = plan(named, installed(plugins))
+    execution = Execution(choose_device(device), compile, population, checkpoint)
+    display = ConsoleProgress(console(stderr=True))
+    for sentence in planned.refusals:
+        display.say(sentence)
+    try:
+        outcome = run_plan(planned, execution, results, display)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
+            "each from its latest checkpoint."
+        ) from None
+    experiments = {path_of(experiment, results): experiment for experiment in planned.experiments}
+    if outcome.found:
+        where = outcome.found[0] if len(outcome.found) == 1 else f"{results}/"
+        click.echo(f"{_runs(len(outcome.found), 'was', 'were')} done before and not run again: {where}")
+        for sentence in _lacking({path: experiments[path] for path in outcome.found}):
+            click.echo(sentence)
+    if outcome.written:
+        click.echo(f"{_runs(len(outcome.written))} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
+    paths = {*outcome.written, *outcome.found}
+    done = [(experiment.record, path) for path, experiment in experiments.items() if path in paths]
+    for line in curves.lines(done, console().encoding):
+        click.echo(line)
+    if outcome.failed:
+        raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
+
+
+def _averagers(average: Sequence[str]) -> list[str] | None:
+    """The averagers that `--average` names; None, for the default, if it is not given."""
+    names = split(average)
+    others = [name for name in names if name != "none"]
+    if others and "none" in names:
+        raise UsageError(f"--average names none and {', '.join(others)}: use none alone, or leave it out")
+    return others if average else None
+
+
+def _lacking(found: Mapping[Path, Experiment]) -> list[str]:
+    """A sentence for each measurement that is installed now and was not when some of these runs were made."""
+    from lgbench.results.metrics import described
+    from lgbench.results.run_files import metadata
+
+    lacking: Counter[str] = Counter()
+    for path, experiment in found.items():
+        try:
+            known = {(metric.name, metric.version) for metric in described(metadata(path))}
+        except RunFileError:  # readers of results report it
+            continue
+        installed = [m for m in experiment.measurements if m.source(experiment.task)]
+        lacking.update(f"{m.name} (version {m.version})" for m in installed if (m.name, m.version) not in known)
+    return [
+        f"{_runs(count, 'lacks', 'lack')} the measurement {name}, which is installed now: "
+        "to measure it, run again with another --results folder"
+        for name, count in sorted(lacking.items())
+    ]
+
+
+def _runs(count: int, one: str = "", several: str = "") -> str:
+    """The number of runs, with the verb that goes with it."""
+    return f"1 run {one}".rstrip() if count == 1 else f"{count} runs {several}".rstrip()
+
+
+def same_folder(results: Path) -> str:
+    """The option by which another command reads this results folder."""
+    return "" if results == RESULTS else f" --results {results}"

@@ -1,0 +1,54 @@
+"""What commands open before they begin: installed plugins, a results folder, a console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lgbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lgbench.extensions.registry import Registry
+    from lgbench.results.boards import Board
+    from lgbench.results.leaderboard import Results
+
+
+def installed(plugins: Sequence[Path] = ()) -> Registry:
+    """Everything that is installed, and these files. Warns of each broken plugin."""
+    from lgbench.extensions.registry import Registry
+
+    registry = Registry.load(files=plugins)
+    for problem in [*registry.problems(), *registry.notes()]:
+        click.echo(f"lgbench: warning: {problem}", err=True)
+    return registry
+
+
+def opened(folder: Path) -> Results:
+    """The runs of a folder. Warns of each file that is no run file."""
+    from lgbench.results.leaderboard import Results
+
+    results = Results(folder)
+    for sentence in results.left_out:
+        click.echo(f"lgbench: warning: left out: {sentence}", err=True)
+    return results
+
+
+def boards(folder: Path, metric: str, task: str | None, protocol: str | None) -> list[Board]:
+    """The boards that the options of :func:`lgbench.cli.options.board_options` choose. Raises UsageError if there are none."""
+    found = opened(folder).boards(metric, task, protocol)
+    if not found:
+        raise UsageError(f"no {metric} in {folder} for this task and protocol; leave one out to see all boards")
+    return found
+
+
+def console(stderr: bool = False) -> Console:
+    """Standard output or standard error as a rich console. A pipe is 200 columns wide."""
+    from rich.console import Console
+
+    found = Console(stderr=stderr)
+    return found if found.is_terminal else Console(stderr=stderr, width=200)

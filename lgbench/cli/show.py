@@ -1,0 +1,25 @@
+"""`lgbench show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from lgbench.cli.list import KINDS
+from lgbench.cli.options import Names, plugin_option
+from lgbench.cli.setup import installed
+
+
+@click.command()
+@click.argument("name", type=Names(*KINDS))
+@plugin_option
+def show(name: str, plugins: Sequence[Path]) -> None:
+    """Show one thing: its rule, its sizes and its options.
+
+    NAME is anything that `lgbench list` prints, or a family of tasks. A task comes with three sample contexts and p*.
+    """
+    from lgbench.extensions import describe
+
+    click.echo(describe.page(name, installed(plugins)))

@@ -1,0 +1,33 @@
+"""`lgbench site`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lgbench.cli.options import results_option
+from lgbench.cli.setup import opened
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("site"),
+    show_default=True,
+    help="Folder for the page, index.html. A page that is already there is replaced.",
+)
+@click.option(
+    "--protocol", help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]'
+)
+@results_option
+def site(out: Path, protocol: str | None, results: Path) -> None:
+    """Write all boards as one HTML page that works offline.
+
+    The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.
+    """
+    from lgbench.reports import site as pages
+
+    path = pages.write(pages.page(opened(results), protocol), out)
+    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,80 @@
+"""The contracts between the core and its plugins: tasks, architectures and their parts, optimizers, averagers, measurements."""
+
+from __future__ import annotations
+
+from lgbench.contracts.measurements import Measurement, Predictions, Source, StringScores
+from lgbench.contracts.models import (
+    Architecture,
+    Attention,
+    AttentionModule,
+    AttentionSpec,
+    BiasModule,
+    EmbeddingModule,
+    Matrix,
+    Need,
+    NormScheme,
+    Parts,
+    Position,
+    Role,
+    RotationModule,
+    SublayerSpec,
+)
+from lgbench.contracts.names import (
+    BASELINE,
+    CONTRACT,
+    DEFAULT_OPTIMIZER,
+    METRIC_NAME,
+    NAME,
+    NO_NORM,
+    PART_KINDS,
+    PRIMARY_METRIC,
+    RESERVED_NAMES,
+)
+from lgbench.contracts.options import Configurable
+from lgbench.contracts.tasks import Answers, Batch, Budget, Language, Signature, Strings, Task, Tokens, Vectors
+from lgbench.contracts.training import Averager, Optimizer, Schedule, State, Weights
+
+__all__ = [
+    "BASELINE",
+    "CONTRACT",
+    "DEFAULT_OPTIMIZER",
+    "METRIC_NAME",
+    "NAME",
+    "NO_NORM",
+    "PART_KINDS",
+    "PRIMARY_METRIC",
+    "RESERVED_NAMES",
+    "Answers",
+    "Architecture",
+    "Attention",
+    "AttentionModule",
+    "AttentionSpec",
+    "Averager",
+    "Batch",
+    "BiasModule",
+    "Budget",
+    "Configurable",
+    "EmbeddingModule",
+    "Language",
+    "Matrix",
+    "Measurement",
+    "Need",
+    "NormScheme",
+    "Optimizer",
+    "Parts",
+    "Position",
+    "Predictions",
+    "Role",
+    "RotationModule",
+    "Schedule",
+    "Signature",
+    "Source",
+    "State",
+    "StringScores",
+    "Strings",
+    "SublayerSpec",
+    "Task",
+    "Tokens",
+    "Vectors",
+    "Weights",
+]

@@ -1,0 +1,95 @@
+"""Measurements: what is computed from a trained model and the exact answers.
+
+Shapes: n contexts or strings, A answers for each context, V classes, L symbols of a string.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from lgbench.contracts.tasks import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Source = Literal["contexts", "strings"]
+"""What a measurement is computed from: predictions on contexts, or scores of whole strings."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A model's logits and the right answers. logits: (n, A, V). distribution: p*, (n, A, V)."""
+
+    logits: Tensor
+    distribution: Tensor
+
+    @cached_property
+    def probability(self) -> Tensor:
+        """The model's distribution, (n, A, V) float64: the softmax of the logits."""
+        return self.logits.double().softmax(-1)
+
+
+class StringScores(NamedTuple):
+    """What a model says of whole strings, members and non-members of a language.
+
+    log_probability: (n, L + 1) float64, the log probability of each symbol after those before it, the end of the string last.
+    is_member: (n,) bool.
+    """
+
+    log_probability: Tensor
+    is_member: Tensor
+
+
+class Measurement(ABC):
+    """A number that is measured at every tested length: the one place that knows a metric.
+
+    Evaluation computes it, and each run file describes it, so that boards, plots, the page and submissions need no plugin.
+    """
+
+    name: str
+    """Lower-case letters, digits and underscores; see :data:`lgbench.contracts.names.METRIC_NAME`."""
+    about: str = ""
+    """One sentence, where the class's docstring does not describe this object."""
+    version: int = 1
+    """Raise it whenever any value could change. Boards never average over versions."""
+    label: str
+    """A short title for columns and small plots, such as "TVD"."""
+    title: str
+    """The title of an axis, such as "total variation distance (TVD)"."""
+    lower_is_better: bool
+    range: tuple[float, float | None]
+    """The least and the greatest possible value; None where there is no greatest."""
+    worst: float
+    """The value of an answer that is not finite, as a diverged model gives it."""
+    threshold: float | None = None
+    """The effective length is the longest length up to which the mean is better than this; None for no effective length."""
+    landmark: tuple[float, str] | None = None
+    """A value to compare with and its name, such as (0.5, "chance"), which plots draw as a dashed line."""
+    partial: bool = False
+    """Whether it is undefined for some contexts. `of_contexts` returns NaN for those, and they are left out of the mean."""
+
+    def source(self, task: Task) -> Source | None:
+        """What it is computed from on this task; None where it is not defined for the task."""
+        return "contexts"
+
+    def of_contexts(self, predictions: Predictions) -> Tensor:
+        """The value of each answer, (n, A) float64.
+
+        Where the probabilities are not finite, the harness writes `worst`, unless the measurement is `partial`.
+        """
+        raise NotImplementedError(f"{self.name} is not computed from contexts")
+
+    def of_strings(self, scores: StringScores) -> Tensor:
+        """The value over all strings, a tensor without dimensions."""
+        raise NotImplementedError(f"{self.name} is not computed from strings")
+
+    def chance(self, distribution: Tensor, test: Tensor) -> Tensor | None:
+        """The values of the best prediction that ignores the context: (n, V), (m, V) -> (m,) float64.
+
+        `distribution` and `test` are two independent samples of p* at one length. The one prediction is fitted to the first
+        and measured on the second. None where it is not known.
+        """
+        return None

@@ -1,0 +1,24 @@
+"""Options that users set for the things that plugins provide."""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import Self
+
+
+class Configurable(ABC):
+    """Something with a name, and with options that `--set KIND.OPTION=VALUE` reaches, such as `attention.window=16`."""
+
+    name: str
+    """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
+    about: str = ""
+    """One sentence, where the class's docstring does not describe this object."""
+
+    def configured(self) -> Self:
+        """The same thing with other options.
+
+        A thing with options overrides this with keyword-only parameters whose defaults are of type int, float, bool or str,
+        and returns a new object. With the defaults it returns a thing that equals this one. Raises
+        :class:`lgbench.Unsupported`, with the reason, for a value that cannot be used.
+        """
+        return self

@@ -1,0 +1,156 @@
+"""Tasks: distributions over contexts with their exact next-token distributions.
+
+Shapes: n contexts, T positions, A answers for each context, V classes, F input features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Inputs (n, T) of int64 in [0, size)."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Inputs (n, T, width) of float32."""
+
+    width: int
+
+
+class Answers(Enum):
+    """Where a task asks for an answer."""
+
+    EVERY_PREFIX = "at every prefix"
+    """A = T. The answer at position T - 1 - k is the answer to the context's prefix that is k shorter."""
+    MARKED = "at the positions that the batch's weights mark"
+    """A = T. Every marked position counts for the whole context's length, as in copying or addition."""
+    LAST = "once, at the last position"
+    """A = 1."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs and outputs of a model: it reads `inputs` and gives logits over `classes` classes where `answers` says."""
+
+    inputs: Tokens | Vectors
+    classes: int
+    answers: Answers
+
+
+class Batch(NamedTuple):
+    """Contexts and the right answer to each.
+
+    inputs: (n, T) int64 or (n, T, F) float32. distribution: p*, (n, A, V) float32, which sums to 1 over V. weights: (n, A)
+    float32, at least 0, by how much each answer counts in training and in measurements; None where all count alike.
+    """
+
+    inputs: Tensor
+    distribution: Tensor
+    weights: Tensor | None = None
+
+
+class Strings(NamedTuple):
+    """Whole strings of one length, members and others of a language. inputs: (n, length + 1) int64; is_member: (n,) bool."""
+
+    inputs: Tensor
+    is_member: Tensor
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one protocol spends on one task. None keeps the protocol's own number.
+
+    steps: optimizer steps. batch: contexts per step. lr: peak learning rate. max_length: longest tested context.
+    """
+
+    steps: int | None = None
+    batch: int | None = None
+    lr: float | None = None
+    max_length: int | None = None
+
+
+class Task(ABC):
+    """A distribution over contexts together with the exact next-token distribution p*(. | context).
+
+    Length counts what the task is about: symbols read (without a begin token), tokens seen, items in a set (without the
+    query). The last position of a context of length L has seen all L. If the task answers at every prefix, position T - 1 - k
+    has seen L - k, and a prefix of a context must be distributed as a shorter context is: then one pass measures every length.
+    """
+
+    name: str
+    """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
+    about: str = ""
+    """One sentence, where the class's docstring does not describe this object."""
+    family: str
+    """Tasks that are reported together. A task that stands alone has its own `name` here."""
+    version: int
+    """Raise it whenever any number that the task gives could change."""
+    signature: Signature
+    train_lengths: tuple[int, int]
+    """Shortest and longest context in training. A task that answers at every prefix trains on the longest."""
+    max_length: int | None = None
+    """The length beyond which no context exists; None if there is no such length."""
+    lengths: tuple[int, ...] | None = None
+    """The lengths that boards show; None for powers of two, the training length and the longest tested length."""
+    model: Mapping[str, int | float | bool | str] = {}
+    """Model sizes for this task, such as {"layers": 1}. An architecture takes the options that it has."""
+    budgets: Mapping[str, Budget] = {}
+    """By the protocol's name, where the task needs other numbers than the protocol's own."""
+
+    @abstractmethod
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        """Draw n independent contexts of exactly `length`, on the generator's device, with no other source of randomness."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """A short name for each of the V classes, in order."""
+        return tuple(str(i) for i in range(self.signature.classes))
+
+    def text(self, inputs: Tensor) -> str:
+        """One context, (T,) or (T, F), as a reader would write it."""
+        return str(inputs.tolist())
+
+    def sibling(self, name: str) -> Task | None:
+        """The task of that name where a family has more members than it lists (dyck-K-M), else None.
+
+        Raises ValueError, with what would work, where the name is of this family but no such task exists.
+        """
+        return None
+
+    def reference(self, context: Tensor) -> Sequence[float] | None:
+        """p* after one context, (T,) or (T, F), found in another way than `sample` finds it, such as plain enumeration.
+
+        `lgbench check` compares `sample` with it on contexts of length up to 8. None where there is no other way.
+        """
+        return None
+
+
+class Language(Task):
+    """A task whose contexts are prefixes of a formal language.
+
+    Input token i < V - 1 is the symbol that class i predicts. Input token V - 1 is the begin token, and class V - 1 is the end
+    of the string. A context of length L has T = L + 1 positions, the begin token first.
+    """
+
+    @abstractmethod
+    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+        """Draw n strings of `length`: n // 2 members, uniform among all members of that length; the rest are non-members.
+
+        Raises ValueError where `length` cannot be tested; see `testable_length`.
+        """
+
+    @abstractmethod
+    def testable_length(self, length: int) -> int:
+        """The length nearest to `length`, the longer of two, that has both members and non-members."""

@@ -1,0 +1,60 @@
+"""Device and manner of execution. Neither changes a result by more than rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from lgbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The options of `lgbench run` that say where and how. Raises UsageError where a number is out of range."""
+
+    device: torch.device
+    compile: bool | None = None
+    """Whether to compile the training step; None to compile where that takes less time."""
+    population: int | None = None
+    """How many models to train together at most; None for as many as fit into memory."""
+    checkpoint: float = 60.0
+    """Seconds of training between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        if self.population is not None and self.population < 1:
+            raise UsageError(f"--population is {self.population}, expected at least 1 model")
+        if not self.checkpoint >= 0:
+            raise UsageError(f"--checkpoint is {self.checkpoint}, expected seconds, at least 0")
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes a GPU where there is one. Raises UsageError where the device is unknown or not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"device {name!r} cannot be used here; use auto, cpu, or cuda where there is a GPU") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device {name!r} is not supported; use auto, cpu or cuda")
+    return device
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Without TF32, which cuDNN's recurrent networks and convolutions take by default and other products do not.
+
+    So all entries are computed in the same precision, whatever an imported plugin has set for the whole process.
+    """
+    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = cudnn

@@ -1,0 +1,60 @@
+"""Provenance: versions, commit and machine of a run, for the footer of its file."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lgbench
+from lgbench.experiment.experiment import Experiment
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that lgbench is imported from, with "+dirty" if files differ; None if it is no checkout."""
+    folder = Path(lgbench.__file__).parent
+    if not (folder.parent / ".git").exists():
+        return None
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return commit + ("+dirty" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the CPU's instruction set, which decides how numbers are rounded: "cpu (x86_64, AVX512)"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and machine, the same for all runs of one command."""
+    return {
+        "lgbench": lgbench.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "git_commit": git_commit(),
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str, str]:
+    """Kind of device, and versions of lgbench, torch and plugins. A process continues a training only if they are the same."""
+    versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
+    for experiment in population:  # the tasks of a population may be of several plugins
+        versions |= experiment.plugins
+    return versions
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

@@ -1,0 +1,181 @@
+"""The flow: a request becomes populations, populations become scores, scores become run files."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import traceback
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lgbench.contracts import DEFAULT_OPTIMIZER
+from lgbench.errors import RunFailed, UsageError
+from lgbench.execution import provenance, scheduler
+from lgbench.execution.device import Execution, choose_device, full_float32
+from lgbench.execution.executor import Executor, LocalExecutor
+from lgbench.execution.progress import ProgressDisplay, SilentProgress
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.results import run_files
+from lgbench.results.metrics import descriptions
+from lgbench.results.rows import Measured, rows_of
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.train import Trained, train
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The run files of all experiments, written by this command or found at its end, and its failures."""
+
+    written: list[Path]
+    found: list[Path]
+    failed: list[RunFailed]
+
+
+def run(
+    task: str | Sequence[str],
+    arch: str | Sequence[str],
+    *,
+    average: str | Sequence[str] | None = None,
+    optimizer: str = DEFAULT_OPTIMIZER,
+    seeds: Sequence[int] = (0, 1, 2),
+    protocol: str = "standard",
+    set: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    compile: bool | None = None,
+    population: int | None = None,
+    results: str | Path = "results",
+) -> pa.Table:
+    """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
+
+    A run that is already in `results` is read, not repeated. `average=None` tests every averager that comes with lgbench; a
+    list as a value of `set` makes a grid over it. Raises UsageError for unknown names and values out of range, before
+    anything is trained, and RunFailed, with its cause, where training or testing broke.
+    """
+    changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
+    averagers = None if average is None else _listed(average)
+    request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer)
+    execution = Execution(choose_device(device), compile, population)
+    outcome = run_plan(plan(request, Registry.load()), execution, Path(results), SilentProgress())
+    if outcome.failed:
+        raise outcome.failed[0]
+    return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
+
+
+def run_plan(
+    plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay, executor: Executor | None = None
+) -> Outcome:
+    """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
+
+    Other processes may do the same at the same time. Returns when every run is there or failed here. Raises UsageError where
+    nothing can be written to `folder`, before anything is trained.
+    """
+    _check_writable(folder)
+    written: list[Path] = []
+    failed: list[RunFailed] = []
+
+    def fail(population: Sequence[Experiment], error: Exception) -> None:
+        failure = RunFailed(f"{_title(population)} failed: {_located(error)}")
+        failure.__cause__ = error
+        failed.append(failure)
+
+    runner = PopulationRunner(execution, folder, display)
+    left = scheduler.populations(plan.experiments, folder, execution, display, fail)
+    for done in (executor or LocalExecutor()).run(left, runner.run):
+        written += done.written
+        if done.error:
+            fail(done.work.claim.experiments, done.error)
+    everything = [scheduler.path_of(experiment, folder) for experiment in plan.experiments]
+    mine = frozenset(written)
+    return Outcome(written, [path for path in everything if path not in mine and path.exists()], failed)
+
+
+@dataclass
+class PopulationRunner:
+    """Trains and tests populations, and writes their run files."""
+
+    execution: Execution
+    folder: Path
+    display: ProgressDisplay
+    _environment: dict[str, Any] = field(default_factory=dict)
+    _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
+
+    def run(self, work: scheduler.Work) -> Iterator[Path]:
+        """Train all models together, test them one by one, and yield each run file when it is written."""
+        population = work.claim.experiments
+        with full_float32():
+            trained = self._trained(work)
+            started = time.monotonic()
+            with self.display.phase(f"evaluate {_title(population)}", len(population)) as report:
+                for index, experiment in enumerate(population):
+                    path = scheduler.path_of(experiment, self.folder)
+                    if not path.exists():  # a killed process may have written some of the runs
+                        rows = self._rows(experiment, trained, index)
+                        seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
+                        footer = self._footer(experiment, trained, len(population)) | {"seconds": seconds}
+                        run_files.write(path, rows, footer, scratch=work.claim.folder)
+                        yield path
+                    report(index + 1, None)
+
+    def _trained(self, work: scheduler.Work) -> Trained:
+        population, device = work.claim.experiments, self.execution.device
+        checkpoint = Checkpoint(work.claim.checkpoint, self.execution.checkpoint)
+        with self.display.phase(f"train {_title(population)}", population[0].train.steps) as report:
+            trained = train(population, device, report, compile=work.compile, checkpoint=checkpoint, say=self.display.say)
+        for experiment, step in zip(population, trained.diverged, strict=True):
+            if step:
+                self.display.say(f"{experiment.record.title}: diverged at step {step}")
+        return trained
+
+    def _rows(self, experiment: Experiment, trained: Trained, index: int) -> pa.Table:
+        scores = evaluate(experiment, trained.models(index), self.execution.device)
+        return rows_of(experiment, Measured(scores, self._chance_of(experiment), trained.curve, index, trained.diverged[index]))
+
+    def _chance_of(self, experiment: Experiment) -> list[Score]:
+        """The chance level of an experiment's task, found once for all seeds and entries."""
+        key = (experiment.record.task, experiment.train.min_length, experiment.train.max_length, experiment.evaluate)
+        if key not in self._chance:
+            self._chance[key] = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
+        return self._chance[key]
+
+    def _footer(self, experiment: Experiment, trained: Trained, models: int) -> dict[str, Any]:
+        self._environment = self._environment or provenance.environment(self.execution.device)
+        return {
+            "experiment": asdict(experiment.record),
+            "plugins": {**experiment.plugins, **experiment.measured_by},
+            "measurements": descriptions(experiment.measurements),
+            "execution": {"population": models, "compiled": trained.compiled, "resumed": trained.resumed},
+            "environment": self._environment,
+        }
+
+
+def _title(population: Sequence[Experiment]) -> str:
+    tasks = list(dict.fromkeys(experiment.record.task for experiment in population))
+    names = tasks[0] if len(tasks) == 1 else f"{tasks[0]} .. {tasks[-1]}"
+    models = "1 model" if len(population) == 1 else f"{len(population)} models"
+    return f"{names} {population[0].entry} ({models})"
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
+
+
+def _located(error: Exception) -> str:
+    """An error with the file and line that raised it, for the plugin's author."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]

@@ -1,0 +1,1 @@
+"""From a user's request to experiments whose every setting is known."""

@@ -1,0 +1,93 @@
+"""An experiment: its record, and the objects that the names in it mean."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import nn
+
+from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Task
+from lgbench.experiment.lengths import longest_input
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import ExperimentRecord
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """Everything that is needed to train and test one model. Two experiments with the same record are equal."""
+
+    record: ExperimentRecord
+    task: Task
+    architecture: Architecture
+    parts: Mapping[str, Any]
+    """By kind, of the kinds that the architecture takes; with their options set."""
+    optimizer: Optimizer
+    averagers: Mapping[str, Averager]
+    """By the names that results show."""
+    measurements: tuple[Measurement, ...]
+    plugins: Mapping[str, str]
+    """Versions of the distributions, and contents of the plugin files, that decide the numbers."""
+    measured_by: Mapping[str, str]
+    """The same of the measurements, which decide no number of the training."""
+    positions: dict[int, int] = field(default_factory=dict)
+    """By length, the positions of the longest input. Filled when it is asked for, which draws a context, and shared by all
+    experiments on the task."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.record == other.record
+
+    def __hash__(self) -> int:
+        return hash(self.record.run_id)
+
+    @property
+    def train(self) -> Training:
+        return self.record.train
+
+    @property
+    def evaluate(self) -> Evaluation:
+        return self.record.evaluate
+
+    @property
+    def seed(self) -> int:
+        return self.record.seed
+
+    @property
+    def entry(self) -> str:
+        return self.record.entry
+
+    @property
+    def run_id(self) -> str:
+        return self.record.run_id
+
+    @property
+    def population_key(self) -> Hashable:
+        """Experiments with equal keys can be trained as one population: one shape of models and one number of steps.
+
+        Seed, task, learning rate, weight decay and warmup may differ.
+        """
+        shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0)
+        record = self.record
+        made_of = (record.entry, record.optimizer, record.options, record.averagers)
+        return (self.task.signature, made_of, shared, self.evaluate)
+
+    def with_seed(self, seed: int) -> Experiment:
+        """The same experiment with another seed."""
+        return replace(self, record=replace(self.record, seed=seed))
+
+    def build(self) -> nn.Module:
+        """A model with fresh weights. Raises Unsupported where the architecture cannot serve the task or the parts."""
+        chosen: dict[str, Any] = dict.fromkeys(PART_KINDS) | dict(self.parts)
+        parts = Parts(
+            **chosen,
+            train_positions=self._positions(self.train.max_length),
+            test_positions=self._positions(max(self.train.max_length, self.evaluate.max_length)),
+        )
+        options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
+        return self.architecture.build(self.task.signature, parts, **options)
+
+    def _positions(self, length: int) -> int:
+        if length not in self.positions:
+            self.positions[length] = longest_input(self.task, length)
+        return self.positions[length]

@@ -1,0 +1,183 @@
+"""Planning: names become objects, once, and a request becomes experiments whose every setting is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from lgbench.contracts import DEFAULT_OPTIMIZER, Averager, Measurement, Optimizer, Task
+from lgbench.errors import Unsupported, UsageError, first_line
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.names import Entry, find_entries, find_tasks
+from lgbench.experiment.protocols import Protocol, check_settings, override, protocol_named
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
+from lgbench.extensions.catalog import Found
+from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.seeds import initial
+
+
+@dataclass(frozen=True)
+class Request:
+    """A user's request, as in the options of `lgbench run`. :func:`plan` resolves the names."""
+
+    tasks: Sequence[str]
+    archs: Sequence[str]
+    averagers: Sequence[str] | None = None
+    """None for every averager that comes with lgbench."""
+    seeds: Sequence[int] = (0, 1, 2)
+    protocol: str = "standard"
+    changes: Mapping[str, str] | None = None
+    """By setting. Several values with commas between them make a grid."""
+    optimizer: str = DEFAULT_OPTIMIZER
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The experiments of a request, and a sentence for each pair of entry and task that is impossible."""
+
+    experiments: tuple[Experiment, ...]
+    refusals: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Objects and settings that all experiments of a request share."""
+
+    protocol: Protocol
+    optimizer: Found[Optimizer]
+    averagers: tuple[Found[Averager], ...]
+    measurements: tuple[Found[Measurement], ...]
+    seeds: tuple[int, ...]
+    positions: dict[str, dict[int, int]] = field(default_factory=dict)
+    """By task, see `Experiment.positions`."""
+
+
+def plan(request: Request, registry: Registry) -> Plan:
+    """Resolve every name and setting before anything is trained.
+
+    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible.
+    """
+    for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
+        if not named:
+            raise UsageError(f"nothing to run: no {kind} was named")
+    chosen = _Chosen(
+        protocol_named(request.protocol),
+        registry.optimizers.found(request.optimizer),
+        _averagers(request.averagers, registry),
+        tuple(map(registry.measurements.found, registry.measurements.names())),
+        tuple(dict.fromkeys(request.seeds)),
+    )
+    experiments: dict[Experiment, None] = {}
+    refusals: dict[str, None] = {}
+    pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
+    for (task, entry), changes in product(pairs, grid(request.changes or {})):
+        seeds = list(_experiments(task, entry, changes, chosen))
+        reason = _refusal(seeds[0])
+        if reason:
+            refusals[f"{seeds[0].entry} cannot be run on {task.label}: {reason}"] = None
+        else:
+            experiments |= dict.fromkeys(seeds)
+    if not experiments:
+        raise UsageError("\n".join(refusals))
+    return Plan(tuple(experiments), tuple(refusals))
+
+
+def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Iterator[Experiment]:
+    """An experiment for each seed."""
+    plain = chosen.protocol.settings(task.thing)
+    train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
+    check_settings(task.thing, train, evaluate)
+    options = _options(task.thing, entry, chosen.optimizer, changes)
+    before, after = flat(*plain, _options(task.thing, entry, chosen.optimizer, {})), flat(train, evaluate, options)
+    parts = {kind: _configured(kind, part, options) for kind, part in entry.parts.items()}
+    optimizer = _configured("optimizer", chosen.optimizer, options)
+    named = {kind: part.label for kind, part in entry.parts.items()}
+    for seed in chosen.seeds:
+        record = ExperimentRecord(
+            task=task.label,
+            family=task.label.replace(task.thing.name, task.thing.family, 1),
+            task_version=task.thing.version,
+            entry=_entry_label(entry, chosen.optimizer),
+            architecture=entry.architecture.label,
+            norm=named.get("norm"),
+            attention=named.get("attention"),
+            position=named.get("position"),
+            optimizer=chosen.optimizer.label,
+            options=tuple(sorted(options.items())),
+            averagers=tuple(averager.label for averager in chosen.averagers),
+            protocol=ProtocolUse(
+                chosen.protocol.name,
+                chosen.protocol.version,
+                tuple(sorted((key, str(value)) for key, value in after.items() if value != before[key])),
+            ),
+            train=train,
+            evaluate=evaluate,
+            seed=seed,
+        )
+        yield Experiment(
+            record=record,
+            task=task.thing,
+            architecture=entry.architecture.thing,
+            parts=parts,
+            optimizer=optimizer,
+            averagers={averager.label: averager.thing for averager in chosen.averagers},
+            measurements=tuple(measurement.thing for measurement in chosen.measurements),
+            plugins=_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
+            measured_by=_versions(*chosen.measurements),
+            positions=chosen.positions.setdefault(task.label, {}),
+        )
+
+
+def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
+    """The name on boards: of the model, and of an optimizer other than the default one."""
+    return entry.label + ("" if optimizer.label == DEFAULT_OPTIMIZER else f"+{optimizer.label}")
+
+
+def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
+    """The options of everything that an experiment is made of. Raises UsageError for an option that nothing has."""
+    architecture = entry.architecture.thing
+    owners: dict[str, tuple[Callable[..., Any], str]] = {"model": (architecture.build, architecture.name)}
+    owners |= {kind: (part.thing.configured, part.thing.name) for kind, part in entry.parts.items()}
+    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing.name)
+    for key in changes:
+        section = key.partition(".")[0]
+        if section in OPTION_SECTIONS and section not in owners:
+            raise UsageError(f"{key} cannot be set: {architecture.name} takes no {section}")
+    return {
+        f"{section}.{name}": value
+        for section, (function, owner) in owners.items()
+        for name, value in chosen_options(section, owner, options_of(function, owner), task, changes).items()
+    }
+
+
+def _configured(section: str, found: Found[Any], options: Options) -> Any:
+    """The thing with its options set; as its plugin made it where it has none."""
+    own = {key.removeprefix(f"{section}."): value for key, value in options.items() if key.startswith(f"{section}.")}
+    return found.thing.configured(**own) if own else found.thing
+
+
+def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[Averager], ...]:
+    """In the order of their names. Raises UsageError for a name that nobody provides."""
+    every = map(registry.averagers.found, registry.averagers.names() if named is None else named)
+    chosen = {each.label: each for each in every if named is not None or each.origin.name == BUILT_IN}
+    return tuple(chosen[label] for label in sorted(chosen))
+
+
+def _versions(*found: Found[Any]) -> dict[str, str]:
+    """Name and version of the distributions that provide these things, and name and content of plugin files."""
+    return {each.origin.name: each.origin.version for each in found}
+
+
+def _refusal(experiment: Experiment) -> str | None:
+    """Why the model cannot be built; None if it can."""
+    try:
+        with initial(experiment.seed, "weights"):
+            experiment.build()
+    except Unsupported as error:
+        return str(error)
+    except Exception as error:  # the code of an architecture or a part may raise anything
+        return f"building the model failed with {type(error).__name__}: {first_line(error)}"
+    return None

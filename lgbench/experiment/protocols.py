@@ -1,0 +1,233 @@
+"""Protocols: named, versioned sets of everything that must be equal for entries to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import inf
+from typing import Any, TypeVar
+
+from lgbench.contracts import Answers, Budget, Task
+from lgbench.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Training:
+    """How one model is trained, fully resolved. Lengths and batch count contexts as :class:`lgbench.Task` does."""
+
+    steps: int
+    batch: int
+    lr: float
+    """Peak learning rate of AdamW, reached after the warmup and then decayed linearly to 0."""
+    weight_decay: float
+    """Decoupled weight decay, on matrices only."""
+    warmup: float
+    """Share of the steps in which the learning rate rises linearly from 0."""
+    average_every: int
+    """Steps between two updates of the averagers (phi in BEMA)."""
+    min_length: int
+    max_length: int
+    targets: str = "sampled"
+    """What the model is trained on: one token "sampled" from p* at every position, or p* itself, "exact"."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How one model is tested, fully resolved."""
+
+    contexts: int
+    """Contexts per length, for TVD, accuracy and the ROC AUC of tasks that are not languages."""
+    strings: int
+    """Strings per length, half of them members, for the ROC AUC of languages."""
+    max_length: int
+
+
+Settings = TypeVar("Settings", Training, Evaluation)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Settings shared by all tasks; a task may bring its own budget under the protocol's name."""
+
+    name: str
+    version: int
+    about: str
+    steps: int
+    batch: int
+    lr: float
+    weight_decay: float
+    warmup: float
+    average_every: int
+    contexts: int
+    strings: int
+    longest_prefix: int
+    """Longest tested context of tasks that answer at many positions."""
+    longest_set: int
+    """Longest tested context of tasks that answer once."""
+    published: bool
+    """Whether its results can be submitted to the leaderboards."""
+
+    def settings(self, task: Task) -> tuple[Training, Evaluation]:
+        """The protocol's training and evaluation of one task."""
+        budget = task.budgets.get(self.name, Budget())
+        longest = self.longest_set if task.signature.answers is Answers.LAST else self.longest_prefix
+        max_length = budget.max_length or longest
+        if task.max_length is not None:
+            max_length = min(max_length, task.max_length)
+        training = Training(
+            steps=budget.steps or self.steps,
+            batch=budget.batch or self.batch,
+            lr=float(budget.lr or self.lr),
+            weight_decay=self.weight_decay,
+            warmup=self.warmup,
+            average_every=self.average_every,
+            min_length=task.train_lengths[0],
+            max_length=task.train_lengths[1],
+        )
+        return training, Evaluation(self.contexts, self.strings, max_length)
+
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            name="quick",
+            version=3,
+            about="seconds: for tests and first contact; nothing is learned well",
+            steps=100,
+            batch=16,
+            lr=3e-3,
+            weight_decay=0.01,
+            warmup=0.1,
+            average_every=2,
+            contexts=32,
+            strings=32,
+            longest_prefix=128,
+            longest_set=512,
+            published=False,
+        ),
+        Protocol(
+            name="standard",
+            version=3,
+            about="minutes on two CPU cores; the published leaderboards",
+            steps=1000,
+            batch=24,
+            lr=3e-3,
+            weight_decay=0.01,
+            warmup=0.1,
+            average_every=10,
+            contexts=128,
+            strings=128,
+            longest_prefix=512,
+            longest_set=2**14,
+            published=True,
+        ),
+        Protocol(
+            name="paper",
+            version=3,
+            about="1 M steps, the published training of the source papers where they say it; for a GPU",
+            steps=1_000_000,
+            batch=128,
+            lr=1e-3,
+            weight_decay=1e-3,
+            warmup=0.01,
+            average_every=400,
+            contexts=1024,
+            strings=1024,
+            longest_prefix=4096,
+            longest_set=2**14,
+            published=True,
+        ),
+    )
+}
+
+
+def protocol_named(name: str) -> Protocol:
+    """The protocol of that name; UsageError with the known ones otherwise."""
+    try:
+        return PROTOCOLS[name]
+    except KeyError:
+        raise unknown("protocol", name, PROTOCOLS) from None
+
+
+TARGETS = ("sampled", "exact")
+
+MAX_INT32 = 2**31 - 1
+"""The largest whole number that a run file's columns hold."""
+MAX_LENGTH = 2**24
+"""Longest context that can be asked for: planning builds models, and a table of positions in one has a row for each."""
+MAX_SEEDS = 10_000
+"""Seeds that one command runs at most."""
+
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "train.steps": (1, MAX_INT32),
+    "train.batch": (1, MAX_INT32),
+    "train.lr": (0, inf),
+    "train.weight_decay": (0, inf),
+    "train.warmup": (0, 1),
+    "train.average_every": (1, MAX_INT32),
+    "train.min_length": (1, MAX_LENGTH),
+    "train.max_length": (1, MAX_LENGTH),
+    "evaluate.contexts": (1, MAX_INT32),
+    "evaluate.strings": (4, MAX_INT32),
+    "evaluate.max_length": (1, MAX_LENGTH),
+}
+
+
+def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
+    """Raise UsageError naming the first setting out of its range."""
+    values = {f"train.{f.name}": getattr(train, f.name) for f in fields(train)}
+    values |= {f"evaluate.{f.name}": getattr(evaluate, f.name) for f in fields(evaluate)}
+    longest = MAX_LENGTH if task.max_length is None else min(MAX_LENGTH, task.max_length)
+    shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
+    ranges = {
+        **_RANGES,
+        "train.min_length": (shortest, MAX_LENGTH),
+        "train.max_length": (max(1, train.min_length), longest),
+        "evaluate.max_length": (min(task.lengths or (1,)), longest),  # at least one of the task's own lengths is measured
+    }
+    if train.targets not in TARGETS:
+        raise UsageError(f"train.targets={train.targets!r} is not one of {' and '.join(TARGETS)}")
+    for key, (low, high) in ranges.items():
+        value = values[key]
+        if not low <= value <= high:
+            bound = f"at least {low}" if high == inf else f"from {low} to {high}"
+            raise UsageError(f"{key}={value} is out of range for {task.name}: it must be {bound}")
+
+
+def parse_value(key: str, text: str, like: Any) -> Any:
+    """`text` as a value of the type of `like`; UsageError naming `key` otherwise.
+
+    >>> parse_value("train.steps", "1e3", 10), parse_value("model.mlp", "off", True)
+    (1000, False)
+    """
+    if isinstance(like, bool):
+        words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+        if text.lower() in words:
+            return words[text.lower()]
+        raise UsageError(f"{key}={text!r} is not a switch: use on or off")
+    if isinstance(like, str):
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if isinstance(like, float) and number == number and abs(number) != float("inf"):
+        return number
+    if isinstance(like, int) and number.is_integer():
+        return int(number)
+    raise UsageError(f"{key}={text!r} is not {'a whole number' if isinstance(like, int) else 'a finite number'}")
+
+
+def override(section: str, settings: Settings, changes: Mapping[str, str]) -> Settings:
+    """`settings` with the entries of `changes` that belong to `section` ("train" or "evaluate") put in."""
+    prefix = f"{section}."
+    known = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    chosen: dict[str, Any] = {}
+    for key, text in changes.items():
+        if key.startswith(prefix):
+            name = key.removeprefix(prefix)
+            if name not in known:
+                raise unknown("setting", key, (prefix + n for n in known))
+            chosen[name] = parse_value(key, text, known[name])
+    return replace(settings, **chosen)

@@ -1,0 +1,79 @@
+"""Settings that `--set` changes: sections, options of plugins, ranges."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from itertools import product
+from typing import Any
+
+from lgbench.contracts import PART_KINDS, Task
+from lgbench.errors import UsageError, unknown
+from lgbench.experiment.protocols import Evaluation, Training, parse_value
+
+OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
+"""Sections whose settings are options of what plugins provide: the architecture, its parts, the optimizer."""
+SECTIONS = ("train", "evaluate", *OPTION_SECTIONS)
+
+MAX_OPTION = 2**14
+"""How far from 0 an option that is a whole number may be. As a width it fills the largest GPU with two layers.
+
+Planning builds every model once. Without a bound, a typing error would fill the machine's memory before it is refused.
+"""
+
+Options = dict[str, Any]
+"""By full name, such as model.layers."""
+
+
+def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every combination of the values of each setting, which commas separate. Raises UsageError for an unknown section."""
+    for key in changes:
+        section, _, name = key.partition(".")
+        if section not in SECTIONS or not name:
+            known = ", ".join(f"{section}." for section in SECTIONS)
+            raise UsageError(f"no setting {key!r}; settings begin with one of {known} as in train.steps=500")
+    values = [[value.strip() for value in text.split(",")] for text in changes.values()]
+    return [dict(zip(changes, chosen, strict=True)) for chosen in product(*values)]
+
+
+def options_of(function: Callable[..., Any], owner: str) -> Options:
+    """The options of a function: its keyword-only parameters, with their defaults.
+
+    Raises UsageError for a default from whose type a text cannot be read.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    for name, default in options.items():
+        if not isinstance(default, bool | int | float | str):
+            has = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
+            raise UsageError(f"the option {name} of {owner} has {has}, expected an int, float, bool or str")
+    return options
+
+
+def chosen_options(section: str, owner: str, defaults: Options, task: Task, changes: Mapping[str, str]) -> Options:
+    """The options of one section: the defaults, then the task's model sizes, then what the user set."""
+    own = task.model if section == "model" else {}
+    # As a user's values are: 2 for an option whose default is 1.0 is 2.0, for a run's id is taken from what is written.
+    own = {name: float(v) if isinstance(defaults[name], float) else v for name, v in own.items() if name in defaults}
+    options = defaults | own
+    for key, text in changes.items():
+        found, _, name = key.partition(".")
+        if found == section:
+            if name not in options:
+                raise unknown(f"option of {owner}", key, (f"{section}.{known}" for known in options))
+            options[name] = _in_range(owner, key, parse_value(key, text, defaults[name]))
+    return options
+
+
+def flat(train: Training, evaluate: Evaluation, options: Options) -> Options:
+    """Every setting under the name by which `--set` reaches it."""
+    sections = {"train": asdict(train), "evaluate": asdict(evaluate)}
+    named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    return named | options
+
+
+def _in_range(owner: str, key: str, value: Any) -> Any:
+    if isinstance(value, int) and abs(value) > MAX_OPTION:
+        raise UsageError(f"{key}={value} is out of range for {owner}: it must be from {-MAX_OPTION} to {MAX_OPTION}")
+    return value

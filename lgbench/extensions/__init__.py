@@ -1,0 +1,1 @@
+"""Plugins: finding, loading, describing and checking them, and starting new ones."""

@@ -1,0 +1,112 @@
+"""All things of one kind that plugins provide, by name. A name that two plugins provide cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from lgbench.errors import PluginError, UsageError, unknown
+from lgbench.extensions.declared import require_declared
+from lgbench.extensions.loading import Distribution
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Found(Generic[Item]):
+    """A thing that a plugin provides."""
+
+    label: str
+    """Its name in results. A thing from a file has the first digits of the file's hash in it: my-norm~1a2b3c4d."""
+    thing: Item
+    origin: Distribution
+
+
+class Catalog(Generic[Item]):
+    """All things of one kind, by name, each with the distribution that provides it."""
+
+    def __init__(self, kind: str, contract: Any, sibling: Callable[[Item, str], Item | None] = lambda item, name: None) -> None:
+        self.kind = kind
+        self.contract = contract
+        self._sibling: Callable[[Item, str], Item | None] = sibling
+        self._items: dict[str, list[tuple[Item, Distribution]]] = {}
+
+    def add(self, item: Item, distribution: Distribution) -> None:
+        name: str = getattr(item, "name")  # noqa: B009  # every contract declares it
+        self._items.setdefault(name, []).append((item, distribution))
+
+    def __iter__(self) -> Iterator[Item]:
+        return (self[name] for name in self.names())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._items
+
+    def __getitem__(self, name: str) -> Item:
+        """The thing of that name. Raises UsageError if no plugin provides it, PluginError if two do."""
+        item = self.get(name)
+        if item is None:
+            raise unknown(self.kind, name, self.names())
+        return item
+
+    def get(self, name: str) -> Item | None:
+        """As indexing, but None if no plugin provides it."""
+        found = self._find(name)
+        return found[0] if found else None
+
+    def found(self, name: str) -> Found[Item]:
+        """The thing of that name with its label and origin. Raises as indexing does.
+
+        The label of a thing from a file has the beginning of the file's hash, so that results of two versions of the file never
+        mix. A label can be used as a name.
+        """
+        thing, found = self[name], self._find(name)
+        assert found
+        plain, stamp = name.partition("~")[0], found[1].stamp
+        return Found(f"{plain}~{stamp}" if stamp else plain, thing, found[1])
+
+    def names(self) -> list[str]:
+        """Every name that can be used, sorted."""
+        return sorted(name for name, found in self._items.items() if len(found) == 1)
+
+    def clashes(self) -> list[str]:
+        """One sentence for each name that more than one plugin provides."""
+        return [self._clash(name) for name, found in sorted(self._items.items()) if len(found) > 1]
+
+    def _clash(self, name: str) -> str:
+        origins = [distribution for _, distribution in self._items[name]]
+        owners = " and ".join(f"{origin.name} {origin.version}" for origin in origins)
+        labels = " or ".join(f"{name}~{origin.stamp}" for origin in origins if origin.stamp)
+        return (
+            f"{self.kind} {name!r} is provided by {owners}, so it cannot be used: "
+            "uninstall one, or name the plugins to load in LGBENCH_PLUGINS"
+        ) + (f", or use {labels} for that of the file" if labels else "")
+
+    def _find(self, name: str) -> tuple[Item, Distribution] | None:
+        plain, _, stamp = name.partition("~")
+        found = self._items.get(plain, [])
+        if stamp:
+            found = [(item, origin) for item, origin in found if origin.stamp == stamp]
+        if len(found) > 1:
+            raise PluginError(self._clash(plain))
+        return found[0] if found else self._unlisted(plain, stamp)
+
+    def _unlisted(self, name: str, stamp: str) -> tuple[Item, Distribution] | None:
+        """A thing that a plugin provides and does not list, such as dyck-K-M."""
+        reasons: list[ValueError] = []
+        for item, distribution in (found[0] for found in self._items.values()):
+            if stamp not in ("", distribution.stamp):
+                continue
+            try:
+                sibling = self._sibling(item, name)
+            except ValueError as error:
+                reasons.append(error)
+            except Exception:  # `sibling` may raise anything for a name of another family; `lgbench check` reports it
+                continue
+            else:
+                if sibling is not None:
+                    require_declared(sibling, self.contract)
+                    return sibling, distribution
+        if reasons:
+            raise UsageError(f"no {self.kind} {name!r}: {reasons[0]}") from reasons[0]
+        return None

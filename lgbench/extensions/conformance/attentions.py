@@ -1,0 +1,172 @@
+"""Checks of attentions, alone and wherever in a model they can stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from lgbench.attending import needed_inputs
+from lgbench.contracts import Attention, AttentionSpec, Need
+from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
+from lgbench.extensions.conformance.probes import Gradients, built, kind_of, numbers, stirred
+
+WIDTH, POSITIONS = 12, 9
+BY_POSITION = ("q", "k", "v", "bias")
+Built = TypeVar("Built")
+
+ASKED = {1: "the last query alone", 4: "one of the last four queries without the others"}
+"""How many of the last positions may be asked for an answer."""
+
+SPECS = {
+    "one head of odd width": AttentionSpec(1, 2, 7, 1, POSITIONS),
+    "two heads in the second layer": AttentionSpec(2, 2, WIDTH, 2, POSITIONS),
+    "cross attention": AttentionSpec(1, 1, 8, 1, POSITIONS, cross_attention=True),
+}
+
+
+def checks(attention: Attention) -> Checks:
+    return {
+        "shape and dtype are those of the queries, for one key and for many": lambda: _keeps_shape(attention),
+        "queries do not see later keys": lambda: _does_not_look_ahead(attention),
+        "the last queries alone get what they get among others": lambda: _answers_the_last(attention),
+        "a bias of zeros changes nothing, and another something": lambda: _takes_a_bias(attention),
+        "a bias for each context acts on that context": lambda: _takes_a_bias_for_each_context(attention),
+        "logits are scaled as `spec.scale` says": lambda: _scales(attention),
+        "gradients reach every parameter": lambda: _learns(attention),
+    }
+
+
+def standing(build: Callable[[AttentionSpec], Built], cross: bool) -> list[tuple[AttentionSpec, Built]]:
+    """What is built for each spec that is not refused. Raises NotChecked if all are."""
+    found, reasons = [], []
+    for spec in SPECS.values():
+        try:
+            if cross or not spec.cross_attention:
+                found.append((spec, build(spec)))
+        except NotChecked as refusal:
+            reasons.append(str(refusal))
+    if not found:
+        raise NotChecked(f"it refused every place in a model, such as: {reasons[0]}")
+    return found
+
+
+def _built(attention: Attention, cross: bool = True, **changes: bool) -> list[tuple[AttentionSpec, nn.Module]]:
+    """Modules in evaluation mode. `changes` are to the specs."""
+
+    def build(spec: AttentionSpec) -> nn.Module:
+        return stirred(built(lambda: attention.build(replace(spec, **changes)))).eval()
+
+    return standing(build, cross)
+
+
+def _arguments(attention: Attention, spec: AttentionSpec, queries: int, keys: int) -> dict[str, Any]:
+    """What a module is called with: `queries` are asked for an answer."""
+    rows = max(queries, keys) if Need.ALL_QUERIES in attention.needs else queries
+    key_input = numbers(2, keys, spec.width, seed=4)
+    query_input = numbers(2, queries, spec.width, seed=5) if spec.cross_attention else key_input[:, keys - queries :]
+    return {
+        "q": numbers(2, spec.heads, rows, spec.head_dim, seed=1),
+        "k": numbers(2, spec.heads, keys, spec.head_dim, seed=2),
+        "v": numbers(2, spec.heads, keys, spec.head_dim, seed=3),
+        "bias": None,
+    } | needed_inputs(attention.needs, query_input, key_input)
+
+
+def _sizes(spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
+    """Numbers of queries and keys."""
+    many = ((1, POSITIONS), (1, 65))
+    return ((1, 1), *many) if spec.cross_attention else ((1, 1), (POSITIONS, POSITIONS), *many)
+
+
+def _call(module: nn.Module, given: dict[str, Any]) -> Tensor:
+    """As architectures call it: q, k, v and bias by position."""
+    by_position = [given[name] for name in BY_POSITION]
+    answer: Tensor = module(*by_position, **{name: value for name, value in given.items() if name not in BY_POSITION})
+    return answer
+
+
+def _keeps_shape(attention: Attention) -> Outcome:
+    # A module that gets all queries learns from QUERY_INPUT how many of them are asked; without it, it answers for all.
+    knows_asked = Need.ALL_QUERIES not in attention.needs or Need.QUERY_INPUT in attention.needs
+    for spec, module in _built(attention):
+        for queries, keys in _sizes(spec):
+            given = _arguments(attention, spec, queries, keys)
+            y = _call(module, given)
+            shape = (2, spec.heads, queries if knows_asked else given["q"].shape[2], spec.head_dim)
+            fits = y.shape == shape and y.dtype == torch.float32
+            expect(fits, f"with Q = {queries} and K = {keys} it gives {kind_of(y)}, expected {shape} float32")
+            expect(bool(y.isfinite().all()), f"with Q = {queries} and K = {keys} it gives something that is not finite")
+    return None
+
+
+def _does_not_look_ahead(attention: Attention) -> Outcome:
+    for spec, module in _built(attention, cross=False):
+        now = POSITIONS // 2
+        given = _arguments(attention, spec, POSITIONS, POSITIONS)
+        other = {name: value if value is None else value.clone() for name, value in given.items()}
+        for name, value in other.items():
+            if value is not None:
+                later = value[:, :, now:] if name in ("q", "k", "v") else value[:, now:]
+                later.add_(1.5)
+        sentence = f"the first {now} queries take something else if what comes after them changes"
+        expect_close(_call(module, given)[:, :, :now], _call(module, other)[:, :, :now], sentence, 1e-5)
+    return None
+
+
+def _answers_the_last(attention: Attention) -> Outcome:
+    for spec, module in _built(attention, cross=False):
+        given = _arguments(attention, spec, POSITIONS, POSITIONS)
+        for asked, sentence in ASKED.items():
+            last = given | {name: given[name][:, -asked:] for name in (Need.QUERY_INPUT.value,) if name in given}
+            if Need.ALL_QUERIES not in attention.needs:
+                last["q"] = given["q"][:, :, -asked:]
+            expected = _call(module, given)[:, :, -asked:]
+            expect_close(_call(module, last)[:, :, -asked:], expected, f"{sentence} takes something else", 1e-5)
+    return None
+
+
+def _takes_a_bias(attention: Attention) -> Outcome:
+    for spec, module in _built(attention, has_bias=True):
+        queries, keys = _sizes(spec)[1]
+        given = _arguments(attention, spec, queries, keys)
+        expected, shape = _call(module, given), (spec.heads, given["q"].shape[-2], keys)
+        for zeros in (torch.zeros(shape), torch.zeros(1, 1, keys), torch.zeros(shape[0], 1, 1), torch.zeros(2, *shape)):
+            sentence = f"with a bias of zeros, {tuple(zeros.shape)}, it gives something else than without"
+            expect_close(_call(module, given | {"bias": zeros}), expected, sentence, 1e-5)
+        moved = not torch.equal(_call(module, given | {"bias": numbers(*shape, seed=6)}), expected)
+        expect(moved, "a bias changes nothing: raise Unsupported for a spec with `has_bias` if it takes none")
+    return None
+
+
+def _takes_a_bias_for_each_context(attention: Attention) -> Outcome:
+    for spec, module in _built(attention, has_bias=True):
+        queries, keys = _sizes(spec)[1]
+        given = _arguments(attention, spec, queries, keys)
+        bias = numbers(2, spec.heads, given["q"].shape[-2], keys, seed=6)
+        together = _call(module, given | {"bias": bias})
+        for context in range(2):
+            alone = _call(module, given | {"bias": bias[context]})[context]
+            expect_close(together[context], alone, f"context {context} takes something else than where all have its bias", 1e-5)
+    return None
+
+
+def _scales(attention: Attention) -> Outcome:
+    for spec, module in _built(attention):
+        plain = stirred(built(lambda spec=spec: attention.build(replace(spec, unscaled=True)))).eval()  # type: ignore[misc]
+        given = _arguments(attention, spec, *_sizes(spec)[1])
+        if torch.allclose(_call(plain, given), _call(module, given), atol=1e-5):
+            return "it does not use spec.scale, the factor of q . k: right only for an attention without dot products"
+    return None
+
+
+def _learns(attention: Attention) -> Outcome:
+    gradients = Gradients()
+    for spec, module in _built(attention):
+        queries, keys = _sizes(spec)[1]
+        gradients.add(module, _call(module.train(), _arguments(attention, spec, queries, keys)))
+    gradients.expect_all()
+    return None

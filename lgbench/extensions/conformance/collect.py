@@ -1,0 +1,132 @@
+"""All checks of a thing, or of everything that a plugin provides."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from lgbench.contracts import (
+    BASELINE,
+    PART_KINDS,
+    Architecture,
+    Attention,
+    Averager,
+    Configurable,
+    Measurement,
+    NormScheme,
+    Optimizer,
+    Parts,
+    Position,
+    Task,
+)
+from lgbench.errors import LgbenchError, PluginError
+from lgbench.extensions import describe
+from lgbench.extensions.conformance import (
+    architectures,
+    attentions,
+    averagers,
+    measurements,
+    models,
+    norms,
+    optimizers,
+    options,
+    positions,
+    tasks,
+)
+from lgbench.extensions.conformance.check import Check, Checks, NotChecked, Outcome, expect
+from lgbench.extensions.conformance.models import TESTED, TRAINED
+from lgbench.extensions.declared import require_declared
+from lgbench.extensions.registry import Plugin, Registry
+
+
+def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
+    """Whether a plugin can be loaded, and the checks of everything that it provides."""
+    own = [Check(f"plugin {plugin.name}", "loads quickly and prints nothing", lambda: _loads(plugin))]
+    catalogs = registry.catalogs()
+    for kind, names in plugin.provides.items():
+        label = f"~{plugin.distribution.stamp}" if plugin.distribution.stamp else ""
+        for name in names:
+            try:
+                own += checks_of(catalogs[kind][name + label], registry)
+            except LgbenchError as clash:
+                own.append(Check(f"{kind} {name}", "no other plugin has its name", partial(expect, False, str(clash))))
+    return own
+
+
+def checks_of(thing: Any, registry: Registry) -> list[Check]:
+    """The checks of one thing that a plugin provides. The parts that go with it are taken from the registry."""
+    kinds = [catalog.kind for catalog in registry.catalogs().values() if isinstance(thing, catalog.contract)]
+    if not kinds:
+        raise TypeError(f"{thing!r} is nothing that a plugin provides: give an object of lgbench.Task, lgbench.NormScheme, ...")
+    contract = registry.catalogs()[kinds[0]].contract
+    found: dict[str, Any] = {"it has what its contract declares": lambda: require_declared(thing, contract)}
+    try:
+        require_declared(thing, contract)
+    except PluginError:
+        pass  # one check reports it; the others need what is missing
+    else:
+        found |= {"a docstring describes it": lambda: _is_documented(thing), **_checks(thing, registry)}
+    name = getattr(thing, "name", type(thing).__name__)
+    return [Check(f"{kinds[0]} {name}", rule, examine) for rule, examine in found.items()]
+
+
+def _checks(thing: Any, registry: Registry) -> Checks:
+    own = options.checks(thing) if isinstance(thing, Configurable) else {}
+    match thing:
+        case Task():
+            return tasks.checks(thing)
+        case Architecture():
+            return architectures.checks(thing, lambda: _own_parts(thing, registry))
+        case NormScheme():
+            return {**own, **norms.checks(thing), **_in_models("norm", thing, registry)}
+        case Attention():
+            return {**own, **attentions.checks(thing), **_in_models("attention", thing, registry)}
+        case Position():
+            return {**own, **positions.checks(thing), **_in_models("position", thing, registry)}
+        case Optimizer():
+            return {**own, **optimizers.checks(thing)}
+        case Averager():
+            return {**own, **averagers.checks(thing)}
+        case Measurement():
+            return measurements.checks(thing, list(registry.tasks))
+    raise NotImplementedError(type(thing))
+
+
+def _in_models(kind: str, part: Any, registry: Registry) -> Checks:
+    """The checks of a model that has this part."""
+    takers = [each for each in registry.architectures if kind in each.defaults]
+    takers.sort(key=lambda architecture: architecture.name != BASELINE)
+
+    def build(signature: Any) -> Any:
+        if not takers:
+            raise NotChecked(f"no architecture is installed that takes a part of the kind {kind}")
+        return takers[0].build(signature, _own_parts(takers[0], registry, **{kind: part}))
+
+    title = takers[0].name if takers else "a model"
+    return {f"in {title}: {rule}": examine for rule, examine in models.checks(build).items()}
+
+
+def _own_parts(architecture: Architecture, registry: Registry, **named: Any) -> Parts:
+    """The parts of its defaults, except those that are named. Raises NotChecked if one is not installed."""
+    catalogs, own = registry.catalogs(), architecture.defaults
+    parts: dict[str, Any] = dict.fromkeys(PART_KINDS)
+    try:
+        parts |= {kind: catalogs[kind][own[kind]] for kind in PART_KINDS if kind in own and kind not in named}
+    except LgbenchError as missing:
+        raise NotChecked(str(missing)) from missing
+    return Parts(**(parts | named), train_positions=TRAINED, test_positions=TESTED)
+
+
+def _loads(plugin: Plugin) -> Outcome:
+    expect(plugin.error is None, str(plugin.error))
+    expect(not plugin.notes, "; ".join(plugin.notes))
+    version = plugin.distribution.version
+    expect(version not in ("", "0", "0.0.0"), f"its package has the version {version!r}, and results name plugins by version")
+    return None
+
+
+def _is_documented(thing: Any) -> Outcome:
+    said = describe.about(thing).strip()
+    generated = said.startswith(f"{type(thing).__name__}(")  # by dataclass
+    expect(bool(said) and not generated, "it has no docstring: say what it is, with the equation and its source")
+    return None

@@ -1,0 +1,242 @@
+"""Checks of measurements, on predictions and strings whose quality is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import torch
+from torch import Generator, Tensor
+
+from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, Signature, Strings, StringScores, Task, Tokens
+from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
+from lgbench.extensions.conformance.probes import kind_of, no_global_randomness, numbers
+
+CONTEXTS, ANSWERS, CLASSES, STRINGS, SYMBOLS = 24, 3, 4, 16, 5
+LEAST = 1e-30
+"""The probability of an illegal answer in exact predictions: its logarithm is finite."""
+
+
+class AnyTask(Task):
+    """A task with contexts alone."""
+
+    name = family = "any-task"
+    version = 1
+    signature = Signature(Tokens(CLASSES), CLASSES, Answers.EVERY_PREFIX)
+    train_lengths = (1, 4)
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        raise NotImplementedError
+
+
+class AnyLanguage(AnyTask, Language):
+    """A task with contexts and strings."""
+
+    name = family = "any-language"
+
+    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+        raise NotImplementedError
+
+    def testable_length(self, length: int) -> int:
+        return length
+
+
+def checks(measurement: Measurement, tasks: Sequence[Task]) -> Checks:
+    found = {
+        "its name, range, worst value, threshold and landmark make sense": lambda: _describes_itself(measurement),
+        "it says for every task what it is computed from": lambda: _has_sources(measurement, tasks),
+    }
+    sources = {_source(measurement, task) for task in (AnyTask(), AnyLanguage(), *tasks)}
+    if "contexts" in sources:
+        found |= {
+            "each answer has a value in its range": lambda: _is_in_range(measurement),
+            "the exact prediction is the best": lambda: _prefers_the_exact(measurement),
+            "each answer is measured by itself": lambda: _measures_each_alone(measurement),
+            "an answer that is not finite has the worst value": lambda: _knows_the_worst(measurement),
+            "it changes nothing in place": lambda: _changes_nothing(measurement),
+            "its chance level is that of the best constant prediction": lambda: _knows_chance(measurement),
+        }
+    if "strings" in sources:
+        found["strings whose scores are separated have the best value"] = lambda: _prefers_separated_strings(measurement)
+    return found
+
+
+def _source(measurement: Measurement, task: Task) -> object:
+    try:
+        return measurement.source(task)
+    except Exception:  # one check reports it
+        return None
+
+
+def exact_distributions(n: int = CONTEXTS) -> Tensor:
+    """p* of every kind: one legal answer, two, all, and probabilities of every size. (n, A, V) float32, never all alike."""
+    p = numbers(n, ANSWERS, CLASSES, seed=1).mul(2).softmax(-1)
+    p[0::4] = torch.eye(CLASSES)[torch.arange(len(p[0::4]) * ANSWERS).view(-1, ANSWERS) % CLASSES]
+    p[1::4] = torch.tensor([0.5, 0.5, 0.0, 0.0])
+    p[2::4] = 1 / CLASSES
+    return p
+
+
+def predictions(exact: Tensor) -> dict[str, Tensor]:
+    """Logits of known quality, the exact ones first."""
+    right = exact.clamp(min=LEAST).log()
+    return {"exact": right, "uniform": torch.zeros_like(right), "random": 3 * numbers(*right.shape, seed=2), "reversed": -right}
+
+
+def _values(measurement: Measurement, logits: Tensor, exact: Tensor) -> Tensor:
+    with no_global_randomness():
+        return measurement.of_contexts(Predictions(logits.clone(), exact.clone()))
+
+
+def _describes_itself(measurement: Measurement) -> Outcome:
+    low, high = measurement.range
+    expect(measurement.version >= 1, f"its version is {measurement.version!r}, expected a number from 1 up")
+    for attribute in ("label", "title"):
+        expect(bool(getattr(measurement, attribute).strip()), f"its {attribute} is empty: columns and plots show it")
+    top = float("inf") if high is None else high
+    expect(isfinite(low) and low < top, f"its range is {measurement.range}, expected the least and the greatest value")
+    marks = {"worst value": measurement.worst, "threshold": measurement.threshold}
+    marks["landmark"] = measurement.landmark and measurement.landmark[0]
+    for what, value in marks.items():
+        fits = value is None or (isfinite(value) and low <= value <= top)
+        expect(fits, f"its {what} is {value!r}, which is not a number in its range, {measurement.range}")
+    return None
+
+
+def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
+    found = set()
+    for task in (AnyTask(), AnyLanguage(), *tasks):
+        source = measurement.source(task)
+        found.add(source)
+        known = source in ("contexts", "strings", None)
+        expect(known, f"its source on {task.name} is {source!r}, expected contexts, strings or None")
+        needs_language = source == "strings" and not isinstance(task, Language)
+        expect(not needs_language, f"its source on {task.name} is strings, and only a Language has strings")
+    if found == {None}:
+        raise NotChecked("it is defined for no task that is installed")
+    return None
+
+
+def _is_in_range(measurement: Measurement) -> Outcome:
+    exact = exact_distributions()
+    low, high = measurement.range
+    undefined: Tensor | None = None
+    for name, logits in predictions(exact).items():
+        values = _values(measurement, logits, exact)
+        fits = values.shape == exact.shape[:2] and values.dtype == torch.float64
+        expect(fits, f"its values are {kind_of(values)}, expected {tuple(exact.shape[:2])} float64")
+        missing = values.isnan()
+        if not measurement.partial:
+            expect(not missing.any(), f"some value of a {name} prediction is NaN: set partial = True if some are undefined")
+        undefined = missing if undefined is None else undefined
+        expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
+        defined = values[~missing]
+        inside = (defined >= low - 1e-9) & (defined <= (float("inf") if high is None else high + 1e-9)) & defined.isfinite()
+        outside = defined[~inside].tolist()
+        expect(not outside, f"a {name} prediction has the value {(outside or [0])[0]:g}, and its range is {measurement.range}")
+    return None
+
+
+def _prefers_the_exact(measurement: Measurement) -> Outcome:
+    exact = exact_distributions()
+    means = {name: _mean(_values(measurement, logits, exact)) for name, logits in predictions(exact).items()}
+    best, sign = means.pop("exact"), 1 if measurement.lower_is_better else -1
+    side = "lower" if measurement.lower_is_better else "higher"
+    for name, mean in means.items():
+        better = sign * best <= sign * mean + 1e-9
+        expect(better, f"{side} is better, and a {name} prediction has {mean:.4g}, the exact one {best:.4g}")
+    distinct = any(abs(mean - best) > 1e-9 for mean in means.values())
+    expect(distinct, f"every prediction that was tried has the value {best:.4g}: it measures nothing")
+    return None
+
+
+def _measures_each_alone(measurement: Measurement) -> Outcome:
+    exact = exact_distributions()
+    logits = predictions(exact)["random"]
+    together = _values(measurement, logits, exact)
+    sentence = "the value of an answer depends on the answers beside it"
+    for index in range(4):
+        alone = _values(measurement, logits[index : index + 1, 1:2], exact[index : index + 1, 1:2])
+        expect_close(alone, together[index : index + 1, 1:2], sentence, 1e-9)
+    return None
+
+
+def _knows_the_worst(measurement: Measurement) -> Outcome:
+    exact = exact_distributions()
+    defined = ~_values(measurement, predictions(exact)["random"], exact).isnan()
+    values = _values(measurement, torch.full_like(exact, torch.nan), exact)
+    if not measurement.partial:
+        return None  # the harness writes the worst value itself
+    right = torch.equal(values.isnan(), ~defined) and bool((values[defined] == measurement.worst).all())
+    expect(right, f"a partial measurement itself gives the worst value, {measurement.worst:g}, where the logits are NaN")
+    return None
+
+
+def _changes_nothing(measurement: Measurement) -> Outcome:
+    exact = exact_distributions()
+    logits = predictions(exact)["random"]
+    given = Predictions(logits.clone(), exact.clone())
+    before = given.probability.clone()
+    measurement.of_contexts(given)
+    for what, now, then in (
+        ("logits", given.logits, logits),
+        ("distribution", given.distribution, exact),
+        ("probability", given.probability, before),
+    ):
+        expect(torch.equal(now, then), f"it changes predictions.{what} in place, which other measurements read too")
+    return None
+
+
+def _knows_chance(measurement: Measurement) -> Outcome:
+    exact = exact_distributions(4 * CONTEXTS).reshape(-1, CLASSES)
+    values = measurement.chance(exact.clone(), exact.clone())
+    if values is None:
+        return "it has no `chance`: boards show no chance level of it"
+    fits = values.shape == exact.shape[:1] and values.dtype == torch.float64
+    expect(fits, f"chance gives {kind_of(values)}, expected {tuple(exact.shape[:1])} float64")
+    level, sign = _mean(values), 1 if measurement.lower_is_better else -1
+    constants = {
+        "uniform distribution": torch.full((CLASSES,), 1 / CLASSES),
+        "mean of p*": exact.mean(0),
+        "median of p*": exact.median(0).values / exact.median(0).values.sum(),
+        **{f"certainty of class {index}": row for index, row in enumerate(torch.eye(CLASSES))},
+    }
+    for name, constant in constants.items():
+        logits = constant.clamp(min=LEAST).log().expand(len(exact), 1, CLASSES)
+        other = _mean(_values(measurement, logits, exact[:, None]))
+        expect(sign * level <= sign * other + 1e-6, f"its chance level is {level:.4g}, and the {name} has {other:.4g}")
+    return None
+
+
+def _prefers_separated_strings(measurement: Measurement) -> Outcome:
+    is_member = torch.arange(STRINGS) % 2 == 0
+    same = numbers(STRINGS, SYMBOLS + 1, seed=3).double().sigmoid().log()
+    unlikely = torch.zeros_like(same)
+    unlikely[:, 2] = -40.0
+    scores = {
+        "separated": same + unlikely * ~is_member[:, None],
+        "equal": torch.full_like(same, -1.0),
+        "reversed": same + unlikely * is_member[:, None],
+        "undefined": torch.full_like(same, torch.nan),
+    }
+    found = {}
+    for name, log_probability in scores.items():
+        with no_global_randomness():
+            value = measurement.of_strings(StringScores(log_probability, is_member))
+        expect(value.ndim == 0, f"of_strings gives {kind_of(value)}, expected a tensor without dimensions")
+        found[name] = value.item()
+    low, high = measurement.range
+    for name, number in found.items():
+        inside = low <= number <= (float("inf") if high is None else high)
+        expect(inside, f"{name} strings have the value {number:g}, and its range is {measurement.range}")
+    sign, best = (1 if measurement.lower_is_better else -1), found["separated"]
+    for name in ("equal", "reversed"):
+        expect(sign * best < sign * found[name], f"separated strings have {best:.4g}, and {name} ones {found[name]:.4g}")
+    worst = found["undefined"] == measurement.worst
+    expect(worst, f"strings whose scores are NaN have {found['undefined']:g}, expected the worst value, {measurement.worst:g}")
+    return None
+
+
+def _mean(values: Tensor) -> float:
+    """Over what is defined."""
+    return values.nanmean().item()

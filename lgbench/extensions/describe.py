@@ -1,0 +1,187 @@
+"""What `lgbench list` and `lgbench show` print."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
+from lgbench.errors import UsageError, unknown
+from lgbench.experiment.protocols import PROTOCOLS, Protocol
+from lgbench.experiment.settings import OPTION_SECTIONS, options_of
+
+if TYPE_CHECKING:
+    from lgbench.extensions.registry import Registry
+
+Described = Task | Architecture | Configurable | Measurement | Protocol
+
+KINDS = {
+    "tasks": "task",
+    "archs": "architecture",
+    "norms": "norm",
+    "attentions": "attention",
+    "positions": "position",
+    "optimizers": "optimizer",
+    "averagers": "averager",
+    "metrics": "measurement",
+}
+"""The user's word for each kind of thing that plugins provide."""
+
+METRIC_COLUMNS = ("name", "title", "better", "range", "threshold", "computed from")
+
+SAMPLE_LENGTH = 8
+MAX_ANSWERS = 6
+"""Answers with a probability that are shown after one context."""
+
+
+def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
+    """Name and first sentence of everything of one kind."""
+    items: Iterable[Any] = PROTOCOLS.values() if kind == "protocols" else registry.catalogs()[KINDS[kind]]
+    return [(item.name, about(item).partition("\n")[0]) for item in items]
+
+
+def metric_table(registry: Registry) -> list[tuple[str, ...]]:
+    """A row for each metric, in the order of :data:`METRIC_COLUMNS`."""
+    return [
+        (m.name, m.title, _direction(m), _range(m), _number(m.threshold, "none"), _computed_from(m, registry.tasks))
+        for m in registry.measurements
+    ]
+
+
+def about(item: Described) -> str:
+    """An item's `about` if it has one, else its docstring."""
+    return item.about or documentation(item)
+
+
+def documentation(item: Described) -> str:
+    """The docstring of its class, without doctests."""
+    paragraphs = inspect.cleandoc(type(item).__doc__ or "").split("\n\n")
+    return "\n\n".join(p for p in paragraphs if not p.lstrip().startswith(">>>"))
+
+
+def page(name: str, registry: Registry) -> str:
+    """Everything about the thing of that name. The name of a family shows each of its tasks. Raises UsageError."""
+    members = [task for task in registry.tasks if task.family == name]
+    pages = [_task_page(task) for task in members] or [_page(kind, item, registry) for kind, item in _found(name, registry)]
+    if not pages:
+        known = {task.family for task in registry.tasks}
+        for kind in (*KINDS, "protocols"):
+            known |= {name for name, _ in summaries(kind, registry)}
+        raise unknown("thing", name, known)
+    return "\n\n".join("\n".join(lines) for lines in pages)
+
+
+def _found(name: str, registry: Registry) -> Iterator[tuple[str, Described]]:
+    """Everything of that name, each with its kind."""
+    for kind, catalog in registry.catalogs().items():
+        item = catalog.get(name)
+        if item is not None:
+            yield kind, item
+    if name in PROTOCOLS:
+        yield "protocol", PROTOCOLS[name]
+
+
+def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
+    match item:
+        case Task():
+            yield from _task_page(item)
+        case Measurement():
+            yield from _metric_page(item, registry)
+        case Protocol():
+            yield from (item.name, item.about, "")
+            yield from (f"{f.name}: {getattr(item, f.name)}" for f in fields(item) if f.name not in ("name", "about"))
+            yield "a task may have a budget of its own: see `lgbench show TASK`"
+        case _:
+            yield from (item.name, about(item))
+            if item.about and documentation(item):
+                yield from ("", documentation(item))
+            if isinstance(item, Architecture):
+                yield from ("", _options("model", item.build, item.name))
+                yield from [f"{part} by default: {name}" for part, name in item.defaults.items()] or ["takes no parts"]
+            elif kind in OPTION_SECTIONS:
+                yield from ("", _options(kind, item.configured, item.name))
+
+
+def _options(section: str, function: Callable[..., Any], owner: str) -> str:
+    """The options with their defaults, as `--set` has them."""
+    options = [f"{section}.{name}={value}" for name, value in options_of(function, owner).items()]
+    return f"options: {', '.join(options) or 'none'}"
+
+
+def _metric_page(metric: Measurement, registry: Registry) -> Iterator[str]:
+    yield metric.name
+    yield f"{about(metric)}\n"
+    yield f"{metric.label}: {metric.title}, {_direction(metric)} is better; version {metric.version}"
+    yield f"range: {_range(metric)}; {metric.worst:g} for a model whose output is not finite"
+    if metric.threshold is not None:
+        side = "below" if metric.lower_is_better else "above"
+        yield f"effective length: the longest length up to which the mean is {side} {metric.threshold:g}"
+    if metric.landmark is not None:
+        yield f"landmark: {metric.landmark[0]:g} ({metric.landmark[1]})"
+    yield f"computed from: {_computed_from(metric, registry.tasks)}"
+
+
+def _direction(metric: Measurement) -> str:
+    return "lower" if metric.lower_is_better else "higher"
+
+
+def _range(metric: Measurement) -> str:
+    low, high = metric.range
+    return f"{low:g} to {_number(high, 'infinity')}"
+
+
+def _number(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:g}"
+
+
+def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
+    """Contexts or strings, and of which tasks where it differs."""
+    sources: dict[bool, set[str]] = {True: set(), False: set()}
+    for task in tasks:
+        sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
+    of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
+    if of_languages and of_others and of_languages != of_others:
+        return f"{of_languages} of languages, {of_others} of other tasks"
+    return of_languages or of_others or "nothing"
+
+
+def _task_page(task: Task) -> Iterator[str]:
+    signature = task.signature
+    yield task.name
+    if task.about:
+        yield f"{task.about}\n"
+    yield f"{documentation(task)}\n"
+    reads = f"{signature.inputs.size} tokens" if isinstance(signature.inputs, Tokens) else f"{signature.inputs.width} features"
+    yield f"reads {reads}, answers with one of {signature.classes}, {signature.answers.value}; version {task.version}"
+    low, high = task.train_lengths
+    trained = f"up to {high}" if signature.answers is Answers.EVERY_PREFIX else f"{low} to {high}"
+    yield f"trained on lengths {trained}"
+    if task.lengths is not None:
+        yield f"boards show the lengths {', '.join(map(str, task.lengths))}"
+    for protocol in PROTOCOLS.values():
+        train, evaluate = protocol.settings(task)
+        yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {train.lr:g}, tested to {evaluate.max_length}"
+    yield "\nsample contexts, and p* after them:"
+    yield from _samples(task)
+
+
+def _samples(task: Task) -> Iterator[str]:
+    """Three contexts up to their last answer that counts, and p* there."""
+    from lgbench import seeds
+
+    length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
+    try:
+        batch = task.sample(3, length, seeds.generator(0, "show", task.name))
+    except ValueError as error:
+        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
+    answers = batch.distribution.shape[1]
+    for index, context in enumerate(batch.inputs):
+        counted = range(answers) if batch.weights is None else batch.weights[index].nonzero().flatten().tolist()
+        last = counted[-1] if counted else answers - 1
+        shown = context[: len(context) - (answers - 1 - last)]
+        p = batch.distribution[index, last].tolist()
+        legal = [f"{name}: {p:.3g}" for name, p in zip(task.answers, p, strict=True) if p > 0]
+        more = f", and {len(legal) - MAX_ANSWERS} more" if len(legal) > MAX_ANSWERS else ""
+        yield f"  {task.text(shown)}\n    {', '.join(legal[:MAX_ANSWERS])}{more}"

@@ -1,0 +1,163 @@
+"""Importing one plugin so that nothing else suffers: its contract is read first, its output is hidden, its time is measured."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+from lgbench.contracts import CONTRACT
+from lgbench.errors import PluginError, UsageError
+
+SLOW_SECONDS = 2.0
+"""An import that takes longer is reported: every command that needs plugins waits for it."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Where a plugin comes from: an installed package, or a file that the user named."""
+
+    name: str
+    """The name of the package or the file."""
+    version: str
+    """The package's version, or "sha256:" and the hash of the file's content."""
+    url: str = field(default="", compare=False)
+    """The place that the package was installed from, or the file's path; empty for a package index."""
+    editable: bool = field(default=False, compare=False)
+
+    @property
+    def stamp(self) -> str:
+        """The first 8 digits of a file's hash, which results append to its names; empty for a package."""
+        _, file, digits = self.version.partition("sha256:")
+        return digits[:8] if file else ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A plugin that has not been imported yet."""
+
+    name: str
+    distribution: Distribution
+    read: Callable[[], bytes | None]
+    """Returns its source; None if it has no source file."""
+    load: Callable[[], ModuleType]
+    """Imports it."""
+
+
+def installed_source(entry_point: EntryPoint) -> Source:
+    """The plugin behind an entry point."""
+
+    def read() -> bytes | None:
+        spec = importlib.util.find_spec(entry_point.module)
+        return Path(spec.origin).read_bytes() if spec and spec.origin and spec.origin.endswith(".py") else None
+
+    return Source(entry_point.name, _distribution(entry_point), read, entry_point.load)
+
+
+def file_source(path: Path) -> Source:
+    """The plugin in a file. Raises UsageError if there is no such file, or if its name does not end in .py."""
+    if path.suffix != ".py" or not path.is_file():
+        raise UsageError(f"no plugin file {str(path)!r}: name a Python file, as in --plugin ./my_norm.py")
+    content = path.read_bytes()
+    digits = hashlib.sha256(content).hexdigest()
+    distribution = Distribution(path.name, f"sha256:{digits}", str(path))
+
+    def load() -> ModuleType:
+        # The module's name has the hash, so that it hides no other module and no other version of itself.
+        name = f"lgbench_plugin_{path.stem}_{digits[:8]}"
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        sys.modules[name] = module
+        try:
+            # The content that was hashed, not that of the file by now, nor Python's cache of an earlier import.
+            exec(compile(content, path, "exec"), vars(module))
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+
+    return Source(path.stem, distribution, lambda: content, load)
+
+
+def check_contract(source: Source) -> None:
+    """Raise PluginError if the plugin names a version of the contracts that this lgbench does not support.
+
+    The version stands in a line of the source such as LGBENCH_CONTRACT = "2.0", so that nothing has to be imported.
+    """
+    text = source.read()
+    stated = _stated(text) if text else None
+    if stated is None:
+        return
+    here = ".".join(map(str, CONTRACT))
+    major, dot, minor = stated.partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise PluginError(f"has the LGBENCH_CONTRACT {stated!r}, expected a version such as {here!r}")
+    if int(major) != CONTRACT[0] or int(minor) > CONTRACT[1]:
+        newer = (int(major), int(minor)) > CONTRACT
+        remedy = "upgrade lgbench" if newer else outdated()
+        raise PluginError(f"is written for contract {stated} and was not imported. This lgbench has contract {here}: {remedy}")
+
+
+def outdated() -> str:
+    """What helps a plugin that was written for an earlier contract."""
+    return f"upgrade the plugin to a release for contract {CONTRACT[0]}; CHANGELOG.md says how its code has to change"
+
+
+@contextlib.contextmanager
+def watched(notes: list[str]) -> Iterator[None]:
+    """Hide what a plugin's code prints inside, and append a note about it to `notes`. A long time is noted too."""
+    printed = io.StringIO()
+    started = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            yield
+    finally:
+        seconds = time.perf_counter() - started
+        if seconds > SLOW_SECONDS:
+            notes.append(
+                f"takes {seconds:.1f} s to import, and every command that needs plugins waits for it: "
+                "import slow modules inside the functions that use them"
+            )
+        if lines := printed.getvalue().strip().splitlines():
+            notes.append(f"prints when it is imported, which is hidden because it would spoil a command's output: {lines[0]!r}")
+
+
+def _stated(text: bytes) -> str | None:
+    """The value of LGBENCH_CONTRACT in a plugin's source; None if it has none."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None  # importing it reports the error
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="LGBENCH_CONTRACT")], value=ast.expr() as value):
+                return _literal(value)
+            case ast.AnnAssign(target=ast.Name(id="LGBENCH_CONTRACT"), value=ast.expr() as value):
+                return _literal(value)
+    return None
+
+
+def _literal(value: ast.expr) -> str:
+    return str(value.value) if isinstance(value, ast.Constant) else ast.unparse(value)
+
+
+def _distribution(entry_point: EntryPoint) -> Distribution:
+    if not (entry_point.dist and "Version" in entry_point.dist.metadata):
+        return Distribution("unknown", "unknown")  # an installer stopped halfway
+    # PEP 610: a package that does not come from an index says where it comes from.
+    try:
+        direct = json.loads(entry_point.dist.read_text("direct_url.json") or "{}")
+        editable = bool(direct.get("dir_info", {}).get("editable"))
+        return Distribution(entry_point.dist.name, entry_point.dist.version, str(direct.get("url", "")), editable)
+    except (ValueError, AttributeError):
+        return Distribution(entry_point.dist.name, entry_point.dist.version)

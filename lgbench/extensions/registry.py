@@ -1,0 +1,188 @@
+"""Finding plugins: built-in ones and others in the same way. A broken plugin is reported, and the others work."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from lgbench import hookspecs
+from lgbench.contracts import Architecture, Attention, Averager, Measurement, NormScheme, Optimizer, Position, Task
+from lgbench.errors import PluginError, UsageError, unknown
+from lgbench.extensions.catalog import Catalog
+from lgbench.extensions.declared import require_declared
+from lgbench.extensions.loading import Distribution, Source, check_contract, file_source, installed_source, outdated, watched
+
+GROUP = "lgbench"
+"""The entry-point group of plugins."""
+BUILT_IN = "lgbench"
+"""The distribution that brings the built-in plugins."""
+_UNMARKED = "no function in it is marked with @lgbench.hookimpl"
+
+
+@dataclass
+class Plugin:
+    """One entry point or file, and what it provides or why it failed."""
+
+    name: str
+    distribution: Distribution
+    provides: dict[str, list[str]] = field(default_factory=dict)
+    """Names by kind."""
+    error: str | None = None
+    """Why nothing of it can be used."""
+    notes: list[str] = field(default_factory=list)
+    """Flaws that do no harm."""
+    module: object = field(default=None, repr=False)
+    """The module or object that has its hooks; None if it could not be imported."""
+
+    @property
+    def title(self) -> str:
+        return f"plugin {self.name} ({self.distribution.name} {self.distribution.version})"
+
+
+class Registry:
+    """Everything that plugins provide. :meth:`load` makes one from what is installed; none is global."""
+
+    def __init__(self) -> None:
+        self.tasks: Catalog[Task] = Catalog("task", Task, lambda task, name: task.sibling(name))
+        self.architectures: Catalog[Architecture] = Catalog("architecture", Architecture)
+        self.norms: Catalog[NormScheme] = Catalog("norm", NormScheme)
+        self.attentions: Catalog[Attention] = Catalog("attention", Attention)
+        self.positions: Catalog[Position] = Catalog("position", Position)
+        self.optimizers: Catalog[Optimizer] = Catalog("optimizer", Optimizer)
+        self.averagers: Catalog[Averager] = Catalog("averager", Averager)
+        self.measurements: Catalog[Measurement] = Catalog("measurement", Measurement)
+        self.plugins: list[Plugin] = []
+        self._manager = pluggy.PluginManager("lgbench")
+        self._manager.add_hookspecs(hookspecs)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] = os.environ, files: Iterable[Path] = ()) -> Registry:
+        """Every plugin installed under the entry-point group, or those that LGBENCH_PLUGINS names, and those of `files`.
+
+        An installed plugin that is broken is kept in `plugins` with its error. Raises UsageError for a name or a file that does
+        not exist, and PluginError for a file that is broken. LGBENCH_TRACE=1 shows the calls of hooks.
+        """
+        import torch  # noqa: F401  # nearly every plugin imports it first, which would be counted as that plugin's time
+
+        registry = cls()
+        if environ.get("LGBENCH_TRACE", "0") not in ("", "0"):
+            registry._manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
+            registry._manager.enable_tracing()
+        for entry_point in _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS")):
+            registry.take(installed_source(entry_point))
+        taken: dict[str, Path] = {}
+        for path in dict.fromkeys(file.resolve() for file in files):
+            if path.name in taken:
+                raise UsageError(f"{taken[path.name]} and {path} have one name, and results name files by it: rename one")
+            taken[path.name] = path
+            plugin = registry.take(file_source(path))
+            if plugin.error:
+                raise PluginError(f"{path}: {plugin.error}")
+        return registry
+
+    def take(self, source: Source) -> Plugin:
+        """Import a plugin and add what it provides. Raises nothing: an error is kept in :attr:`Plugin.error`."""
+        notes: list[str] = []
+        try:
+            with watched(notes):  # finding a module within a package imports the package
+                check_contract(source)
+                module = source.load()
+        except (Exception, SystemExit) as error:  # an import may raise anything
+            message = _message(error) if isinstance(error, PluginError) else f"import failed: {_message(error)}"
+            plugin = Plugin(source.name, source.distribution, error=message)
+            self.plugins.append(plugin)
+        else:
+            plugin = self.add(module, source.name, source.distribution)
+        plugin.notes = notes + plugin.notes
+        return plugin
+
+    def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
+        """Add what one plugin provides. Raises nothing: an error is kept in :attr:`Plugin.error`."""
+        plugin = Plugin(name, distribution, module=module)
+        known = [other.title for other in self.plugins if other.module is module and not other.error]
+        self.plugins.append(plugin)
+        if known:
+            plugin.error = f"is the same module as {known[0]}: remove one of the two entry points"
+            return plugin
+        self._manager.trace.root.get("hooks of")(plugin.title)
+        try:
+            self._manager.register(module, name=f"{distribution.name}:{name}")
+            with watched(plugin.notes):
+                provided = self._provided(module)
+            for catalog, item in provided:
+                catalog.add(item, distribution)
+                plugin.provides.setdefault(catalog.kind, []).append(item.name)
+            if not plugin.provides:
+                hooks = " and ".join(caller.name for caller in self._manager.get_hookcallers(module) or [])
+                nothing = f"{hooks} returned nothing: end it with `return [...]`" if hooks else _UNMARKED
+                raise PluginError(f"provides nothing: {nothing}")
+        except (Exception, SystemExit) as error:  # a hook may raise anything
+            plugin.error = _message(error)
+            if self._manager.is_registered(module):
+                self._manager.unregister(module)
+        return plugin
+
+    def problems(self) -> list[str]:
+        """A sentence for each plugin that failed and each name that clashes."""
+        failed = [f"{plugin.title}: {plugin.error}" for plugin in self.plugins if plugin.error]
+        return failed + [clash for catalog in self.catalogs().values() for clash in catalog.clashes()]
+
+    def notes(self) -> list[str]:
+        """A sentence for each flaw of a plugin that does no harm."""
+        return [f"{plugin.title} {note}" for plugin in self.plugins for note in plugin.notes]
+
+    def catalogs(self) -> dict[str, Catalog[Any]]:
+        """All catalogs, by kind."""
+        parts = (self.norms, self.attentions, self.positions)
+        every: tuple[Catalog[Any], ...] = (self.tasks, self.architectures, *parts)
+        return {catalog.kind: catalog for catalog in (*every, self.optimizers, self.averagers, self.measurements)}
+
+    def _provided(self, module: object) -> list[tuple[Catalog[Any], Any]]:
+        """Call the hooks of one plugin, and check all that they return before any of it is added."""
+        self._refuse_misspelt(module)
+        others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
+        found: list[tuple[Catalog[Any], Any]] = []
+        for catalog in self.catalogs().values():
+            hook, contract = f"lgbench_{catalog.kind}s", catalog.contract
+            for items in self._manager.subset_hook_caller(hook, others)():
+                for item in items:
+                    if not isinstance(item, contract):
+                        raise PluginError(f"{hook} returned {item!r}, expected objects of lgbench.{contract.__name__}")
+                    require_declared(item, contract)
+                    found.append((catalog, item))
+        return found
+
+    def _refuse_misspelt(self, module: object) -> None:
+        known = [name for name, _ in inspect.getmembers(hookspecs, inspect.isfunction) if name.startswith("lgbench_")]
+        for caller in self._manager.get_hookcallers(module) or []:
+            if not caller.has_spec():
+                raise PluginError(str(unknown("hook", caller.name, known)))
+        self._manager.check_pending()
+
+
+def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]:
+    available = sorted(found, key=lambda e: (e.name, e.dist.name if e.dist else ""))
+    if not wanted:
+        return available
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    for name in names:
+        if name not in {e.name for e in available}:
+            raise UsageError(f"LGBENCH_PLUGINS: {unknown('plugin', name, (e.name for e in available))}")
+    return [e for e in available if e.name in names]
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, PluginError):
+        return str(error)
+    message = f"{type(error).__name__}: {error}"
+    removed = isinstance(error, ImportError) and error.name == "lgbench"
+    return f"{message}. If the plugin was written for an earlier contract, {outdated()}" if removed else message

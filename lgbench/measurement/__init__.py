@@ -1,0 +1,1 @@
+"""Testing trained models at every length."""

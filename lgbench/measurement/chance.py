@@ -1,0 +1,70 @@
+"""The chance level of a task: what the best prediction reaches that ignores the context, at each length that boards show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from lgbench import seeds
+from lgbench.contracts import Answers, Measurement, Task
+from lgbench.experiment.contexts import draw
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement.evaluate import Score, by_source, context_lengths
+
+CHANCE = "chance"
+"""The name of the chance level among the weight variants of a run."""
+
+MIN_CONTEXTS, MAX_CONTEXTS = 128, 1024
+POSITIONS = 2**19
+"""As many contexts are drawn as have about so many positions, between the bounds above."""
+
+
+@torch.inference_mode()
+def chance(task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation) -> list[Score]:
+    """The chance level by each measurement that knows it, at each length that boards show.
+
+    A prediction is fitted to one half of a sample of p* and measured on the other half, and the other way round. The sample
+    depends on the task and the length alone.
+    """
+    on_contexts, _ = by_source(task, measurements)
+    scores = []
+    for length, answers in _samples(task, training, evaluation):
+        half = len(answers) // 2
+        first, second = answers[:half], answers[half:]
+        for measurement in on_contexts if half else ():
+            values = [measurement.chance(*pair) for pair in ((first, second), (second, first))]
+            known = [each for each in values if each is not None]
+            if len(known) == 2:
+                both = torch.cat(known)
+                scores.append(Score(CHANCE, measurement.name, length, both.mean().item(), len(both)))
+    return scores
+
+
+def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
+    """p* of independent answers at each length that boards show, (answers, V)."""
+    lengths = board_lengths(task, training, evaluation)
+    for drawn in context_lengths(task, training, evaluation):
+        n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, POSITIONS // (drawn + 1)))
+        distribution, weights = _drawn(task, n, drawn)
+        if task.signature.answers is not Answers.EVERY_PREFIX:
+            yield drawn, distribution[weights > 0]
+            continue
+        for length in lengths:
+            position = distribution.shape[1] - 1 - (drawn - length)
+            if position >= 0:  # a context may ask for no answer so early
+                yield length, distribution[:, position][weights[:, position] > 0]
+
+
+def _drawn(task: Task, n: int, length: int) -> tuple[Tensor, Tensor]:
+    """p* of n contexts, (n, A, V), and how much each answer counts, (n, A). Draws few contexts at once: inputs take memory."""
+    generator = seeds.generator(0, "chance", task.name, length)
+    size = max(1, POSITIONS // (length + 1))
+    found, counted = [], []
+    for start in range(0, n, size):
+        batch = draw(task, min(size, n - start), length, generator)
+        found.append(batch.distribution)
+        counted.append(torch.ones(batch.distribution.shape[:2]) if batch.weights is None else batch.weights)
+    return torch.cat(found), torch.cat(counted)

@@ -1,0 +1,219 @@
+"""Testing trained models at every length, all weight variants on the same contexts.
+
+Shapes: n contexts, T positions, A answers for each context, V classes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lgbench import seeds
+from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, StringScores, Task
+from lgbench.experiment.contexts import draw
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.protocols import Evaluation, Training
+
+POSITIONS = 2**18
+"""Positions drawn at once at most, which bounds memory; at least one context is. Changing it changes the contexts."""
+
+AT_ONCE = {"cpu": 2**15, "cuda": POSITIONS}
+"""Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
+retrieval at 2^14 took twice as long, most of it in the system).
+"""
+
+Predict = Callable[[Tensor], Tensor]
+
+
+class Score(NamedTuple):
+    """One number: `value` is the mean over `n` answers or strings, None where it is not defined."""
+
+    weights: str
+    metric: str
+    length: int
+    value: float | None
+    n: int
+
+
+class ExpectedScore(NamedTuple):
+    """A metric at a length. A run has a score of it for each weight variant."""
+
+    metric: str
+    length: int
+    n: int
+    """Answers or strings that the score is over, at most."""
+    exact: bool
+    """Whether it is over exactly so many. If not, `n` may be smaller, and there is no value where it is 0."""
+    on_boards: bool
+    """Whether boards show this length."""
+
+
+@torch.inference_mode()
+def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
+    """Every measurement at every length for each weight variant in `models`.
+
+    Contexts derive from (seed, task, length) alone and are drawn on the CPU, so every entry on every device is tested on
+    the same ones.
+    """
+    task, evaluation = experiment.task, experiment.evaluate
+    on_contexts, on_strings = by_source(task, experiment.measurements)
+    scores: list[Score] = []
+    for length in context_lengths(task, experiment.train, evaluation):
+        batches = _contexts(task, length, evaluation.contexts, experiment.seed)
+        scores += _score_contexts(task, models, on_contexts, length, batches, device)
+    if isinstance(task, Language) and on_strings:
+        for length in _string_lengths(task, experiment.train, evaluation):
+            scores += _score_strings(task, models, on_strings, length, experiment, device)
+    return scores
+
+
+def expected_scores(
+    task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation
+) -> list[ExpectedScore]:
+    """The scores that :func:`evaluate` gives for each weight variant, found without a model.
+
+    Draws one context of each length that :func:`evaluate` draws.
+    """
+    on_contexts, on_strings = by_source(task, measurements)
+    on_boards = set(board_lengths(task, training, evaluation))
+    found: list[ExpectedScore] = []
+    for drawn in context_lengths(task, training, evaluation):
+        one = _probe(task, drawn)
+        n = evaluation.contexts * (one.distribution.shape[1] if task.signature.answers is Answers.MARKED else 1)
+        for length in answered_lengths(task, drawn, one.distribution.shape[1]):
+            found += [
+                ExpectedScore(m.name, length, n, not m.partial and one.weights is None, length in on_boards)
+                for m in on_contexts
+            ]
+    if isinstance(task, Language):
+        for length in _string_lengths(task, training, evaluation):
+            found += [ExpectedScore(m.name, length, evaluation.strings, True, True) for m in on_strings]
+    return found
+
+
+def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements that are defined for a task: those of contexts, and those of whole strings."""
+    sources = [(measurement, measurement.source(task)) for measurement in measurements]
+    return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
+
+
+def context_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
+    """Lengths of the contexts that are drawn: the longest alone where every prefix is answered."""
+    lengths = board_lengths(task, training, evaluation)
+    return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
+
+
+def answered_lengths(task: Task, length: int, answers: int) -> list[int]:
+    """The lengths that the A answers to contexts of `length` are about: for each answer one, or one for all."""
+    if task.signature.answers is not Answers.EVERY_PREFIX:
+        return [length]
+    return list(range(length - answers + 1, length + 1))
+
+
+def _string_lengths(task: Language, training: Training, evaluation: Evaluation) -> list[int]:
+    return sorted({task.testable_length(length) for length in board_lengths(task, training, evaluation)})
+
+
+def _probe(task: Task, length: int) -> Batch:
+    """One context, to see what a task's contexts look like."""
+    return task.sample(1, length, seeds.generator(0, "answers", task.name))
+
+
+def _score_contexts(
+    task: Task,
+    models: Mapping[str, Predict],
+    measurements: Sequence[Measurement],
+    length: int,
+    batches: Iterator[Batch],
+    device: torch.device,
+) -> Iterator[Score]:
+    """Scores of contexts of `length` and, for tasks that answer at every prefix, of all their prefixes."""
+    rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
+    counted: list[Tensor] = []
+    for inputs, distribution, weights in batches:
+        inputs, distribution = inputs.to(device), distribution.to(device)
+        counted += [] if weights is None else [weights.to(device).double()]
+        for variant, predict in models.items():
+            predictions = Predictions(in_parts(predict, inputs), distribution)
+            for measurement in measurements:
+                rows[variant, measurement.name].append(values_of(measurement, predictions))
+    share = torch.cat(counted) if counted else None
+    for (variant, metric), chunks in rows.items():
+        values = torch.cat(chunks)
+        weights = share
+        if task.signature.answers is Answers.MARKED:
+            values, weights = values.reshape(-1, 1), None if share is None else share.reshape(-1, 1)
+        means, counts = _means(values, weights)
+        for answered, value, count in zip(answered_lengths(task, length, len(means)), means, counts, strict=True):
+            yield Score(variant, metric, answered, value if count else None, count)
+
+
+def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
+    """The value of each answer, (n, A) float64: `worst` where the model's probabilities or the value are not finite."""
+    values = measurement.of_contexts(predictions).double()
+    if measurement.partial:
+        return values
+    return values.where(predictions.probability.isfinite().all(-1) & values.isfinite(), measurement.worst)
+
+
+def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[int]]:
+    """Means over contexts of what is defined, (n, A) -> A values, and how many contexts each is over."""
+    defined = values.isfinite()
+    if weights is None:
+        return values.nanmean(0).tolist(), defined.sum(0).tolist()
+    weights = weights * defined
+    total = weights.sum(0)
+    means = (values.nan_to_num(0) * weights).sum(0) / total
+    return means.tolist(), (weights > 0).sum(0).tolist()
+
+
+def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
+    generator = seeds.generator(seed, "evaluate", task.name, "contexts", length)
+    size = max(1, POSITIONS // (length + 1))
+    for start in range(0, n, size):
+        yield draw(task, min(size, n - start), length, generator)
+
+
+def in_parts(function: Predict, inputs: Tensor) -> Tensor:
+    """`function` of all inputs, as many contexts at once as memory allows."""
+    size = min(len(inputs), max(1, AT_ONCE[inputs.device.type] // inputs.shape[1]))
+    while True:
+        try:
+            return torch.cat([function(part) for part in torch.split(inputs, size)])
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size //= 2
+
+
+def _score_strings(
+    task: Language,
+    models: Mapping[str, Predict],
+    measurements: Sequence[Measurement],
+    length: int,
+    experiment: Experiment,
+    device: torch.device,
+) -> Iterator[Score]:
+    """Scores of whole strings of `length`."""
+    n, generator = experiment.evaluate.strings, seeds.generator(experiment.seed, "evaluate", task.name, "strings", length)
+    inputs, is_member = (tensor.to(device) for tensor in task.strings(n, length, generator))
+    for variant, predict in models.items():
+        taken = in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
+        for measurement in measurements:
+            value = measurement.of_strings(StringScores(taken, is_member)).item()
+            yield Score(variant, measurement.name, length, value, n)
+
+
+def step_log_probability(logits: Tensor, inputs: Tensor) -> Tensor:
+    """The log probability that the model gave to each symbol of a string and to its end: (n, L + 1) float64.
+
+    logits (n, L + 1, V), inputs (n, L + 1) with the begin token first. The last class is the end.
+    """
+    steps = F.pad(inputs[:, 1:], (0, 1), value=logits.shape[-1] - 1)
+    return logits.double().log_softmax(-1).gather(-1, steps[..., None]).squeeze(-1)

@@ -1,0 +1,206 @@
+"""Figures for a paper, as wide as a printed column: one board, or an overview with a panel for each board.
+
+A figure is laid out in points: text that is 7 high here is 7 points high on paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from textwrap import wrap
+from typing import Any
+
+import altair as alt
+
+from lgbench.reports.curve_data import about, cells, chance, marked
+from lgbench.reports.marks import CHANCE_DASH, GREY, PANEL, PAPER, Axes, Data, Styles, layers
+from lgbench.reports.scale import ValueScale
+from lgbench.results.boards import Board
+from lgbench.results.entries import short
+from lgbench.results.metrics import Metric
+
+Spec = dict[str, Any]
+
+INK = "#222222"
+GRID = "#E4E4E4"
+
+# Where things stand in a figure, in points. All widths are said here: left to Vega, a figure would be as wide as its text.
+WIDTH = 237
+"""Of a figure: 3.3 inches, in whole points as Vega has it."""
+LEFT = 32
+"""Of the first column of panels: labels and title of the vertical axis."""
+LABELS = 18
+RIGHT = 8
+"""Half of the last length's label."""
+BETWEEN = RIGHT + LABELS + 6
+ROW = 10
+"""From one line of text to the next."""
+SAMPLE = 24
+"""The width of a line in the legend."""
+LETTER = PAPER.text / 2
+"""About the width of a letter."""
+CHANCE = "chance"
+
+
+def figure(boards: Sequence[Board], entries: Sequence[str]) -> Spec:
+    """One board, or an overview with a panel for each. The order of `entries` decides what each looks like.
+
+    Altair makes the parts, which are put together as dictionaries: Altair would copy the whole at every step.
+    """
+    labels = dict(zip(entries, short(entries), strict=True))
+    styles = Styles.of(list(labels.values()), len(labels))
+    datasets: dict[str, Any] = {}
+    for place, board in enumerate(boards):
+        names = _datasets(board, place)
+        datasets |= {names.cells: cells(board, labels), names.about: about(board)}
+        datasets |= {} if names.chance is None else {names.chance: chance(board)}
+    panels = [_part(_panel(boards, place, styles), datasets) for place in range(len(boards))]
+    legend = _part(_legend(list(labels.values()), styles, any(chance(board) for board in boards)), datasets)
+    row = 30 + ROW * (max(len(panel_title(board, boards)) for board in boards) - 1)
+    # Between panels is as much space as is said here, whatever stands in it: in "flush", labels do not move them.
+    grid = {"concat": panels, "columns": _columns(boards), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
+    return _on_paper(*heading(boards, entries)) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
+
+
+def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
+    """A part of a specification. Its datasets become part of `datasets`."""
+    spec: Spec = chart.to_dict()
+    datasets |= spec.pop("datasets", {})
+    return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+
+
+def _columns(boards: Sequence[Board]) -> int:
+    return 1 if len(boards) == 1 else 2
+
+
+def _panel(boards: Sequence[Board], place: int, styles: Styles) -> alt.LayerChart:
+    """The board at this place. Alone it has more room, and no title of its own."""
+    board, columns = boards[place], _columns(boards)
+    alone = columns == 1
+    height = 125 if alone else 64
+    axes = Axes(
+        lengths=marked(board.all_lengths, board.train_length),
+        length_title="length" if place >= len(boards) - columns else None,
+        value_title=value_title(board.metric, height) if alone else None if place % columns else board.metric.label,
+        values=5 if alone else 4,
+        labels=LABELS,
+    )
+    curves = layers(ValueScale(board.metric), axes, _datasets(board, place), PAPER if alone else PANEL, styles)
+    titles = [] if alone else [_title_mark(panel_title(board, boards))]
+    width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
+    return alt.LayerChart(layer=[*curves, *titles], width=width, height=height)
+
+
+def _datasets(board: Board, place: int) -> Data:
+    return Data(f"cells {place}", f"chance {place}" if chance(board) else None, f"about {place}")
+
+
+def value_title(metric: Metric, height: float) -> str:
+    """The title of an axis of this height in points: the metric's title where it fits, else its label."""
+    return metric.title if len(metric.title) * LETTER <= height else metric.label
+
+
+def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[str]]:
+    """The title of a figure, and the lines below it."""
+    first, drawn = boards[0], set(entries)
+    title = f"{first.metric.label}, {first.metric.direction}"
+    said = []
+    if len(boards) == 1:
+        title = f"{first.name}: {title}"
+        said += [f"mean over {first.tasks} tasks"] if first.tasks > 1 else []
+        said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
+    else:
+        said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
+        said.append("each panel has axes of its own")
+    counts = {cell.n for board in boards for row in board.rows if row.entry in drawn for cell in row.cells}
+    few, many = min(counts), max(counts)
+    seeds = "1 seed" if many == 1 else f"{many} seeds" if few == many else f"{few} to {many} seeds"
+    return title, wrap(", ".join(said), 66) + [f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds]
+
+
+def panel_title(board: Board, boards: Sequence[Board]) -> list[str]:
+    """Lines: the name of a board, and everything else in which it differs from the other boards."""
+    said = [board.name]
+    said += [f"({board.tasks} tasks)"] if board.tasks > 1 else []
+    said += [str(board.protocol)] if len({other.protocol for other in boards}) > 1 else []
+    same = [other for other in boards if (other.name, other.protocol) == (board.name, board.protocol)]
+    said += [f"version {board.task_version}"] if len({other.task_version for other in same}) > 1 else []
+    said += [f"{board.metric.label} version {board.metric.version}"] if len({other.metric for other in same}) > 1 else []
+    return wrap(" ".join(said), 25)
+
+
+def _title_mark(lines: Sequence[str]) -> alt.Chart:
+    """A mark, since Vega's titles do not line up in a row."""
+    mark: dict[str, Any] = {"text": list(lines), "align": "left", "fontWeight": "bold", "lineHeight": ROW}
+    title: alt.Chart = alt.Chart(alt.InlineData(values=[{}])).mark_text(**mark)
+    return title.encode(x=alt.value(0), y=alt.value(-6 - ROW * (len(lines) - 1)))
+
+
+def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.LayerChart:
+    """Vega's own legend knows no lines with points on them; and this one, as wide as the figure, makes the figure so."""
+    texts = [*labels, *([CHANCE] if with_chance else [])]
+    columns = max(1, min(len(texts), int(WIDTH // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
+    rows, column = ceil(len(texts) / columns), WIDTH / columns
+    room, height = column - SAMPLE - 8, rows * ROW + 2
+    places = [
+        {
+            "label": text,
+            "shown": _fitting(text, int(room / LETTER)),
+            "x": i // rows * column - LEFT,
+            "y": (i % rows + 0.5) * ROW,
+        }
+        for i, text in enumerate(texts)
+    ]
+    page = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color="white", aria=False)
+    # Vega rounds the edges of what is drawn outwards to whole points.
+    ground = page.encode(x=alt.value(1 - LEFT), x2=alt.value(WIDTH - LEFT - 1), y=alt.value(0), y2=alt.value(height))
+    line: dict[str, Any] = {"strokeWidth": PAPER.line, "xOffset": 1, "x2Offset": SAMPLE, "aria": False}
+    entries, everything = _at(places[: len(labels)]), _at(places)
+    point = entries.mark_point(filled=True, size=PAPER.symbol, opacity=1, xOffset=SAMPLE / 2, aria=False)
+    text = everything.mark_text(align="left", baseline="middle", dx=SAMPLE + 4, limit=room)
+    dashed = _at(places[len(labels) :]).mark_rule(strokeDash=list(CHANCE_DASH), color=GREY, **line)
+    marks = [
+        ground,
+        entries.mark_rule(**line).encode(styles.color, styles.dash, x2="x:Q"),
+        point.encode(styles.color, styles.shape),
+        *([dashed.encode(x2="x:Q")] if with_chance else []),
+        text.encode(text="shown:N", description="label:N"),
+    ]
+    return alt.LayerChart(layer=marks, width=WIDTH - LEFT - RIGHT, height=height)
+
+
+def _at(places: Sequence[Mapping[str, Any]]) -> alt.Chart:
+    """Marks at the fields x and y, in points."""
+    chart: alt.Chart = alt.Chart(alt.InlineData(values=list(places))).encode(
+        x=alt.X("x:Q", scale=None, axis=None), y=alt.Y("y:Q", scale=None, axis=None)
+    )
+    return chart
+
+
+def _fitting(text: str, letters: int) -> str:
+    """A name, without its beginning where it is too long: the ends of names differ more often."""
+    return text if len(text) <= letters else f"…{text[-letters:]}"
+
+
+def _on_paper(title: str, subtitle: list[str]) -> Spec:
+    """A figure without its content."""
+    text: Spec = {"labelFontSize": PAPER.text, "titleFontSize": PAPER.text, "titleFontWeight": "normal"}
+    text |= {"labelColor": INK, "titleColor": INK, "labelPadding": 2, "titlePadding": 3}
+    lines: Spec = {"domainWidth": 0.6, "tickWidth": 0.6, "gridWidth": 0.5, "tickSize": 3, "translate": 0}
+    lines |= {"domainColor": GREY, "tickColor": GREY, "gridColor": GRID}
+    titles: Spec = {"fontSize": PAPER.text + 1, "subtitleFontSize": PAPER.text, "subtitlePadding": 2}
+    return {
+        "$schema": alt.SCHEMA_URL,
+        "title": {"text": title, "subtitle": subtitle, "anchor": "start", "frame": "bounds", "offset": 6, "limit": WIDTH},
+        "description": ". ".join([title, *subtitle]),
+        "padding": {"left": 0, "right": 0, "top": 2, "bottom": 2},
+        "background": "white",
+        "config": {
+            "font": "Helvetica, Arial, Liberation Sans, sans-serif",
+            "view": {"stroke": None},
+            "axis": text | lines,
+            "text": {"fontSize": PAPER.text, "color": INK},
+            "legend": {"disable": True},
+            "title": titles | {"color": INK, "subtitleColor": INK},
+        },
+    }

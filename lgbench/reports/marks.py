@@ -1,0 +1,194 @@
+"""Curves over lengths, on paper and on a page: colours, shapes and dashes of entries, axes, layers of marks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import altair as alt
+
+from lgbench.reports.scale import ValueScale
+
+COLOURS = ("#332288", "#EE3377", "#009988", "#000000", "#999933", "#AA4499", "#882255", "#117733")
+"""Of Paul Tol's schemes and black: the eight that differ most in the eyes of everyone and stand out from white by 3 to 1."""
+SALTIRE = "M-1-.6L-.6-1 0-.4 .6-1 1-.6 .4 0 1 .6 .6 1 0 .4-.6 1-1 .6-.4 0Z"
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", SALTIRE, "triangle-right")
+DASHES = ((1, 0), (5, 2), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5))
+"""Five, so that the ninth entry, whose colour and shape are those of the first, has dashes of its own."""
+MAX_ENTRIES = len(COLOURS) * len(DASHES)
+"""So many entries look different from each other."""
+
+GREY = "#555555"
+LANDMARK_DASH = (2, 2)
+CHANCE_DASH = (4, 3)
+SHADE = "#7D90B5"
+"""Drawn as a tint, which suits a dark page too."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Sizes: points on paper, pixels on a screen. And colours of marks that show no data, which a page sets itself."""
+
+    text: float
+    line: float
+    symbol: float
+    """The area of a point."""
+    room: float
+    """The space at both ends of the vertical axis that is free of data, for text."""
+    grey: Any = alt.Undefined
+    halo: Any = alt.Undefined
+    """The colour around points, so that points that overlap stay visible."""
+
+
+PAPER = Look(text=7, line=1.1, symbol=17, room=11, grey=GREY, halo="white")
+PANEL = replace(PAPER, line=0.9, symbol=11)
+SCREEN = Look(text=12, line=2, symbol=50, room=18)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The text at the axes of one panel."""
+
+    lengths: Any
+    """Lengths to mark, or an expression that gives them. As many of them are labelled as there is room for."""
+    length_title: str | None
+    value_title: str | None
+    values: int = 5
+    """About so many values are labelled."""
+    labels: Any = alt.Undefined
+    """The width of their labels, whatever they are."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The names of the datasets of one panel."""
+
+    cells: str
+    """Rows of entry, label, length, mean, low, high, n, chance. Null: low and high of one seed, chance where it is unknown."""
+    chance: str | None
+    """Rows of length and mean: the chance level. None for a panel without it."""
+    about: str
+    """One row of train_length, shortest, longest, and lengths: the lengths to mark."""
+
+
+@dataclass(frozen=True)
+class Styles:
+    """How entries look: encodings of the field `label`."""
+
+    color: alt.Color
+    shape: alt.Shape
+    dash: alt.StrokeDash
+
+    @classmethod
+    def of(cls, domain: Any, count: int = MAX_ENTRIES) -> Styles:
+        """The first label of the domain of a scale has the first of each kind, and so on, up to `count`."""
+
+        def scale(kinds: Sequence[Any]) -> alt.Scale:
+            return alt.Scale(domain=domain, range=[kinds[i % len(kinds)] for i in range(count)])
+
+        return cls(
+            alt.Color("label:N", scale=scale(COLOURS)),
+            alt.Shape("label:N", scale=scale(SHAPES)),
+            alt.StrokeDash("label:N", scale=scale(DASHES)),
+        )
+
+
+def layers(
+    scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles, hover: alt.Parameter | None = None
+) -> list[alt.Chart]:
+    """Layers: curves of entries, over the training lengths, the landmark and the chance level. `hover` chooses one entry."""
+    base, y = alt.Chart(alt.NamedData(name=data.cells)).encode(x=_across(axes)), _upright(scale, axes, look)
+    points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke=look.halo, strokeWidth=look.line * 0.3)
+    tooltip = alt.value(alt.expr(_tooltip(scale)))
+    points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip, **_faded(hover, 1))
+    return [
+        *_facts(alt.Chart(alt.NamedData(name=data.about)), scale, look),
+        *([] if data.chance is None else [_chance(data.chance, look)]),
+        base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q", **_faded(hover, 0.15)),
+        base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y, **_faded(hover, 1)),
+        points if hover is None else points.add_params(hover).properties(name="points"),
+    ]
+
+
+def _faded(hover: alt.Parameter | None, opacity: float) -> dict[str, Any]:
+    """Opacity of the entry that is chosen, and of the others next to it."""
+    return {} if hover is None else {"opacity": alt.when(hover).then(alt.value(opacity)).otherwise(alt.value(opacity * 0.15))}
+
+
+def _chance(dataset: str, look: Look) -> alt.Chart:
+    """The curve of the chance level, which a legend names."""
+    line = alt.Chart(alt.NamedData(name=dataset)).mark_line(
+        strokeDash=list(CHANCE_DASH), strokeWidth=look.line, color=look.grey, description="chance level"
+    )
+    curve: alt.Chart = line.encode(x="length:Q", y="mean:Q")
+    return curve
+
+
+def _facts(facts: alt.Chart, scale: ValueScale, look: Look) -> list[alt.Chart]:
+    """The training lengths and the landmark, with their names above and below the data."""
+    text: dict[str, Any] = {"baseline": "middle", "dy": scale.up * look.room / 2, "fontSize": look.text, "color": look.grey}
+    trained = facts.transform_filter("datum.train_length > 0").transform_calculate(said="'trained to ' + datum.train_length")
+    opposite = alt.value(0 if scale.up > 0 else "height")
+    return [
+        trained.mark_rect(color=SHADE, opacity=0.17).encode(x="train_length:Q", x2=alt.value(0)),
+        trained.mark_text(align="left", dx=3, **text).encode(text="said:N", x=alt.value(0), y=opposite),
+        *_landmark(facts, scale, look, text),
+        *(facts.mark_point(opacity=0, aria=False).encode(y=alt.datum(value)) for value in scale.always_shown),
+    ]
+
+
+def _landmark(facts: alt.Chart, scale: ValueScale, look: Look, text: dict[str, Any]) -> list[alt.Chart]:
+    """A line at the metric's landmark, and its name."""
+    value, name = scale.metric.landmark, scale.metric.landmark_name or ""
+    if value is None:
+        return []
+    landmark = facts.encode(y=alt.datum(value))
+    line = landmark.mark_rule(strokeDash=list(LANDMARK_DASH), strokeWidth=look.line * 0.7, color=look.grey, aria=False)
+    said = landmark.mark_text(text=name, description=f"{name}: {value}", align=scale.landmark_side, **text)
+    return [
+        line.encode(x="shortest:Q", x2="longest:Q"),
+        said.encode(x="shortest:Q" if scale.landmark_side == "left" else "longest:Q"),
+    ]
+
+
+def _across(axes: Axes) -> alt.X:
+    marks = alt.Axis(values=axes.lengths, labelOverlap="parity", labelSeparation=2, format="d", tickRound=False)
+    scale = alt.Scale(type="log", base=2, nice=False, padding=6)
+    return alt.X("length:Q", title=axes.length_title, axis=marks, scale=scale)
+
+
+def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
+    """The room around the data has no marks where no value can be."""
+    hidden = {"condition": {"test": scale.impossible, "value": 0}, "value": 1}
+    marks = alt.Axis(
+        tickCount=axes.values,
+        tickRound=False,
+        tickOpacity=hidden,
+        grid=True,
+        gridOpacity=hidden,
+        labelExpr=f"({scale.impossible}) ? '' : ({scale.label})",
+        minExtent=axes.labels,
+        maxExtent=axes.labels,
+    )
+    return alt.Y("mean:Q", title=axes.value_title, axis=marks, scale=alt.Scale(zero=False, nice=False, padding=look.room))
+
+
+def _tooltip(scale: ValueScale) -> str:
+    """An expression, since some versions of Vega-Lite lose words in the tooltip of the nearest point.
+
+    What is under the pointer is then a cell around the point, whose datum is the point.
+    """
+    row = "(datum.datum || datum)"
+    said = {
+        "entry": f"{row}.entry",
+        "length": f"{row}.length",
+        scale.metric.label: f"format({row}.mean, '.4f')",
+        "95 % interval": f"isValid({row}.low) ? format({row}.low, '.4f') + ' to ' + format({row}.high, '.4f') : 'none'",
+        "seeds": f"{row}.n",
+    }
+    # A label comes from a stranger's file: JSON writes it as one string of the expression, whatever is in it.
+    always = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
+    chance = '{"chance": ' + f"format({row}.chance, '.4f')" + "}"
+    return f"isValid({row}.chance) ? merge({always}, {chance}) : {always}"

@@ -1,0 +1,304 @@
+// Curves. The boards' are drawn by Vega-Lite, in its interpreter for expressions, since the page's policy allows no eval; the
+// many small ones of a training by hand, since a hundred Vega views would take seconds. Colours are variables of the style
+// sheet, so light, dark and print need no second drawing.
+
+const SERIES = Array.from({ length: 12 }, (_, slot) => `var(--series-${slot + 1})`);
+const colour = (slot) => SERIES[slot % SERIES.length];
+
+// An entry keeps its colour for as long as it is drawn; a new one takes the first that is free.
+class Colours {
+  slots = new Map();
+
+  of(entry) {
+    return colour(this.slots.get(entry) ?? 0);
+  }
+
+  keep(drawnEntries) {
+    for (const entry of [...this.slots.keys()]) if (!drawnEntries.includes(entry)) this.slots.delete(entry);
+    for (const entry of drawnEntries) if (!this.slots.has(entry)) this.slots.set(entry, this.free());
+  }
+
+  // By slot; what is not drawn leaves a name that no entry has.
+  labels() {
+    const names = Array.from({ length: Math.max(0, ...this.slots.values()) + 1 }, (_, slot) => ` ${slot}`);
+    for (const [entry, slot] of this.slots) names[slot] = entry;
+    return names;
+  }
+
+  free() {
+    const taken = new Set(this.slots.values());
+    let slot = 0;
+    while (taken.has(slot)) slot += 1;
+    return slot;
+  }
+}
+
+const colours = new Colours();
+
+const FONT = "system-ui, sans-serif";
+const THEME = {
+  background: "transparent",
+  font: FONT,
+  view: { stroke: null },
+  axis: {
+    labelColor: "var(--muted)",
+    titleColor: "var(--muted)",
+    gridColor: "var(--line)",
+    domainColor: "var(--edge)",
+    tickColor: "var(--edge)",
+    labelFontSize: 12,
+    titleFontSize: 12,
+    titleFontWeight: "normal",
+  },
+  rule: { color: "var(--muted)" },
+  line: { color: "var(--muted)" }, // the chance level; entries have colours of their own
+  text: { color: "var(--muted)" },
+  point: { stroke: "var(--ground)" },
+  legend: { disable: true }, // the ticks in the table, or the lists above a chart, are the legend
+};
+
+// The libraries stand last in the page, so that tables are there before them.
+const librariesReady = new Promise((resolve) => {
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", resolve);
+  else resolve();
+});
+
+const tooltip = document.getElementById("tooltip");
+
+const hideTooltip = () => {
+  tooltip.hidden = true;
+};
+
+const showTooltip = (event, lines) => {
+  const rows = lines.map(([name, value, tint]) => {
+    const dot = tint ? element("i", { class: "dot" }) : null;
+    if (dot) dot.style.background = tint;
+    return element("div", {}, element("dt", {}, dot, name), element("dd", {}, value));
+  });
+  tooltip.replaceChildren(element("dl", {}, rows));
+  tooltip.hidden = false;
+  const { width, height } = tooltip.getBoundingClientRect();
+  const left = Math.min(event.clientX + 14, document.documentElement.clientWidth - width - 8);
+  const above = event.clientY + height + 18 > window.innerHeight;
+  tooltip.style.left = `${Math.max(8, left)}px`;
+  tooltip.style.top = `${above ? event.clientY - height - 10 : event.clientY + 14}px`;
+};
+
+const vegaTooltip = (handler, event, item, value) => {
+  if (value === null || value === undefined || value === "") hideTooltip();
+  else showTooltip(event, typeof value === "object" ? Object.entries(value).map(([k, v]) => [k, String(v)]) : [["", String(value)]]);
+};
+
+// Views of Vega that are on the page, to be ended when it shows something else.
+const live = new Map();
+
+const endViews = () => {
+  for (const end of live.values()) end();
+  live.clear();
+  hideTooltip();
+};
+
+const cellsOf = (board, rows) =>
+  rows.flatMap((row) =>
+    row.cells
+      .filter((cell) => cell.kind === "length")
+      .map(({ length, mean, low, high, n }) => {
+        const chance = chanceOf(board, "length", length);
+        return { entry: row.entry, label: row.entry, length, mean, low, high, n, chance };
+      }),
+  );
+
+const chanceCurve = (board) =>
+  allLengths(board)
+    .map((length) => ({ length, mean: chanceOf(board, "length", length) }))
+    .filter(({ mean }) => mean !== null);
+
+// What an entry looks like follows from its slot: its place among the labels, of which the specification has shapes and dashes,
+// and the style sheet colours.
+const styled = (node, labels) => {
+  if (Array.isArray(node)) return node.map((item) => styled(item, labels));
+  if (node === null || typeof node !== "object") return node;
+  const copy = {};
+  for (const [key, value] of Object.entries(node)) {
+    copy[key] = value?.field === "label" && value.scale ? { ...value, scale: scaleOf(key, value.scale, labels) } : styled(value, labels);
+  }
+  return copy;
+};
+
+const scaleOf = (channel, { domainRaw, ...scale }, labels) => ({
+  ...scale,
+  domain: labels,
+  range: channel === "color" ? SERIES : scale.range,
+});
+
+// Layers without data are left out: a scale would have no ends.
+const specFor = (pageBoard, rows) => {
+  const { $schema, ...spec } = styled(specsOf("specs")[`${pageBoard.metric}/${pageBoard.metric_version}`], colours.labels());
+  const board = boardOf(pageBoard);
+  const datasets = { cells: cellsOf(board, rows), chance: chanceCurve(board), about: [pageBoard.axis] };
+  const bands = datasets.cells.some(({ low }) => low !== null);
+  const drawable = ({ data, encoding }) => datasets[data.name].length && (bands || encoding.y?.field !== "low");
+  return { ...spec, layer: spec.layer.filter(drawable), datasets };
+};
+
+const OPTIONS = {
+  mode: "vega-lite",
+  renderer: "svg",
+  actions: false,
+  ast: true,
+  defaultStyle: false,
+  tooltip: vegaTooltip,
+  config: THEME,
+};
+
+// Draw entries of a board into a figure's canvas. Only the latest of several calls for one canvas is seen.
+const drawCurves = async (canvas, pageBoard, rows) => {
+  const mine = {};
+  canvas.latest = mine;
+  canvas.setAttribute("aria-busy", "true");
+  await librariesReady;
+  if (canvas.latest !== mine || !canvas.isConnected) return;
+  live.get(canvas)?.();
+  live.delete(canvas);
+  if (rows.length) {
+    const { finalize } = await vegaEmbed(canvas, specFor(pageBoard, rows), OPTIONS);
+    live.set(canvas, finalize);
+    asOneImage(canvas, boardOf(pageBoard), rows);
+  } else {
+    canvas.removeAttribute("role");
+    canvas.replaceChildren(element("p", { class: "empty" }, "Nothing is ticked; tick entries in the table to draw them."));
+  }
+  canvas.setAttribute("aria-busy", "false");
+};
+
+// Vega would have a screen reader go through every point; the numbers are in the table, where they can be read in order.
+const asOneImage = (canvas, board, rows) => {
+  const drawnEntries = rows.map((row) => row.entry).join(", ");
+  canvas.setAttribute("role", "img");
+  const chance = chanceCurve(board).length ? " and the chance level" : "";
+  canvas.setAttribute("aria-label", `Curves of ${board.metric.title} against length: ${drawnEntries}${chance}. A table has the numbers.`);
+  canvas.removeAttribute("aria-roledescription");
+  canvas.querySelector("svg").setAttribute("aria-hidden", "true");
+};
+
+// Draw when it comes near what is seen: a comparison has a chart for every board.
+const drawWhenNear = (canvas, pageBoard, rows) => {
+  const watcher = new IntersectionObserver(
+    (changes) => {
+      if (!changes.some((change) => change.isIntersecting)) return;
+      watcher.disconnect();
+      drawCurves(canvas, pageBoard, rows);
+    },
+    { rootMargin: "300px" },
+  );
+  watcher.observe(canvas);
+};
+
+const legend = (board, names) =>
+  element(
+    "ul",
+    { class: "legend" },
+    names.map((name) => {
+      const dot = element("i", { class: "dot" });
+      dot.style.background = colours.of(name);
+      return element("li", {}, dot, linkTo(name));
+    }),
+    names.length && chanceCurve(board).length ? element("li", { class: "chance" }, element("i", { class: "dash" }), "chance") : null,
+  );
+
+// Small line charts: one line a seed.
+const SMALL = { width: 280, height: 110, left: 46, right: 10, top: 8, bottom: 20 };
+
+const scaled = (values, low, high, logarithmic) => {
+  const place = logarithmic ? Math.log10 : (value) => value;
+  const known = values.filter((value) => value !== null && (!logarithmic || value > 0));
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  const span = place(most) - place(least) || 1;
+  return { least, most, at: (value) => low + ((place(value) - place(least)) / span) * (high - low) };
+};
+
+const short = (value) => {
+  if (value === null) return "not finite";
+  const small = value !== 0 && Math.abs(value) < 0.001;
+  return small ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+};
+
+const path = (steps, values, x, y, logarithmic) => {
+  let pen = "M";
+  return steps
+    .map((step, at) => {
+      const value = values[at];
+      if (value === null || (logarithmic && value <= 0)) {
+        pen = "M";
+        return "";
+      }
+      const piece = `${pen}${x.at(step).toFixed(1)} ${y.at(value).toFixed(1)}`;
+      pen = "L";
+      return piece;
+    })
+    .join("");
+};
+
+// `runs` are of one task; `name` is train_loss or gradient_norm. A seed that diverged ends in a cross.
+const smallChart = (runs, name, title, slotOf) => {
+  const logarithmic = name === "gradient_norm";
+  const values = runs.flatMap((run) => run[name].values);
+  if (!values.some((value) => value !== null)) return element("p", { class: "empty" }, `${title}: nothing was finite.`);
+  const { width, height, left, right, top, bottom } = SMALL;
+  const x = scaled([0, ...runs.flatMap((run) => run[name].steps)], left, width - right);
+  const y = scaled(values, height - bottom, top, logarithmic);
+  const label = (text, at) => drawn("text", at, text);
+  const marks = runs.flatMap((run) => {
+    const line = drawn("path", { class: "curve", d: path(run[name].steps, run[name].values, x, y, logarithmic) });
+    line.style.stroke = colour(slotOf(run.seed));
+    return [line, run.diverged_step === null ? null : cross(run, name, x, y, logarithmic)];
+  });
+  const chart = drawn(
+    "svg",
+    { viewBox: `0 0 ${width} ${height}`, class: "small", role: "img", "aria-label": describe(runs, title, y) },
+    drawn("path", { class: "frame", d: `M${left} ${top}V${height - bottom}H${width - right}` }),
+    label(short(y.most), { x: left - 5, y: top + 8, "text-anchor": "end" }),
+    label(short(y.least), { x: left - 5, y: height - bottom, "text-anchor": "end" }),
+    label("0", { x: left, y: height - 5, "text-anchor": "middle" }),
+    label(`step ${x.most}`, { x: width - right, y: height - 5, "text-anchor": "end" }),
+    marks,
+  );
+  readOut(chart, runs, name, x, slotOf);
+  return element("figure", { class: "training" }, element("figcaption", {}, title), chart);
+};
+
+const describe = (runs, title, y) =>
+  `${title} of ${plural(runs.length, "seed")}, between ${short(y.least)} and ${short(y.most)}` +
+  runs
+    .filter((run) => run.diverged_step !== null)
+    .map((run) => `; seed ${run.seed} diverged at step ${run.diverged_step}`)
+    .join("");
+
+const cross = (run, name, x, y, logarithmic) => {
+  const usable = (value) => value !== null && (!logarithmic || value > 0);
+  const last = run[name].values.findLastIndex(usable);
+  const mark = `translate(${x.at(Math.min(run.diverged_step, x.most))} ${last < 0 ? SMALL.top : y.at(run[name].values[last])})`;
+  return drawn("path", { class: "cross", d: "M-4-4L4 4M-4 4L4-4", transform: mark });
+};
+
+// The values of all seeds at the step nearest to the pointer.
+const readOut = (chart, runs, name, x, slotOf) => {
+  const ruler = drawn("path", { class: "ruler" });
+  chart.append(ruler);
+  chart.addEventListener("pointermove", (event) => {
+    const box = chart.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * SMALL.width;
+    const steps = distinct(runs.flatMap((run) => run[name].steps));
+    const step = steps.reduce((best, other) => (Math.abs(x.at(other) - at) < Math.abs(x.at(best) - at) ? other : best));
+    ruler.setAttribute("d", `M${x.at(step)} ${SMALL.top}V${SMALL.height - SMALL.bottom}`);
+    const lines = runs.map((run) => {
+      const place = run[name].steps.indexOf(step);
+      return [`seed ${run.seed}`, place < 0 ? MISSING : short(run[name].values[place]), colour(slotOf(run.seed))];
+    });
+    showTooltip(event, [["step", String(step)], ...lines]);
+  });
+  chart.addEventListener("pointerleave", () => {
+    ruler.setAttribute("d", "");
+    hideTooltip();
+  });
+};

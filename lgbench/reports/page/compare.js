@@ -1,0 +1,134 @@
+// Two entries side by side, board by board. The verdict is that of the board.
+
+const verdict = (board, first, second) => {
+  const [a, b] = [first, second].map((entry) => board.rows.find((row) => row.entry === entry));
+  if (!a || !b) return [`${a ? second : first} has no result here.`];
+  if (a.better_than.includes(second)) return [strong(first), " is significantly better than ", plain(second), "."];
+  if (b.better_than.includes(first)) return [strong(second), " is significantly better than ", plain(first), "."];
+  return [plain(first), " and ", plain(second), " are not significantly different."];
+};
+
+const strong = (entry) => element("strong", {}, ...breakable(entry));
+const plain = (entry) => element("span", {}, ...breakable(entry));
+
+const compareForm = (first, second, wanted) => {
+  const select = (id, label, current) =>
+    element(
+      "div",
+      {},
+      element("label", { for: id }, label),
+      element("select", { id }, entries.map((entry) => element("option", { value: entry, selected: entry === current }, entry))),
+    );
+  const submitted = (event) => {
+    event.preventDefault();
+    const [a, b] = second === null ? [first, form.elements.other.value] : [form.elements.one.value, form.elements.other.value];
+    location.hash = link("compare", a, b, wanted.metric, wanted.protocol);
+  };
+  const other = entries.find((entry) => entry !== first) ?? first;
+  const form = element(
+    "form",
+    { class: "pair", submit: submitted },
+    second === null ? null : select("one", "Entry", first),
+    select("other", second === null ? "Compare with" : "against", second ?? other),
+    element("button", { type: "submit" }, "Compare"),
+  );
+  return form;
+};
+
+const compareView = (first, second, metric, protocol) => {
+  const pair = [first ?? entries[0], second ?? entries.find((entry) => entry !== (first ?? entries[0])) ?? entries[0]];
+  if (!pair.every(known)) return nowhere();
+  const own = INDEX.boards.filter((pageBoard) => pair.some((entry) => pageBoard.entries.includes(entry)));
+  const metrics = distinct(own.map((pageBoard) => pageBoard.metric));
+  const protocols = distinct(own.map((pageBoard) => pageBoard.protocol));
+  const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? protocols[0] };
+  const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
+  if (!pageBoards.length) return nowhere();
+  const shared = pageBoards.filter((pageBoard) => pair.every((entry) => pageBoard.entries.includes(entry)));
+  return {
+    title: `${pair[0]} against ${pair[1]}`,
+    page: "compare",
+    nodes: [
+      heading("Compare"),
+      compareForm(...pair, wanted),
+      element(
+        "div",
+        { class: "facets" },
+        facet("Metric", metrics.map((name) => ({
+          text: labelOf(name),
+          href: link("compare", ...pair, name, wanted.protocol),
+          current: name === wanted.metric,
+        }))),
+        facet("Protocol", protocols.map((name) => ({
+          text: name,
+          href: link("compare", ...pair, wanted.metric, name),
+          current: name === wanted.protocol,
+        }))),
+      ),
+      overview(pageBoards, pair),
+    ],
+    shown: (main) => {
+      colours.keep(pair);
+      main.append(...shared.map((pageBoard) => comparison(pageBoard, pair)));
+    },
+  };
+};
+
+const overview = (pageBoards, pair) => {
+  const header = [["board", "name"], ["verdict", null], ...pair.map((entry) => [breakable(entry), "number"])];
+  const lines = pageBoards.map((pageBoard) => {
+    const board = boardOf(pageBoard);
+    const cells = pair.map((entry) => {
+      const row = board.rows.find((candidate) => candidate.entry === entry);
+      return row ? number(cellOf(row, "OOD") ?? cellOf(row, "ID"), row.seeds.length) : number(null, 0);
+    });
+    const name = element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard));
+    const said = element("td", { class: "verdict" }, verdict(board, ...pair));
+    return element("tr", { class: pageBoard.kind }, element("th", { scope: "row", class: "name" }, name), said, cells);
+  });
+  return section(
+    "At a glance",
+    element(
+      "p",
+      { class: "lead" },
+      `${boardOf(pageBoards[0]).metric.title}, mean over OOD lengths, ${direction(boardOf(pageBoards[0]).metric)}. ` +
+        "Verdicts are corrected for all pairs of their board. The commands below test these two entries alone, paired by seed.",
+    ),
+    simpleTable("Verdicts by board", header, lines),
+  );
+};
+
+const comparison = (pageBoard, pair) => {
+  const board = boardOf(pageBoard);
+  const rows = pair.map((entry) => board.rows.find((row) => row.entry === entry));
+  const canvas = element("div", { class: "canvas" });
+  drawWhenNear(canvas, pageBoard, rows);
+  const lines = columnsOf(board).map(([title, kind, length]) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row", class: "name" }, title),
+      rows.map((row) => number(cellOf(row, kind, length), row.seeds.length)),
+      board.chance.length ? level(chanceOf(board, kind, length)) : null,
+    ),
+  );
+  const chance = board.chance.length ? [["chance", "number"]] : [];
+  const header = [["length", "name"], ...pair.map((entry) => [breakable(entry), "number"]), ...chance];
+  return section(
+    titleOf(pageBoard),
+    element("p", { class: "verdict" }, verdict(board, ...pair)),
+    element(
+      "div",
+      { class: "side" },
+      simpleTable(`Both entries on ${titleOf(pageBoard)}`, header, lines),
+      element("figure", { class: "curves" }, legend(board, pair), canvas),
+    ),
+    element("p", { class: "command" }, "Paired differences: ", element("code", {}, command(pageBoard, pair))),
+  );
+};
+
+const command = (pageBoard, pair) => {
+  const several = distinct(INDEX.boards.map(({ protocol }) => protocol)).length > 1;
+  const words = ["lgbench", "compare", ...pair, "--task", pageBoard.name, "--metric", pageBoard.metric];
+  return [...words, ...(several ? ["--protocol", pageBoard.protocol] : [])].map(quoted).join(" ");
+};

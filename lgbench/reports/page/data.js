@@ -1,0 +1,122 @@
+// What is embedded in the page, read only when it is needed, and how its numbers are written. Nothing is computed here:
+// every number of a board is the one that `lgbench leaderboard --format json` prints.
+
+const read = (id) => JSON.parse(document.getElementById(id).textContent);
+
+const remembered = (make) => {
+  const made = new Map();
+  return (key) => {
+    if (!made.has(key)) made.set(key, make(key));
+    return made.get(key);
+  };
+};
+
+const INDEX = read("index");
+const specsOf = remembered(() => read("specs"));
+const boardOf = remembered((pageBoard) => read(`board-${pageBoard.id}`));
+const runsOf = remembered((base) => (Object.hasOwn(INDEX.runs, base) ? read(`runs-${INDEX.runs[base]}`) : []));
+
+const metrics = Object.values(INDEX.metrics);
+const labelOf = (name) => metrics.find((metric) => metric.name === name)?.label ?? name;
+const direction = (metric) => `${metric.lower_is_better ? "lower" : "higher"} is better`;
+
+const entries = Object.keys(INDEX.entries);
+const known = (entry) => Object.hasOwn(INDEX.entries, entry);
+const weightsOf = (entry) => INDEX.entries[entry]?.weights ?? "raw";
+const baseOf = (entry) => INDEX.entries[entry]?.base ?? entry;
+const allWeights = [...new Set(entries.map(weightsOf))].sort((a, b) => (b === "raw") - (a === "raw") || (a < b ? -1 : 1));
+
+const distinct = (values) => [...new Set(values)];
+
+// The board of a name that is most like the wanted one: the same metric first, then the same protocol, then the same versions.
+const nearest = (name, wanted) => {
+  const likeness = (pageBoard) =>
+    8 * (pageBoard.metric === wanted.metric) +
+    4 * (pageBoard.protocol === wanted.protocol) +
+    2 * (pageBoard.version === wanted.version) +
+    (pageBoard.metric_version === wanted.metric_version);
+  const found = INDEX.boards.filter((pageBoard) => pageBoard.name === name);
+  return found.reduce((best, pageBoard) => (best && likeness(best) >= likeness(pageBoard) ? best : pageBoard), null);
+};
+
+// Where a reader starts: of the first name's boards the one with most entries.
+const firstBoard = () => {
+  const { name, metric } = INDEX.boards[0];
+  const own = INDEX.boards.filter((pageBoard) => pageBoard.name === name && pageBoard.metric === metric);
+  return own.reduce((best, pageBoard) => (pageBoard.entries.length > best.entries.length ? pageBoard : best));
+};
+
+// Routes. A name can hold anything, so each part is encoded; + and @ stay as they are, to be read by people.
+const part = (text) => encodeURIComponent(text).replaceAll("%2B", "+").replaceAll("%40", "@");
+const link = (...parts) => `#/${parts.map(part).join("/")}`;
+const linkToBoard = ({ name, metric, protocol, version, metric_version }) =>
+  link("board", name, metric, protocol, String(version), String(metric_version));
+const linkToEntry = (entry, ...rest) => link("entry", entry, ...rest);
+
+const route = () => {
+  const parts = location.hash.replace(/^#\/?/, "").split("/");
+  try {
+    return parts.map(decodeURIComponent).filter((text) => text !== "");
+  } catch {
+    return ["malformed"];
+  }
+};
+
+// Numbers of boards have four digits, and all four are shown.
+const MISSING = "–";
+const digits = (value) => value.toFixed(4);
+const interval = (cell) => (cell.low === null ? "" : `${digits(cell.low)}–${digits(cell.high)}`);
+const cellOf = (row, kind, length = null) => row.cells.find((cell) => cell.kind === kind && cell.length === length) ?? null;
+const chanceOf = (board, kind, length = null) =>
+  board.chance.find((level) => level.kind === kind && level.length === length)?.mean ?? null;
+const rankInterval = (row) => (row.rank_interval === null ? MISSING : distinct(row.rank_interval).join("–"));
+const tierOf = (row) => (row.tier === null ? MISSING : String(row.tier));
+
+const allLengths = remembered((board) =>
+  distinct(board.rows.flatMap((row) => row.cells.map((cell) => cell.length)).filter((length) => length !== null)).sort(
+    (a, b) => a - b,
+  ),
+);
+const shownLengths = (board) => allLengths(board).filter((length) => length >= board.train_length);
+
+// In training lengths. A metric without a threshold has none.
+const effectiveLength = (board, row) => {
+  if (!row.effective_length) return MISSING;
+  const most = row.effective_length === allLengths(board).at(-1) ? "≥ " : "";
+  return board.train_length ? `${most}${row.effective_multiple}×` : `${most}length ${row.effective_length}`;
+};
+
+const about = (pageBoard) => {
+  const board = boardOf(pageBoard);
+  return [
+    `${board.metric.title}, ${direction(board.metric)}`,
+    board.tasks > 1 ? `mean over ${board.tasks} tasks` : null,
+    board.train_length ? `trained to length ${board.train_length}` : null,
+    `protocol ${pageBoard.protocol}`,
+    `task version ${pageBoard.version}`,
+    severalVersions(pageBoard.metric) ? `${board.metric.label} version ${pageBoard.metric_version}` : null,
+  ].filter((text) => text !== null);
+};
+
+const severalVersions = (metric) => metrics.filter(({ name }) => name === metric).length > 1;
+
+// The versions in which boards of one name, metric and protocol differ.
+const versionsOf = (pageBoard, among) => {
+  const several = (field) => distinct(among.map((other) => other[field])).length > 1;
+  return [
+    several("version") ? `task version ${pageBoard.version}` : null,
+    several("metric_version") ? `${labelOf(pageBoard.metric)} version ${pageBoard.metric_version}` : null,
+  ].filter((text) => text !== null);
+};
+
+// The name of a board, in a list of boards of one metric and one protocol.
+const titleOf = (pageBoard) => {
+  const { name, metric, protocol } = pageBoard;
+  const alike = INDEX.boards.filter((other) => other.name === name && other.metric === metric && other.protocol === protocol);
+  return [name, ...versionsOf(pageBoard, alike)].join(", ");
+};
+
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+// Text that a POSIX shell reads as one word, whatever an entry is called.
+const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

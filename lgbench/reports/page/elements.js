@@ -1,0 +1,136 @@
+// Elements of the page. Names come from strangers' files: they reach the document as text or as attributes, never as HTML.
+
+const fill = (made, attributes, children) => {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") made.addEventListener(name, value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
+  return made;
+};
+
+const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
+const drawn = (name, attributes = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+
+const heading = (text) => element("h1", { tabindex: -1 }, ...breakable(text));
+
+// An entry may wrap after its parts, not within them.
+const breakable = (text) =>
+  text.split(/(?<=[+])|(?=@)/).flatMap((piece, at) => (at ? [element("wbr"), piece] : [piece]));
+
+const linkTo = (entry, ...rest) =>
+  element("a", { href: linkToEntry(entry, ...rest), class: "entry" }, ...breakable(entry));
+
+// A row of alternatives, of which one is current.
+const facet = (name, options) =>
+  options.length < 2
+    ? null
+    : element(
+        "nav",
+        { class: "facet", "aria-label": name },
+        element("span", { class: "facet-name", "aria-hidden": "true" }, name),
+        element(
+          "ul",
+          {},
+          options.map(({ text, href, current }) =>
+            element(
+              "li",
+              {},
+              element("a", { href, "aria-current": current ? "true" : null, "data-key": `${name}:${text}` }, text),
+            ),
+          ),
+        ),
+      );
+
+const flag = (what, text) => element("span", { class: `flag ${what.replaceAll(" ", "-")}` }, text);
+
+const flags = (row) =>
+  [
+    ["diverged", row.diverged],
+    ["not fitted", row.not_fitted],
+  ]
+    .filter(([, seeds]) => seeds.length)
+    .map(([what, seeds]) => flag(what, `${seeds.length} ${what}`));
+
+const number = (cell, seeds, more = {}) => {
+  if (cell === null) return element("td", { class: "number missing", ...more }, MISSING);
+  return element(
+    "td",
+    { class: "number", ...more },
+    element("span", { class: "mean" }, digits(cell.mean)),
+    cell.low === null ? null : [" ", element("span", { class: "interval" }, interval(cell))],
+    cell.n < seeds ? [" ", element("span", { class: "interval" }, plural(cell.n, "seed"))] : null,
+  );
+};
+
+const level = (value) => element("td", { class: "number" }, value === null ? null : digits(value));
+
+const tierChip = (row) => element("span", { class: row.tier === 1 ? "tier first" : "tier" }, tierOf(row));
+
+// A table in a box of its own, which scrolls sideways where the table does not fit and can then be reached by keyboard.
+const scrolling = (name, table) => {
+  const box = element("div", { class: "scroll" }, table);
+  const adapt = () => {
+    box.classList.remove("fits");
+    const fits = table.scrollWidth <= box.clientWidth;
+    box.classList.toggle("fits", fits);
+    for (const [attribute, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", name]]) {
+      if (fits) box.removeAttribute(attribute);
+      else box.setAttribute(attribute, value);
+    }
+  };
+  new ResizeObserver(adapt).observe(box);
+  return box;
+};
+
+// Headers that sort. Rows without a value stay last either way; equal ones keep the order of the board, and `below` stays below.
+class SortableTable {
+  constructor({ caption, above, below, columns, rows, sorted, changed }) {
+    Object.assign(this, { columns, sorted, changed, direction: 1 });
+    this.lines = rows.map((row, place) => ({ row, place, line: element("tr", {}, columns.map((column) => column.cell(row))) }));
+    this.headers = columns.map((column) => this.header(column));
+    this.body = element("tbody", {}, this.lines.map(({ line }) => line));
+    this.table = element(
+      "table",
+      {},
+      element("caption", { class: "unseen" }, caption),
+      element("thead", {}, above, element("tr", {}, this.headers)),
+      this.body,
+      below ? element("tfoot", {}, below) : null,
+    );
+    this.arrange();
+  }
+
+  header(column) {
+    const content = column.sort
+      ? element("button", { type: "button", click: () => this.sortBy(column) }, column.title, element("span", { class: "arrow", "aria-hidden": "true" }))
+      : column.title;
+    return element("th", { scope: "col", class: column.class }, content);
+  }
+
+  sortBy(column) {
+    this.direction = this.sorted === column.name ? -this.direction : column.best ?? 1;
+    this.sorted = column.name;
+    this.arrange();
+  }
+
+  arrange() {
+    const column = this.columns.find(({ name }) => name === this.sorted);
+    const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    const order = ({ row: a, place: first }, { row: b, place: second }) => {
+      const [x, y] = [column.sort(a), column.sort(b)];
+      if (x === null || y === null) return (x === null) - (y === null) || first - second;
+      return this.direction * compared(x, y) || first - second;
+    };
+    this.lines.sort(order);
+    this.body.append(...this.lines.map(({ line }) => line));
+    this.columns.forEach(({ name, sort }, at) => {
+      if (!sort) return;
+      const value = name === this.sorted ? (this.direction > 0 ? "ascending" : "descending") : "none";
+      this.headers[at].setAttribute("aria-sort", value);
+    });
+    this.changed(this);
+  }
+}

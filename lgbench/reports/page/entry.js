@@ -1,0 +1,295 @@
+// An entry: its results on all boards, every seed, its training, its configuration, and the origin of its runs.
+
+const entryView = (entry, metric, protocol) => {
+  if (!known(entry)) return nowhere();
+  const own = INDEX.boards.filter((pageBoard) => pageBoard.entries.includes(entry));
+  const metrics = distinct(own.map((pageBoard) => pageBoard.metric));
+  const protocols = distinct(own.map((pageBoard) => pageBoard.protocol));
+  const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? protocols[0] };
+  const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
+  if (!pageBoards.length) return nowhere();
+  const runs = runsOf(baseOf(entry)).filter((run) => run.protocol === wanted.protocol);
+  const results = pageBoards.map((pageBoard) => {
+    const board = boardOf(pageBoard);
+    return { pageBoard, board, row: board.rows.find((row) => row.entry === entry) };
+  });
+  return {
+    title: entry,
+    page: "entry",
+    nodes: [
+      element("p", { class: "crumb" }, "Entry"),
+      heading(entry),
+      element(
+        "div",
+        { class: "facets" },
+        facet("Weights", siblings(entry, wanted)),
+        facet("Metric", metrics.map((name) => ({
+          text: labelOf(name),
+          href: linkToEntry(entry, name, wanted.protocol),
+          current: name === wanted.metric,
+        }))),
+        facet("Protocol", protocols.map((name) => ({
+          text: name,
+          href: linkToEntry(entry, wanted.metric, name),
+          current: name === wanted.protocol,
+        }))),
+      ),
+      compareForm(entry, null, wanted),
+      resultsSection(entry, results),
+      seedsSection(results),
+      trainingSection(entry, runs),
+      configurationSection(runs),
+      provenanceSection(runs),
+    ],
+  };
+};
+
+const siblings = (entry, wanted) =>
+  entries
+    .filter((other) => baseOf(other) === baseOf(entry))
+    .map((other) => ({
+      text: weightsOf(other),
+      href: linkToEntry(other, wanted.metric, wanted.protocol),
+      current: other === entry,
+    }));
+
+const section = (title, ...children) => element("section", {}, element("h2", {}, title), ...children);
+
+const simpleTable = (caption, header, lines) =>
+  scrolling(
+    caption,
+    element(
+      "table",
+      {},
+      element("caption", { class: "unseen" }, caption),
+      element("thead", {}, element("tr", {}, header.map(([text, kind]) => element("th", { scope: "col", class: kind }, text)))),
+      element("tbody", {}, lines),
+    ),
+  );
+
+const resultsSection = (entry, results) => {
+  const header = [
+    ["board", "name"], ["tier", "standing"], ["rank interval", "standing"], ["entries", "standing"], ["seeds", "seeds"],
+    ["ID", "number"], ["OOD", "number"], ["effective length", "number"],
+  ];
+  const lines = results.map(({ pageBoard, board, row }) =>
+    element(
+      "tr",
+      { class: pageBoard.kind },
+      element("th", { scope: "row", class: "name" }, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard))),
+      element("td", { class: "standing" }, tierChip(row)),
+      element("td", { class: "standing" }, rankInterval(row)),
+      element("td", { class: "standing" }, String(board.rows.length)),
+      element("td", { class: "seeds" }, String(row.seeds.length), flags(row).flatMap((flag) => [" ", flag])),
+      number(cellOf(row, "ID"), row.seeds.length),
+      number(cellOf(row, "OOD"), row.seeds.length),
+      element("td", { class: "number" }, effectiveLength(board, row)),
+    ),
+  );
+  const { board: { metric }, pageBoard: { protocol } } = results[0];
+  return section(
+    "Results",
+    element("p", { class: "lead" }, `${metric.title}, ${direction(metric)} · protocol ${protocol}`),
+    simpleTable(`Results of ${entry}`, header, lines),
+  );
+};
+
+const seedsSection = (results) =>
+  section(
+    "Every seed",
+    results.map(({ pageBoard, board, row }) =>
+      element(
+        "details",
+        { open: pageBoard.kind === "family" },
+        element("summary", {}, titleOf(pageBoard), element("span", { class: "muted" }, ` ${plural(row.seeds.length, "seed")}`)),
+        seedsTable(pageBoard, row),
+      ),
+    ),
+  );
+
+// The columns of a board as [title, kind, length].
+const columnsOf = (board) => [["ID", "ID", null], ["OOD", "OOD", null], ...allLengths(board).map((l) => [String(l), "length", l])];
+
+const seedsTable = (pageBoard, row) => {
+  const board = boardOf(pageBoard);
+  const kept = columnsOf(board).map((column) => [...column, cellOf(row, column[1], column[2])]).filter(([, , , cell]) => cell !== null);
+  const header = [["seed", "name"], ...kept.map(([title]) => [title, "number"])];
+  const lines = row.seeds.map((seed, at) => {
+    const marks = [["diverged", row.diverged], ["not fitted", row.not_fitted]].filter(([, seeds]) => seeds.includes(seed));
+    const cells = kept.map(([, , , cell]) => {
+      const value = cell.values[at];
+      return element("td", { class: "number" }, value === null ? MISSING : digits(value));
+    });
+    const name = [`seed ${seed}`, ...marks.flatMap(([what]) => [" ", flag(what, what)])];
+    return element("tr", {}, element("th", { scope: "row", class: "name" }, name), cells);
+  });
+  const means = element(
+    "tr",
+    { class: "mean-row" },
+    element("th", { scope: "row", class: "name" }, "mean"),
+    kept.map(([, , , cell]) => number(cell, row.seeds.length)),
+  );
+  const chance = element(
+    "tr",
+    { class: "chance" },
+    element("th", { scope: "row", class: "name" }, "chance"),
+    kept.map(([, kind, length]) => level(chanceOf(board, kind, length))),
+  );
+  return simpleTable(`Every seed on ${titleOf(pageBoard)}`, header, [...lines, means, board.chance.length ? chance : null]);
+};
+
+const byTask = (runs) =>
+  distinct(runs.map((run) => run.task)).map((task) => [task, runs.filter((run) => run.task === task)]);
+
+const trainingSection = (entry, runs) => {
+  const known = runs.filter((run) => run.train_loss.steps.length || run.gradient_norm.steps.length);
+  if (!known.length) return section("Training", element("p", {}, "Its runs hold no training curves."));
+  const seeds = distinct(known.map((run) => run.seed)).sort((a, b) => a - b);
+  const slotOf = (seed) => seeds.indexOf(seed);
+  const key = seeds.map((seed) => {
+    const dot = element("i", { class: "dot" });
+    dot.style.background = colour(slotOf(seed));
+    return element("li", {}, dot, `seed ${seed}`);
+  });
+  const charts = byTask(known).map(([task, own]) =>
+    element(
+      "div",
+      { class: "task" },
+      element("h3", {}, task),
+      smallChart(own, "train_loss", "training loss", slotOf),
+      smallChart(own, "gradient_norm", "gradient norm, logarithmic", slotOf),
+      own
+        .filter((run) => run.diverged_step !== null)
+        .map((run) => element("p", { class: "flag diverged" }, `seed ${run.seed} diverged at step ${run.diverged_step}`)),
+    ),
+  );
+  const shared = weightsOf(entry) === "raw" ? null : element("p", {}, `The training is that of ${baseOf(entry)}; ${weightsOf(entry)} averages its weights.`);
+  return section("Training", shared, element("ul", { class: "legend" }, key), element("div", { class: "trainings" }, charts));
+};
+
+// The settings of an experiment as [name, text], however deep they stand. Footers are strangers' files: nothing is sure of them.
+const settings = (node, prefix = "") => {
+  if (isPairs(node)) return node.flatMap(([key, value]) => settings(value, `${prefix}.${key}`));
+  if (Array.isArray(node)) return [[prefix, node.join(", ") || "none"]];
+  if (node === null || typeof node !== "object") return [[prefix, node === null ? "none" : String(node)]];
+  return Object.entries(node).flatMap(([key, value]) => settings(value, prefix ? `${prefix}.${key}` : key));
+};
+
+const isPairs = (node) => Array.isArray(node) && node.length > 0 && node.every((item) => Array.isArray(item) && item.length === 2);
+
+const SETTING_NAMES = { "protocol.name": "protocol", "protocol.version": "protocol version", "protocol.changes": "changes" };
+
+// Options such as model.width stand under their own names, and the changes of a protocol in one line.
+const experimentSettings = (experiment) => {
+  const changes = experiment?.protocol?.changes;
+  const lines = isPairs(changes) ? [["changes", changes.map(([key, value]) => `${key}=${value}`).join(" ")]] : [];
+  const others = settings(experiment ?? {}).filter(([name]) => !(lines.length && name.startsWith("protocol.changes.")));
+  return [...others.map(([name, value]) => [SETTING_NAMES[name] ?? name.replace(/^options\.(?=.)/, ""), value]), ...lines];
+};
+
+// Which values each setting has, and which runs have them.
+const tally = (runs, settingsOfRun) => {
+  const found = new Map();
+  for (const run of runs) {
+    for (const [name, value] of settingsOfRun(run)) {
+      if (!found.has(name)) found.set(name, new Map());
+      const values = found.get(name);
+      values.set(value, [...(values.get(value) ?? []), run]);
+    }
+  }
+  return found;
+};
+
+const unanimous = (values, runs) => values.size === 1 && [...values.values()][0].length === runs.length;
+
+const definitions = (pairs) =>
+  element("dl", { class: "facts" }, pairs.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+
+const OF_THE_RUN = new Set(["task", "family", "task_version", "entry", "seed"]);
+
+const configurationSection = (runs) => {
+  const found = tally(runs, (run) => experimentSettings(run.about.experiment).filter(([name]) => !OF_THE_RUN.has(name)));
+  if (!found.size) return section("Configuration", element("p", {}, "Its runs do not say how they were configured."));
+  const same = [...found].filter(([, values]) => unanimous(values, runs));
+  const other = [...found].filter(([, values]) => !unanimous(values, runs));
+  const text = (values, own) => {
+    const here = [...values].filter(([, having]) => having.some((run) => own.includes(run)));
+    return here.map(([value, having]) => {
+      const count = having.filter((run) => own.includes(run)).length;
+      return count === own.length ? value : `${value} (${plural(count, "run")})`;
+    }).join("; ") || MISSING;
+  };
+  const lines = byTask(runs).map(([task, own]) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row", class: "name" }, task),
+      other.map(([, values]) => element("td", { class: "number" }, text(values, own))),
+    ),
+  );
+  const header = [["task", "name"], ...other.map(([name]) => [name, "number"])];
+  return section(
+    "Configuration",
+    definitions(same.map(([name, values]) => [name, [...values.keys()][0]])),
+    other.length ? [element("h3", {}, "By task"), simpleTable("Settings by task", header, lines)] : null,
+  );
+};
+
+const provenanceSection = (runs) => {
+  const environment = (run) => {
+    const { date, ...rest } = run.about.environment ?? {};
+    const { plugins, execution } = run.about;
+    const measured = ["measurements", run.measurements.join(", ") || "none"];
+    return [...settings(plugins ?? {}, "plugin"), measured, ...settings(rest), ...settings(execution ?? {})];
+  };
+  const facts = [...tally(runs, environment)].map(([name, values]) => [name, provenanceValue(values, runs)]);
+  const dates = runs.map((run) => run.about.environment?.date).filter((date) => typeof date === "string").sort();
+  const when = dates.length ? [["date", dates[0] === dates.at(-1) ? dates[0] : `${dates[0]} to ${dates.at(-1)}`]] : [];
+  return section(
+    "Provenance",
+    definitions([["runs", String(runs.length)], ...when, ...spent(runs), ...facts]),
+    element("details", {}, element("summary", {}, "Every run"), runsTable(runs)),
+  );
+};
+
+// From the shortest training of a run to the longest.
+const spent = (runs) => {
+  const seconds = runs.map((run) => run.about.seconds?.train).filter((value) => typeof value === "number").sort((a, b) => a - b);
+  if (!seconds.length) return [];
+  const [least, most] = [seconds[0], seconds.at(-1)].map((value) => value.toFixed(1));
+  return [["seconds of training", least === most ? least : `${least} to ${most} a run`]];
+};
+
+const provenanceValue = (values, runs) => {
+  if (unanimous(values, runs)) return [...values.keys()][0];
+  const list = [...values].map(([value, having]) => element("li", {}, `${value} (${plural(having.length, "run")})`));
+  return [element("span", { class: "flag differs" }, "differs between runs"), element("ul", {}, list)];
+};
+
+const runsTable = (runs) => {
+  const seconds = (run, name) => {
+    const value = run.about.seconds?.[name];
+    return typeof value === "number" ? value.toFixed(1) : MISSING;
+  };
+  const header = [
+    ["task", "name"], ["seed", "number"], ["run", null], ["date", null], ["device", null], ["threads", "number"],
+    ["s training", "number"], ["s in all", "number"], ["diverged at step", "number"],
+  ];
+  const lines = runs.map((run) => {
+    const { date, device, threads } = run.about.environment ?? {};
+    return element(
+      "tr",
+      {},
+      element("th", { scope: "row", class: "name" }, run.task),
+      element("td", { class: "number" }, String(run.seed)),
+      element("td", {}, element("code", {}, run.run_id)),
+      element("td", {}, String(date ?? MISSING)),
+      element("td", {}, String(device ?? MISSING)),
+      element("td", { class: "number" }, String(threads ?? MISSING)),
+      element("td", { class: "number" }, seconds(run, "train")),
+      element("td", { class: "number" }, seconds(run, "total")),
+      element("td", { class: "number" }, run.diverged_step === null ? MISSING : String(run.diverged_step)),
+    );
+  });
+  return simpleTable("Every run", header, lines);
+};

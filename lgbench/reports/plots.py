@@ -1,0 +1,103 @@
+"""Plots of boards: the curves of a page, the entries to draw, and files of a figure.
+
+One Vega-Lite specification, built with Altair, is a PNG, an SVG, a PDF and the curves of a page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from lgbench.errors import UsageError, unknown
+from lgbench.reports.figure import Spec
+from lgbench.reports.files import replace
+from lgbench.reports.marks import COLOURS, MAX_ENTRIES, SCREEN, Axes, Data, Styles, layers
+from lgbench.reports.scale import ValueScale
+from lgbench.results.boards import Board
+from lgbench.results.entries import find_entry
+from lgbench.results.metrics import Metric
+
+MAX_UNNAMED = len(COLOURS)
+"""So many entries differ in colour; a figure with more entries must name them."""
+
+DOTS_PER_INCH = 300
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+"""The version that Altair writes."""
+
+
+def page_spec(metric: Metric) -> Spec:
+    """The curves of one board for a page, which brings the data, and the colours of all marks that show no data.
+
+    The datasets are described in :class:`lgbench.reports.marks.Data` and have the names of its fields. The parameter `labels`
+    is null, or all labels, drawn or not, in an order that decides what each looks like.
+    """
+    order = alt.param(name="labels", value=None)
+    styles = Styles.of(alt.expr("labels || (length(data('cells')) ? pluck(data('cells'), 'label') : [''])"))
+    hover = alt.selection_point(name="hover", on="pointerover", clear="pointerout", nearest=True, fields=["label"])
+    axes = Axes(alt.expr("data('about')[0].lengths"), "length", metric.title)
+    data = Data("cells", "chance", "about")
+    chart = alt.LayerChart(layer=layers(ValueScale(metric), axes, data, SCREEN, styles, hover), height=320)
+    text: dict[str, Any] = {"labelFontSize": SCREEN.text, "titleFontSize": SCREEN.text}
+    legend: dict[str, Any] = {"orient": "bottom", "title": None, "labelLimit": 0, "symbolOpacity": 1}
+    # Without cells and a row of `about`, scales would have no ends, and a view that starts so never recovers.
+    datasets = {"cells": [], "chance": [], "about": [{"train_length": 1, "shortest": 1, "longest": 2, "lengths": []}]}
+    spec: Spec = (
+        chart.add_params(order)
+        .properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding", resize=True))
+        .properties(datasets=datasets)
+        .configure_axis(**text, titleFontWeight="normal", titleLimit=chart.height)
+        .configure_legend(**text, **legend, columns=alt.expr("width < 520 ? 1 : 2"))
+        .to_dict()
+    )
+    return spec
+
+
+def chosen(boards: Sequence[Board], named: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The entries to draw, and the entries that are left out because there are not enough colours.
+
+    Where none are named, all raw weights, in the order of their names; of many, the best of the first board.
+    """
+    known = list(dict.fromkeys(row.entry for board in boards for row in board.rows))
+    if named:
+        entries = list(dict.fromkeys(find_entry(name, known) for name in named))
+        if len(entries) > MAX_ENTRIES:
+            raise UsageError(f"{len(entries)} entries are named, and a figure can draw {MAX_ENTRIES}; name fewer with --entry")
+        return entries, []
+    raw = [entry for entry in known if "@" not in entry] or known
+    return sorted(raw[:MAX_UNNAMED]), raw[MAX_UNNAMED:]
+
+
+def known_format(path: Path) -> str:
+    """The ending of a file that a figure can be written to. UsageError for any other."""
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
+        raise unknown("format", ending or path.name, FORMATS)
+    return ending
+
+
+def write(spec: Spec, path: Path) -> None:
+    """Draw a specification in the format that the file's name says. A file that is there is replaced, by a whole one.
+
+    Raises UsageError where the format is unknown or nothing can be written.
+    """
+    replace(path, FORMATS[known_format(path)](spec))
+
+
+def _svg(spec: Spec) -> bytes:
+    """With its size said in points; plain numbers would be pixels, which are smaller."""
+    drawn = vl_convert.vegalite_to_svg(spec, VEGA_LITE)
+    return re.sub(r'\b(width|height)="([\d.]+)"', r'\1="\2pt"', drawn, count=2).encode()
+
+
+FORMATS: dict[str, Callable[[Spec], bytes]] = {
+    ".png": lambda spec: vl_convert.vegalite_to_png(spec, VEGA_LITE, ppi=DOTS_PER_INCH),
+    ".svg": _svg,
+    ".pdf": lambda spec: vl_convert.vegalite_to_pdf(spec, VEGA_LITE),
+    ".json": lambda spec: json.dumps(spec, indent=1).encode() + b"\n",
+}

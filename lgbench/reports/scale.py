@@ -1,0 +1,53 @@
+"""The vertical scale of a metric: what it always shows, which values cannot be, where the landmark's name has room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lgbench.results.metrics import Metric
+
+
+@dataclass(frozen=True)
+class ValueScale:
+    """A scale for the values of one metric."""
+
+    metric: Metric
+
+    @property
+    def best(self) -> float | None:
+        """The value of a perfect answer, None where the metric has no such value."""
+        return self.metric.low if self.metric.lower_is_better else self.metric.high
+
+    @property
+    def up(self) -> int:
+        """1 where most values are above the landmark, -1 where they are below. 1 without a landmark."""
+        if self.metric.landmark is None:
+            return 1
+        return self.metric.sign if self._landmark_is_best else -self.metric.sign
+
+    @property
+    def landmark_side(self) -> Literal["left", "right"]:
+        """Where the landmark's name is far from most curves, which start near the best value and leave it as lengths grow."""
+        return "right" if self._landmark_is_best else "left"
+
+    @property
+    def always_shown(self) -> list[float]:
+        """Values that the axis shows whatever the data are, beside the landmark, so that tiny differences look tiny."""
+        return [value for value in (self.metric.threshold, self.best) if value is not None and value != self.metric.landmark]
+
+    @property
+    def impossible(self) -> str:
+        """An expression of Vega: whether no value can be at `datum.value`."""
+        above = "" if self.metric.high is None else f" || datum.value > {self.metric.high}"
+        return f"datum.value < {self.metric.low}{above}"
+
+    @property
+    def label(self) -> str:
+        """An expression of Vega: the label at `datum.value`, about five characters wide at most."""
+        size = "abs(datum.value)"
+        return f"{size} >= 1e4 || 0 < {size} && {size} < 1e-3 ? format(datum.value, '~s') : datum.label"
+
+    @property
+    def _landmark_is_best(self) -> bool:
+        return self.metric.landmark is not None and self.metric.landmark == self.best

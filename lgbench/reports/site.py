@@ -1,0 +1,248 @@
+"""All boards as one page that needs no network and no server: curves, seeds, trainings, settings and origins of every entry."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import vl_convert
+from jinja2 import Environment, StrictUndefined
+from markdown_it import MarkdownIt
+
+import lgbench
+from lgbench.errors import RunFileError, UsageError
+from lgbench.experiment.record import ProtocolUse
+from lgbench.reports import plots, table
+from lgbench.reports.curve_data import about as axis_of
+from lgbench.reports.files import replace
+from lgbench.results import run_files
+from lgbench.results.boards import Board
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric, described
+from lgbench.results.run_files import CURVE_METRICS
+
+SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "main.js")
+"""Run as one, in this order: the later ones use the earlier ones."""
+
+PAGE = "index.html"
+
+
+@dataclass(frozen=True)
+class PageBoard:
+    """A board of the page: of a whole family, or of one of its tasks."""
+
+    kind: Literal["family", "task"]
+    board: Board
+
+
+def page(results: Results, protocol: str | None = None) -> str:
+    """The page of all boards of these results, HTML as text. UsageError where there is nothing to show.
+
+    The same results make the same text, wherever and whenever it is made.
+    """
+    families = _families(results)
+    boards = _boards(results, families, protocol)
+    if not boards:
+        raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
+    runs = _runs(results.folder, {page_board.board.protocol for page_board in boards})
+    documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
+    documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
+    documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
+    documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
+    return _filled(documents, _summary(boards, runs))
+
+
+def write(text: str, folder: Path) -> Path:
+    """Put the page into a folder, whole or not at all, in place of one that is there. UsageError where that cannot be done."""
+    path = folder / PAGE
+    replace(path, text.encode())
+    return path
+
+
+def _families(results: Results) -> dict[str, list[str]]:
+    """The tasks of each family."""
+    found: dict[str, list[str]] = {}
+    for family, task in results.ask("select distinct family, task from results order by all")[1]:
+        found.setdefault(family, []).append(task)
+    return found
+
+
+def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: str | None) -> list[PageBoard]:
+    """Every board: by metric, and within a metric each family before its tasks."""
+    found = []
+    for metric in results.metric_names:
+        of_families = results.boards(metric, None, protocol)
+        for family, tasks in families.items():
+            found += [PageBoard("family", board) for board in of_families if board.name == family]
+            for task in tasks:
+                if task != family:
+                    found += [PageBoard("task", board) for board in results.boards(metric, task, protocol)]
+    return [page_board for page_board in found if page_board.board.rows]
+
+
+def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
+    """The metrics of these boards, in their order."""
+    return list(dict.fromkeys(page_board.board.metric for page_board in boards))
+
+
+def _key(metric: Metric) -> str:
+    """The name of a version of a metric in the documents of the page."""
+    return f"{metric.name}/{metric.version}"
+
+
+def _index(
+    results: Results, families: Mapping[str, Sequence[str]], boards: Sequence[PageBoard], runs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The names and places of all documents, and everything that a reader needs before any board is read."""
+    shown = {page_board.board.name for page_board in boards}
+    return {
+        "metrics": {_key(metric): asdict(metric) for metric in _metrics(boards)},
+        "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
+        "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
+        "notes": [table.notes(page_board.board) for page_board in boards],
+        "entries": _entries(results, boards),
+        "runs": {entry: i for i, entry in enumerate(runs)},
+    }
+
+
+def _summary_of(page_board: PageBoard) -> dict[str, Any]:
+    board = page_board.board
+    (axis,) = axis_of(board)
+    return {
+        "kind": page_board.kind,
+        "name": board.name,
+        "metric": board.metric.name,
+        "metric_version": board.metric.version,
+        "protocol": str(board.protocol),
+        "version": board.task_version,
+        "entries": [row.entry for row in board.rows],
+        "axis": axis,
+    }
+
+
+def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[str, str]]:
+    """By entry on the boards, the entry whose training it is, and which of its weights are tested."""
+    ranked = {row.entry for page_board in boards for row in page_board.board.rows}
+    entries = {}
+    found = results.ask("select distinct entry, weights from results")[1]
+    for entry, weights in sorted(found, key=lambda pair: (pair[0], pair[1] != "raw", pair[1])):
+        label = entry if weights == "raw" else f"{entry}@{weights}"
+        if label in ranked:
+            entries[label] = {"base": entry, "weights": weights}
+    return entries
+
+
+def _runs(folder: Path, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+    """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in run_files.find(folder):
+        try:
+            rows, about = run_files.read(path), run_files.metadata(path)
+        except RunFileError:
+            continue  # the results named it when they were opened
+        first = rows.slice(0, 1).to_pylist()[0]
+        protocol = _protocol(first)
+        if protocol in protocols:
+            columns = ("run_id", "task", "task_version", "seed", "diverged_step")
+            run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
+            run |= {name: _curve(rows, name) for name in CURVE_METRICS}
+            run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
+            found.setdefault(first["entry"], {}).setdefault(first["run_id"], run)
+    order = ("protocol", "task", "task_version", "seed", "run_id")
+    return {entry: sorted(own.values(), key=lambda run: [run[name] for name in order]) for entry, own in sorted(found.items())}
+
+
+def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
+    """A footer without the descriptions of metrics, which the page has once."""
+    return {key: value for key, value in about.items() if key != "measurements"}
+
+
+def _protocol(row: Mapping[str, Any]) -> ProtocolUse:
+    changes = sorted(row["changes"] or [], key=lambda change: str(change[0]))
+    return ProtocolUse(row["protocol"], row["protocol_version"], tuple(changes))
+
+
+def _curve(table: pa.Table, metric: str) -> dict[str, list[Any]]:
+    """Steps and values of a training; four significant digits are more than a small chart shows."""
+    own = table.filter(pc.equal(table["metric"], metric)).sort_by("step")
+    values = [None if v is None or not math.isfinite(v) else float(f"{v:.4g}") for v in own["value"].to_pylist()]
+    return {"steps": own["step"].to_pylist(), "values": values}
+
+
+def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:
+    count = sum(len(own) for own in runs.values())
+    protocols = sorted({str(page_board.board.protocol) for page_board in boards})
+    under = f"protocol {protocols[0]}" if len(protocols) == 1 else f"{len(protocols)} protocols"
+    return (
+        f"{count} {'run' if count == 1 else 'runs'}, {under}. "
+        f"lgbench {lgbench.__version__} made this page from run files alone. It loads nothing from anywhere."
+    )
+
+
+def _filled(documents: Mapping[str, Any], summary: str) -> str:
+    """The page's HTML with everything in its place. Scripts and style run by their hashes alone, and nothing is fetched."""
+    style = _text("page.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in SCRIPTS) + "})();\n"
+    libraries = _libraries()
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"script-src {_hash(script)} {_hash(libraries)}; style-src {_hash(style)}"
+    )
+    rules = MarkdownIt("commonmark", {"html": False}).enable("table").render(_packaged("rules.md"))
+    # The template escapes everything but our own text. It writes JSON so that no HTML parser takes it for anything else.
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment.from_string(_text("page.html")).render(
+        policy=policy,
+        generator=f"lgbench {lgbench.__version__}",
+        style=style,
+        summary=summary,
+        rules=rules,
+        documents=documents,
+        script=script,
+        libraries=libraries,
+    )
+
+
+def _finite(content: Any) -> Any:
+    """Footers are read with a parser that takes NaN; JSON has no word for it."""
+    if isinstance(content, float) and not math.isfinite(content):
+        return str(content)
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+@cache
+def _spec(metric: Metric) -> Mapping[str, Any]:
+    """The specification of a metric's curves. Making one takes a third of a second."""
+    return plots.page_spec(metric)
+
+
+@cache
+def _libraries() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _text(name: str) -> str:
+    return _packaged(f"page/{name}")
+
+
+def _packaged(name: str) -> str:
+    return files("lgbench.reports").joinpath(*name.split("/")).read_text(encoding="utf-8")

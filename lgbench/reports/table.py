@@ -1,0 +1,190 @@
+"""Boards as a table, Markdown, CSV or JSON. Nothing is computed here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lgbench.results.boards import Board, Cell, Row
+from lgbench.results.entries import short
+
+MAX_WIDTH = 1000
+"""No board needs more columns of a terminal than this."""
+
+HEADER = ("tier", "rank interval", "entry", "seeds", "ID", "OOD", "effective length")
+
+
+def table(boards: Sequence[Board], console: Console) -> None:
+    """Boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as fit.
+
+    Where not all fit, names are short. Where not even the rest fits, cells go over several lines; nothing is cut.
+    """
+    for board in boards:
+        names = [row.entry for row in board.rows]
+        lengths, lines = board.lengths, _table(board, board.lengths, names)
+        if not _fits(lines, console):
+            for count in range(len(board.lengths), -1, -1):
+                lengths = _spread(board.lengths, count)
+                lines = _table(board, lengths, short(names))
+                if _fits(lines, console):
+                    break
+        console.print(escape(title(board)), style="bold", highlight=False)
+        console.print(lines)
+        if len(lengths) < len(board.lengths):
+            console.print("some lengths do not fit; a wider terminal or --format shows them all", style="dim")
+        for note in notes(board):
+            console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def _fits(lines: Table, console: Console) -> bool:
+    return console.measure(lines, options=console.options.update(max_width=MAX_WIDTH)).maximum <= console.width
+
+
+def _table(board: Board, lengths: Sequence[int], names: Sequence[str]) -> Table:
+    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in (*HEADER, *(str(length) for length in lengths)):
+        side: Literal["left", "right"] = "left" if name == "entry" else "right"
+        lines.add_column(name.replace(" ", "\n"), justify=side, no_wrap=bool(lengths), overflow="fold")
+    for row, name in zip(board.rows, names, strict=True):
+        lines.add_row(*_standing(row), escape(name), _seeds(row), *_numbers(board, row, lengths, _two_lines))
+    if board.chance:
+        lines.add_row("", "", "chance", "", *_chance(board, lengths), style="dim")
+    return lines
+
+
+def _spread(lengths: Sequence[int], count: int) -> list[int]:
+    """`count` of the lengths, evenly spread, the longest among them.
+
+    >>> _spread([16, 32, 64, 128], 2), _spread([16, 32, 64, 128], 1)
+    ([16, 128], [128])
+    """
+    last = len(lengths) - 1
+    return sorted({lengths[last - round(i * last / max(1, count - 1))] for i in range(count)})
+
+
+def markdown(boards: Sequence[Board]) -> str:
+    """Boards as GitHub tables."""
+    parts = []
+    for board in boards:
+        header = [*HEADER, *map(str, board.lengths)]
+        rows = [
+            [*_standing(row), f"`{row.entry}`", _seeds(row), *_numbers(board, row, board.lengths, _one_line)]
+            for row in board.rows
+        ]
+        rows += [["", "", "chance", "", *_chance(board, board.lengths)]] if board.chance else []
+        rule = ["--:", "--:", ":--", *["--:"] * (len(header) - 3)]
+        parts.append("\n".join([f"### {title(board)}", "", *pipes([header, rule, *rows]), *(f"\n{n}" for n in notes(board))]))
+    return "\n\n".join(parts) + "\n"
+
+
+def pipes(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a GitHub table."""
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def as_csv(boards: Sequence[Board]) -> str:
+    """One line for each cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    about = ("board", "metric", "metric_version", "task_version", "protocol")
+    own = ("entry", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged", "not_fitted")
+    writer.writerow([*about, *own, "column", "length", "mean", "low", "high", "n", "chance"])
+    for board in boards:
+        for row in board.rows:
+            same: list[Any] = [board.name, board.metric.name, board.metric.version, board.task_version, board.protocol]
+            same += [row.entry, row.tier, *(row.rank_interval or (None, None)), row.effective_length]
+            same += map(len, (row.seeds, row.diverged, row.not_fitted))
+            for c in row.cells:
+                writer.writerow([*same, c.kind, c.length, c.mean, c.low, c.high, c.n, board.chance_level(c.kind, c.length)])
+    return out.getvalue()
+
+
+def as_json(boards: Sequence[Board]) -> str:
+    """Boards as they are."""
+    return json.dumps([asdict(board) for board in boards], indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Board]], str]] = {"markdown": markdown, "csv": as_csv, "json": as_json}
+
+
+def title(board: Board) -> str:
+    """What a board is about, in one line."""
+    tasks = "" if board.tasks == 1 else f", mean over {board.tasks} tasks"
+    version = "" if board.metric.version == 1 else f", {board.metric.label} version {board.metric.version}"
+    return (
+        f"{board.name}: {board.metric.label} ({board.metric.direction}){tasks}, "
+        f"trained to length {board.train_length}, protocol {board.protocol}, task version {board.task_version}{version}"
+    )
+
+
+def notes(board: Board) -> list[str]:
+    """Sentences that belong under a board: what is left out, what lacks the metric, and what was not fitted."""
+    found = list(board.incomplete)
+    if board.lacking:
+        entries = (f"{entry} ({count} {'seed' if count == 1 else 'seeds'})" for entry, count in sorted(board.lacking.items()))
+        found.append(f"{board.metric.label} is missing in runs of {', '.join(entries)}.")
+    seeds = sum(len(row.seeds) for row in board.rows)
+    counts: Counter[str] = Counter()
+    for row in board.rows:
+        counts.update(row.not_fitted_tasks)
+    if counts:
+        tasks = (f"{task} by {'all' if n == seeds else f'{n} of {seeds}'} seeds" for task, n in sorted(counts.items()))
+        found.append(f"Not fitted: {', '.join(tasks)}.")
+    return found
+
+
+def _standing(row: Row) -> tuple[str, str]:
+    if row.tier is None or row.rank_interval is None:
+        return "-", "-"
+    best, worst = row.rank_interval
+    return str(row.tier), str(best) if best == worst else f"{best}-{worst}"
+
+
+def _numbers(board: Board, row: Row, lengths: Sequence[int], show: Callable[[Cell | None], str]) -> list[str]:
+    """The ID and OOD means, the effective length, and the mean at each of `lengths`."""
+    cells = (show(row.cell("length", length)) for length in lengths)
+    return [show(row.cell("ID")), show(row.cell("OOD")), effective_length(board, row), *cells]
+
+
+def _chance(board: Board, lengths: Sequence[int]) -> list[str]:
+    """The chance level in the columns of :func:`_numbers`."""
+    columns = [("ID", None), ("OOD", None), *(("length", length) for length in lengths)]
+    levels = [board.chance_level(*column) for column in columns]
+    shown = ["-" if level is None else f"{level:.4f}" for level in levels]
+    return [*shown[:2], "", *shown[2:]]
+
+
+def effective_length(board: Board, row: Row) -> str:
+    """The effective length in training lengths, with >= where it is the longest measured; "-" where there is none."""
+    if not row.effective_length or row.effective_multiple is None:
+        return "-"
+    multiple = f"{row.effective_multiple:.0f}" if row.effective_multiple >= 100 else f"{row.effective_multiple:.3g}"
+    return f"{'>=' if row.effective_length == board.all_lengths[-1] else ''}{multiple}x"
+
+
+def _seeds(row: Row) -> str:
+    flags = ((row.diverged, "diverged"), (row.not_fitted, "not fitted"))
+    flagged = [f"{len(seeds)} {name}" for seeds, name in flags if seeds]
+    return f"{len(row.seeds)} ({', '.join(flagged)})" if flagged else str(len(row.seeds))
+
+
+def _two_lines(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell.mean:.4f}" + ("" if cell.low is None else f"\n[dim]{cell.low:.3f} {cell.high:.3f}[/dim]")
+
+
+def _one_line(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell.mean:.4f}" + ("" if cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]")

@@ -1,0 +1,110 @@
+"""From single values to the columns of a board: means over tasks and over lengths, for every entry and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from lgbench.results.statistics import Floats  # which needs SciPy, and a run does not
+
+Column = tuple[str, int | None]
+"""A kind and a length. The kinds: "length", a single length; "ID" and "OOD", the means over the lengths of a board that models
+are trained on (in-distribution), and over those that they are not (out-of-distribution). The length of a mean is None."""
+
+ID: Column = ("ID", None)
+OOD: Column = ("OOD", None)
+
+
+class Value(NamedTuple):
+    """What one metric says of one model on one task at one length that boards show."""
+
+    entry: str
+    seed: int
+    task: str
+    length: int
+    in_distribution: bool
+    """Whether models are trained on this length."""
+    value: float | None
+    """None where the metric is not defined."""
+    diverged: bool = False
+    """Whether the training diverged."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """The values of one board before anything is averaged over seeds."""
+
+    entries: tuple[str, ...]
+    seeds: tuple[int, ...]
+    tasks: tuple[str, ...]
+    lengths: tuple[int, ...]
+    values: Floats
+    """(E, S, T, L): of each entry, seed, task and length; NaN where there is none."""
+    measured: NDArray[np.bool_]
+    """(E, S, T, L): whether the metric was measured, also where it is not defined."""
+    in_distribution: NDArray[np.bool_]
+    """(T, L): whether models are trained on a length of a task."""
+    diverged: frozenset[tuple[str, int]]
+    """Entry and seed of each training that diverged, on any task."""
+
+    @classmethod
+    def of(cls, found: Iterable[Value]) -> Models:
+        """From values in any order. Where several are of the same model, task and length, the last one counts."""
+        found = list(found)
+        axes = [sorted(set(names)) for names in zip(*(value[:4] for value in found), strict=True)] or [[]] * 4
+        places = [{name: i for i, name in enumerate(names)} for names in axes]
+        index = tuple([place[value[axis]] for value in found] for axis, place in enumerate(places))
+        values = np.full([len(names) for names in axes], np.nan)
+        values[index] = [np.nan if value.value is None else value.value for value in found]
+        values[~np.isfinite(values)] = np.nan
+        measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
+        measured[index] = True
+        np.logical_or.at(trained, index[2:], [value.in_distribution for value in found])
+        diverged = frozenset((value.entry, value.seed) for value in found if value.diverged)
+        entries, seeds, tasks, lengths = map(tuple, axes)
+        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged)
+
+    @cached_property
+    def columns(self) -> dict[Column, Floats]:
+        """(E, S) for each column in which any seed has a value: means over tasks, of seeds that have a value on every task.
+
+        Rounded to 12 digits, so that values are equal if they differ by the order of a sum alone.
+        """
+        if not self.tasks:
+            return {}
+        by_length = self.values.mean(2)  # (E, S, L); NaN where a task has no value
+        trained = self.in_distribution.all(0)
+        found: dict[Column, Floats] = {("length", length): by_length[..., i] for i, length in enumerate(self.lengths)}
+        found |= {ID: mean_of_known(by_length[..., trained]), OOD: mean_of_known(by_length[..., ~trained])}
+        return {column: values.round(12) for column, values in found.items() if np.isfinite(values).any()}
+
+    @property
+    def ranked_by(self) -> Column:
+        """The column that orders entries: the OOD mean, or the ID mean where nothing OOD was measured."""
+        return OOD if OOD in self.columns else ID
+
+    def column(self, column: Column, entries: Sequence[str]) -> Floats:
+        """(entries, S), in the order of `entries`."""
+        found: Floats = self.columns[column][[self.entries.index(entry) for entry in entries]]
+        return found
+
+    def seeds_of(self, entry: str) -> tuple[int, ...]:
+        """The seeds of an entry that have a value in any column."""
+        index = self.entries.index(entry)
+        known = np.any([np.isfinite(values[index]) for values in self.columns.values()], axis=0)
+        return tuple(seed for seed, has in zip(self.seeds, known, strict=True) if has) if self.columns else ()
+
+
+def mean_of_known(values: Floats) -> Floats:
+    """The mean over the last axis, of the values that are finite: (..., n) -> (...), NaN where none is."""
+    known = np.isfinite(values)
+    counts = known.sum(-1)
+    sums = np.where(known, values, 0).sum(-1)
+    means: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return means

@@ -1,0 +1,157 @@
+"""Two entries against each other: differences paired by seed, at each length and of their means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lgbench.errors import UsageError
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results.boards import Board, rounded
+from lgbench.results.columns import Column, Models
+from lgbench.results.entries import find_entry
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
+from lgbench.results.statistics import CONFIDENCE, MIN_SEEDS, Floats, holm, interval, paired
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One column: the means over the n seeds that both entries have, and the mean of first - second with its 95 % interval."""
+
+    kind: str
+    """As in :data:`lgbench.results.columns.Column`."""
+    length: int | None
+    first: float
+    second: float
+    difference: float
+    low: float | None
+    high: float | None
+    n: int
+    p: float
+    """Of the paired t-test; corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
+    significant: bool
+    """Whether the entries are significantly different, both by p and by the interval."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two entries on one board."""
+
+    name: str
+    metric: Metric
+    task_version: int
+    protocol: ProtocolUse
+    train_length: int
+    first: str
+    second: str
+    mean: Difference
+    """Of the OOD means, or of the ID means where nothing OOD was measured."""
+    lengths: tuple[Difference, ...]
+    verdict: str
+
+
+def compare(
+    results: Results, first: str, second: str, metric: str, name: str | None = None, protocol: str | None = None
+) -> list[Comparison]:
+    """Two entries, named as on boards or short, on every board that has both.
+
+    Raises UsageError where a name is unknown, or no board has both.
+    """
+    results.check(metric, name, protocol)
+    boards = results.models(metric, name, protocol)
+    known = {entry for _, models in boards for entry in models.entries}
+    first, second = find_entry(first, known), find_entry(second, known)
+    if first == second:
+        raise UsageError(f"{first} cannot be compared with itself; name two entries")
+    shared = [(about, models) for about, models in boards if _common(models, first, second, models.ranked_by)]
+    if not shared:
+        raise UsageError(f"{first} and {second} have no seed in common on any board; run both on one task, under one protocol")
+    means = [_difference(board, models, first, second, models.ranked_by) for board, models in shared]
+    return [
+        _comparison(board, models, first, second, mean) for (board, models), mean in zip(shared, _corrected(means), strict=True)
+    ]
+
+
+def _comparison(board: Board, models: Models, first: str, second: str, mean: Difference) -> Comparison:
+    columns = [column for column in models.columns if column[0] == "length" and _common(models, first, second, column)]
+    lengths = _corrected([_difference(board, models, first, second, column) for column in columns])
+    return Comparison(
+        board.name,
+        board.metric,
+        board.task_version,
+        board.protocol,
+        board.train_length,
+        first,
+        second,
+        mean,
+        tuple(lengths),
+        f"{_judged(board, first, second, mean)} {_at_lengths(lengths)}",
+    )
+
+
+def _common(models: Models, first: str, second: str, column: Column) -> int:
+    """How many seeds have a value of both entries."""
+    if not {first, second} <= set(models.entries):
+        return 0
+    return int(np.isfinite(models.column(column, [first, second])).all(0).sum())
+
+
+def _difference(board: Board, models: Models, first: str, second: str, column: Column) -> Difference:
+    """With its own p, not yet corrected for others."""
+    pair: Floats = models.column(column, [first, second])
+    pair = pair[:, np.isfinite(pair).all(0)]  # (2, common seeds)
+    n = pair.shape[-1]
+    differences, most = pair[0] - pair[1], board.metric.highest - board.metric.low
+    low, high = (np.clip(end, -most, most).item() for end in interval(differences))
+    means = pair.mean(-1)
+    return Difference(
+        kind=column[0],
+        length=column[1],
+        first=rounded(means[0]),
+        second=rounded(means[1]),
+        difference=rounded(means[0] - means[1]),
+        low=rounded(low) if n > 1 else None,
+        high=rounded(high) if n > 1 else None,
+        n=n,
+        p=paired(differences).item(),
+        significant=False,
+    )
+
+
+def _corrected(differences: Sequence[Difference]) -> list[Difference]:
+    p = holm(np.array([difference.p for difference in differences])).tolist()
+    return [replace(d, p=float(f"{new:.3g}"), significant=_significant(d, new)) for d, new in zip(differences, p, strict=True)]
+
+
+def _significant(difference: Difference, p: float) -> bool:
+    low, high = difference.low, difference.high
+    return p < 1 - CONFIDENCE and low is not None and high is not None and (low > 0 or high < 0)
+
+
+def _judged(board: Board, first: str, second: str, mean: Difference) -> str:
+    """One sentence on who is better, if anybody is."""
+    where = f"on {board.name} {mean.kind}"
+    if mean.n < MIN_SEEDS:
+        common = f"they have {mean.n} seeds in common, and a test needs {MIN_SEEDS}"
+        return f"The difference between {first} and {second} {where} is not significant: {common}."
+    size = f"{board.metric.label} {mean.first:.4f} against {mean.second:.4f}, a difference of {_with_interval(mean)}"
+    evidence = f"{size} over {mean.n} seeds (p = {mean.p:.2g})"
+    if not mean.significant:
+        return f"The difference between {first} and {second} {where} is not significant: {evidence}."
+    better, other = (first, second) if board.metric.sign * mean.difference < 0 else (second, first)
+    return f"{better} is significantly better than {other} {where}: {evidence}."
+
+
+def _at_lengths(lengths: Sequence[Difference]) -> str:
+    """One sentence on the lengths at which the entries are significantly different."""
+    found = [str(difference.length) for difference in lengths if difference.significant]
+    if not found:
+        return f"The difference is not significant at any of {len(lengths)} lengths."
+    return f"The difference is significant at {len(found)} of {len(lengths)} lengths: {', '.join(found)}."
+
+
+def _with_interval(difference: Difference) -> str:
+    return f"{difference.difference:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"

@@ -1,0 +1,140 @@
+"""The runs of a results folder as a table of DuckDB, and what their footers say of metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from lgbench.contracts import PRIMARY_METRIC
+from lgbench.errors import RunFileError, UsageError
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results import cache, run_files
+from lgbench.results.metrics import Metric, described
+
+MANY = 250
+"""So many run files that are in no cache file get one; opening fewer takes less than half a second."""
+
+SQL_TYPES = {
+    "string": "varchar",
+    "int32": "integer",
+    "int64": "bigint",
+    "double": "double",
+    "bool": "boolean",
+    "map<string, string>": "map(varchar, varchar)",
+}
+
+Content = TypeVar("Content")
+
+
+class Database:
+    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raises UsageError where there is no folder, or no run in it."""
+        self.folder = Path(folder)
+        self.left_out: list[str] = []
+        if not self.folder.is_dir():
+            raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
+        self.connection = duckdb.connect()
+        # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
+        columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in run_files.SCHEMA)
+        self.connection.execute(f"create table loose ({columns})")
+        self._cached, found = cache.find(self.folder, cache.state(self.folder, run_files.find(self.folder)))
+        footers = {name: about for name in found if (about := self._read(name, run_files.metadata))}
+        self._described = {name: described(about) for name, about in footers.items()}
+        self._loose: list[str] = []
+        self._load({name: found[name] for name in footers})
+        if not self.files:
+            raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
+        rows = self.connection.table("loose")
+        if self._cached:
+            rows = self.connection.read_parquet([cache.unglobbed(own.path) for own in self._cached]).union(rows)
+        rows.create_view("results")
+
+    @property
+    def files(self) -> list[str]:
+        """The Parquet files that together hold every row once, named as DuckDB wants it."""
+        cached, loose = [own.path for own in self._cached], [self.folder / name for name in self._loose]
+        return [cache.unglobbed(path) for path in cached + loose]
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Every metric that run files describe, in all its versions: the primary one first, then by name, the newest first.
+
+        Where run files describe one version in several ways, the way of the most run files counts.
+        """
+        counts = sum((own.descriptions for own in self._cached), self._descriptions(self._loose))
+        found: dict[tuple[str, int], Metric] = {}
+        for metric in sorted(counts, key=lambda metric: (counts[metric], repr(metric))):
+            found[metric.name, metric.version] = metric
+        return tuple(sorted(found.values(), key=lambda metric: (metric.name != PRIMARY_METRIC, metric.name, -metric.version)))
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The names of all metrics, the primary one first."""
+        return list(dict.fromkeys(metric.name for metric in self.metrics))
+
+    @cached_property
+    def protocols(self) -> Mapping[int, ProtocolUse]:
+        """Every protocol with its version and changes, by its number in the tables that boards are made from."""
+        self.connection.execute(packaged("scores"))
+        rows = self.connection.execute("select * from protocols").fetchall()
+        return {number: ProtocolUse(name, version, tuple(sorted(changes.items()))) for number, name, version, changes in rows}
+
+    @cached_property
+    def task_names(self) -> list[str]:
+        """The names of all tasks and families."""
+        rows = self.connection.execute("select distinct unnest([family, task]) from results").fetchall()
+        return [str(row[0]) for row in rows]
+
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows of any query over `results`. UsageError with DuckDB's words where it is wrong."""
+        try:
+            if not duckdb.extract_statements(sql):
+                raise UsageError("the query is empty; try select * from results limit 5")
+            cursor = self.connection.execute(sql)
+            return [column[0] for column in cursor.description or []], cursor.fetchall()
+        except duckdb.Error as error:
+            raise UsageError(f"the query failed: {error}") from error
+
+    def _load(self, files: cache.Files) -> None:
+        """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
+        if len(files) >= MANY and (cached := cache.write(self.folder, files, self._descriptions(files))):
+            self._cached.append(cached)
+            return
+        try:
+            if files:
+                load = "insert into loose from read_parquet($paths, hive_partitioning = false)"
+                self.connection.execute(load, {"paths": [cache.unglobbed(self.folder / name) for name in files]})
+            self._loose += files
+        except duckdb.Error as error:
+            names = list(files)
+            if half := len(names) // 2:
+                for part in (names[:half], names[half:]):
+                    self._load({name: files[name] for name in part})
+            elif self._read(names[0], run_files.read):
+                raise RunFileError(f"DuckDB cannot read the runs in {self.folder}: {error}") from error
+
+    def _descriptions(self, names: Iterable[str]) -> Counter[Metric]:
+        """How many of these run files describe a metric so."""
+        return Counter(chain.from_iterable(self._described[name] for name in names))
+
+    def _read(self, name: str, read: Callable[[Path], Content]) -> Content | None:
+        """What `read` returns of a run file; None where it refuses the file, which is then left out."""
+        try:
+            return read(self.folder / name)
+        except RunFileError as error:
+            self.left_out.append(str(error))
+            return None
+
+
+def packaged(name: str) -> str:
+    """The text of an SQL file."""
+    return files("lgbench.results").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,172 @@
+"""From the runs of a folder to boards: SQL chooses rows, and :mod:`lgbench.results.boards` ranks entries."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+
+from lgbench.contracts import PRIMARY_METRIC
+from lgbench.errors import UsageError, unknown
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results.boards import Board, chance_levels, ranked_rows
+from lgbench.results.columns import Models, Value
+from lgbench.results.database import Database, packaged
+from lgbench.results.fit import NotFitted, not_fitted
+
+
+class Key(NamedTuple):
+    """Everything that a board has one of."""
+
+    name: str
+    task_version: int
+    protocol: int
+    """The number of the protocol in the table `protocols`."""
+    metric_version: int
+
+
+Sentences = Mapping[Key, list[str]]
+Counts = Mapping[Key, dict[str, int]]
+"""By board and entry."""
+
+
+class Unranked(NamedTuple):
+    """A board that has no rows yet, and the values that its rows are made from."""
+
+    key: Key
+    about: Board
+    models: Models
+    chance: Models
+    """The chance level, as one entry with one seed; without tasks where it is unknown."""
+
+
+class Results(Database):
+    """The runs of a folder, and the boards that are made from them."""
+
+    def boards(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[Board]:
+        """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
+
+        `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
+        """
+        self.check(metric, name, protocol)
+        found = self._measured(metric, name, protocol)
+        unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, name, protocol))
+        incomplete, lacking = self._missing(metric, name, protocol)
+        return [
+            replace(
+                about,
+                rows=ranked_rows(models, about.metric, about.train_length, unfitted.get(key[:3], {})),
+                incomplete=tuple(incomplete.get(key, ())),
+                lacking=dict(lacking.get(key, {})),
+            )
+            for key, about, models, _ in found
+        ]
+
+    def check(self, metric: str, name: str | None, protocol: str | None) -> None:
+        """Raise UsageError for the first name that these results do not know."""
+        if metric not in self.metric_names:
+            raise self._unknown("metric", metric, self.metric_names)
+        if name is not None and name not in self.task_names:
+            raise self._unknown("task", name, self.task_names)
+        if protocol is not None and not self._numbers(protocol):
+            raise self._unknown("protocol", protocol, {n for use in self.protocols.values() for n in (use.name, str(use))})
+
+    def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
+        """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
+        return [(each.about, each.models) for each in self._measured(metric, name, protocol)]
+
+    def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
+        return UsageError(f"in {self.folder} there is {unknown(kind, name, known)}")
+
+    def _numbers(self, protocol: str | None) -> list[int]:
+        """The numbers of the protocols that are meant."""
+
+        def meant(use: ProtocolUse) -> bool:
+            return protocol in (None, str(use)) or (protocol == use.name and not use.changes)
+
+        return [number for number, use in self.protocols.items() if meant(use)]
+
+    def _query(self, sql: str, metric: str, name: str | None, protocol: str | None) -> list[tuple[Any, ...]]:
+        parameters = {"metric": metric, "name": name, "protocols": self._numbers(protocol)}
+        return self.connection.execute(packaged(sql), parameters).fetchall()
+
+    def _measured(self, metric: str, name: str | None, protocol: str | None) -> list[Unranked]:
+        """Boards that have any value, by name and label; of versions the newest first."""
+        asked = metric, name, protocol
+        if asked not in self._answers:
+            rows = groupby(self._query("values", *asked), itemgetter(slice(5)))
+            every = (self._board(metric, Key(*start[:4]), start[4], [row[5:] for row in own]) for start, own in rows)
+            found = [each for each in every if each]
+            found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
+            self._answers[asked] = found
+        return self._answers[asked]
+
+    @cached_property
+    def _answers(self) -> dict[tuple[str, str | None, str | None], list[Unranked]]:
+        """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
+        return {}
+
+    def _board(self, metric: str, key: Key, train_length: int | None, rows: Sequence[tuple[Any, ...]]) -> Unranked | None:
+        """None where no run file describes this version of the metric, or nothing has a value."""
+        described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
+        models = Models.of(Value(*row) for row in rows if row[0] is not None)
+        chance = Models.of(Value("chance", 0, *row[2:]) for row in rows if row[0] is None)
+        if described is None or not models.columns:
+            return None
+        about = Board(
+            name=key.name,
+            metric=described,
+            task_version=key.task_version,
+            protocol=self.protocols[key.protocol],
+            tasks=len(models.tasks),
+            train_length=train_length or 0,
+            chance=chance_levels(chance) if chance.tasks == models.tasks else (),
+            rows=(),
+            incomplete=(),
+            lacking={},
+        )
+        return Unranked(key, about, models, chance)
+
+    def _missing(self, metric: str, name: str | None, protocol: str | None) -> tuple[Sentences, Counts]:
+        """By board, what to say of seeds that lack runs, and how many seeds of each entry have runs that lack the metric."""
+        incomplete: Sentences = defaultdict(list)
+        lacking: Counts = defaultdict(lambda: defaultdict(int))
+        for row in self._query("missing", metric, name, protocol):
+            key, (entry, seed, present, tasks) = Key(*row[:4]), row[4:]
+            if present < tasks:
+                incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
+            else:
+                lacking[key][entry] += 1
+        return incomplete, lacking
+
+
+def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFitted]:
+    """By family or task, version and protocol. Where several versions of the metric are measured, the newest one counts."""
+    judged: dict[tuple[Any, ...], dict[tuple[str, str, int], bool]] = defaultdict(dict)
+    for each in reversed(measured):
+        judged[each.key[:3]] |= not_fitted(each.models, each.about.metric, each.chance)
+    found: dict[tuple[Any, ...], dict[str, dict[str, set[int]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(set)))
+    for place, own in judged.items():
+        for (entry, task, seed), lost in own.items():
+            if lost:
+                found[place][entry][task].add(seed)
+    return found
+
+
+def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
+    """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
+
+    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it.
+    """
+    opened = Results(path)
+    for sentence in opened.left_out:
+        warnings.warn(f"left out: {sentence}", stacklevel=2)
+    return duckdb.read_parquet(opened.files, hive_partitioning=False)

@@ -1,0 +1,118 @@
+"""Descriptions of metrics, as run files hold them: everything that boards, plots and submissions need to know of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from types import NoneType
+from typing import Any
+
+from lgbench.contracts import METRIC_NAME, Measurement
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measurement without its code. Fields as in :class:`lgbench.Measurement`."""
+
+    name: str
+    version: int
+    label: str
+    title: str
+    lower_is_better: bool
+    low: float
+    """The least possible value."""
+    high: float | None
+    """The greatest possible value; None where there is no greatest."""
+    worst: float
+    threshold: float | None
+    landmark: float | None
+    """A value to compare with, which plots draw as a dashed line."""
+    landmark_name: str | None
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> Metric:
+        """The description of a measurement."""
+        value, name = measurement.landmark or (None, None)
+        return cls(
+            name=measurement.name,
+            version=measurement.version,
+            label=measurement.label,
+            title=measurement.title,
+            lower_is_better=measurement.lower_is_better,
+            low=float(measurement.range[0]),
+            high=None if measurement.range[1] is None else float(measurement.range[1]),
+            worst=float(measurement.worst),
+            threshold=None if measurement.threshold is None else float(measurement.threshold),
+            landmark=None if value is None else float(value),
+            landmark_name=name,
+        )
+
+    @property
+    def direction(self) -> str:
+        """ "lower is better" or "higher is better"."""
+        return f"{'lower' if self.lower_is_better else 'higher'} is better"
+
+    @property
+    def sign(self) -> int:
+        """1 where lower is better, -1 where higher is: of values times this, a lower one is better."""
+        return 1 if self.lower_is_better else -1
+
+    @property
+    def perfect(self) -> float | None:
+        """The best possible value, None where there is no best."""
+        return self.low if self.lower_is_better else self.high
+
+    @property
+    def highest(self) -> float:
+        """The greatest possible value, infinite where there is no greatest."""
+        return inf if self.high is None else self.high
+
+    def reaches(self, value: float) -> bool:
+        """Whether a value is better than the threshold."""
+        if self.threshold is None:
+            return False
+        return value < self.threshold if self.lower_is_better else value > self.threshold
+
+
+def descriptions(measurements: Iterable[Measurement]) -> list[dict[str, Any]]:
+    """For the footer of a run file."""
+    return [asdict(Metric.of(measurement)) for measurement in measurements]
+
+
+def described(about: Mapping[str, Any]) -> list[Metric]:
+    """The metrics that a footer describes. A description that is not complete, or not of the right types, is left out."""
+    found = about.get("measurements")
+    metrics = [_metric(each) for each in found] if isinstance(found, list) else []
+    return [metric for metric in metrics if metric]
+
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "version": (int,),
+    "label": (str,),
+    "title": (str,),
+    "lower_is_better": (bool,),
+    "low": (int, float),
+    "high": (int, float, NoneType),
+    "worst": (int, float),
+    "threshold": (int, float, NoneType),
+    "landmark": (int, float, NoneType),
+    "landmark_name": (str, NoneType),
+}
+"""Of each field of a :class:`Metric`, as JSON has it."""
+
+
+def _metric(description: Any) -> Metric | None:
+    """None where this describes no metric: anybody may have written the footer."""
+    if not isinstance(description, dict) or description.keys() != TYPES.keys():
+        return None
+    if not all(type(description[name]) in types for name, types in TYPES.items()):
+        return None
+    numbers = {name: description[name] for name, types in TYPES.items() if float in types and description[name] is not None}
+    try:
+        finite = {name: float(value) for name, value in numbers.items() if isfinite(value)}
+    except OverflowError:  # an integer with hundreds of digits
+        return None
+    sound = len(finite) == len(numbers) and METRIC_NAME.fullmatch(description["name"])
+    return Metric(**description | finite) if sound else None

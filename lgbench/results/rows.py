@@ -1,0 +1,82 @@
+"""The rows of a run: what was measured of one model, in the schema of run files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.measurement.evaluate import Score, by_source
+from lgbench.results.run_files import CURVE_METRICS, SCHEMA
+from lgbench.training.curve import Curve
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All numbers of one trained model."""
+
+    scores: Sequence[Score]
+    chance: Sequence[Score]
+    """The chance level of the task."""
+    curve: Curve
+    index: int
+    """Which model of the curve's population it is."""
+    diverged_step: int | None
+
+
+def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
+    """The rows of a run file."""
+    same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
+    rows = [*_scores(experiment, [*measured.scores, *measured.chance]), *_points(measured.curve, measured.index)]
+    return pa.Table.from_pylist([same | row for row in rows], schema=SCHEMA)
+
+
+def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
+    """The columns that have one value in all rows of a run, but for `diverged_step`."""
+    return {
+        "run_id": record.run_id,
+        "entry": record.entry,
+        "task": record.task,
+        "family": record.family,
+        "task_version": record.task_version,
+        "protocol": record.protocol.name,
+        "protocol_version": record.protocol.version,
+        "changes": list(record.protocol.changes),
+        "seed": record.seed,
+    }
+
+
+def is_in_distribution(experiment: Experiment, length: int) -> bool:
+    """Whether models are trained on this length."""
+    return experiment.train.min_length <= length <= experiment.train.max_length
+
+
+def _scores(experiment: Experiment, scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
+    versions = {measurement.name: measurement.version for measurement in experiment.measurements}
+    on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))
+    of_strings = {measurement.name for measurement in by_source(experiment.task, experiment.measurements)[1]}
+    for score in scores:
+        yield {
+            "weights": score.weights,
+            "metric": score.metric,
+            "metric_version": versions[score.metric],
+            "step": experiment.train.steps,
+            "length": score.length,
+            "value": score.value,
+            "n": score.n,
+            "in_distribution": is_in_distribution(experiment, score.length),
+            "on_boards": score.length in on_boards or score.metric in of_strings,
+        }
+
+
+def _points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:
+    """The training curve of one model."""
+    for point, (before, step) in enumerate(pairwise([0, *curve.steps])):
+        for metric, values in zip(CURVE_METRICS, (curve.loss, curve.gradient_norm), strict=True):
+            yield {"weights": "raw", "metric": metric, "step": step, "value": values[point, index].item(), "n": step - before}

@@ -1,0 +1,103 @@
+"""Run files: one Parquet file a run, typed long rows, everything needed to rerun it in the footer; written once, whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lgbench.atomic_files import created
+from lgbench.errors import RunFileError, first_line
+
+if TYPE_CHECKING:
+    from lgbench.experiment.record import ExperimentRecord
+
+METADATA_KEY = b"lgbench"
+
+CURVE_METRICS = ("train_loss", "gradient_norm")
+"""The names of the training curve's two values in the column `metric`."""
+
+SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("entry", pa.string()),  # architecture and parts, joined by plus signs
+        ("task", pa.string()),
+        ("family", pa.string()),
+        ("task_version", pa.int32()),
+        ("protocol", pa.string()),
+        ("protocol_version", pa.int32()),
+        ("changes", pa.map_(pa.string(), pa.string())),  # settings that --set changed, and their values
+        ("seed", pa.int64()),
+        ("weights", pa.string()),  # raw, the name of an averager, or chance for the task's chance level
+        ("metric", pa.string()),  # the name of a measurement; train_loss, gradient_norm
+        ("metric_version", pa.int32()),  # null for the training curve
+        ("step", pa.int32()),  # optimizer steps done
+        ("length", pa.int32()),  # null for the training curve
+        ("value", pa.float64()),  # null where the metric is not defined
+        ("n", pa.int32()),  # answers, strings or steps that the value summarizes
+        ("in_distribution", pa.bool_()),  # whether models are trained on this length; null for the training curve
+        ("on_boards", pa.bool_()),  # whether boards show this length; null for the training curve
+        ("diverged_step", pa.int32()),  # first step with a loss that was not finite, null if none
+    ]
+)
+
+
+def path_for(folder: Path, record: ExperimentRecord) -> Path:
+    """Where a run's file is."""
+    return folder / f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
+
+
+def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:
+    """Write a run file once and whole; a file that is already there is left as it is.
+
+    A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed. That other
+    file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
+    """
+    table = rows.cast(SCHEMA).replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    with created(path, scratch) as partial, partial.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+
+
+def read(path: Path) -> pa.Table:
+    """All rows of one run file, checked against the schema. Raises RunFileError with the reason."""
+    metadata(path)
+    try:
+        return pq.read_table(path, schema=SCHEMA, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
+
+
+def metadata(path: Path) -> dict[str, Any]:
+    """What the footer says: resolved config, versions, git commit, device, threads, seconds.
+
+    Raises RunFileError with the reason where this is no run file.
+    """
+    try:
+        footer = pq.read_metadata(path)
+        found = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError) as error:
+        empty = path.is_file() and path.stat().st_size == 0
+        reason = "is empty" if empty else f"is no readable Parquet file ({first_line(error)})"
+        raise RunFileError(f"{path} {reason}") from error
+    if not found.remove_metadata().equals(SCHEMA):
+        missing = [name for name in SCHEMA.names if name not in found.names]
+        detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
+        raise RunFileError(f"{path} is not a run of lgbench: {detail}")
+    if not footer.num_rows:
+        raise RunFileError(f"{path} has no rows")
+    try:
+        about = json.loads((footer.metadata or {})[METADATA_KEY])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata") from error
+    if not isinstance(about, dict):
+        raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are not an object")
+    return about
+
+
+def find(folder: Path) -> Iterator[Path]:
+    """Every Parquet file under a results folder, in a fixed order."""
+    return iter(sorted(path for path in folder.rglob("*.parquet") if path.is_file()))

@@ -1,0 +1,42 @@
+-- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
+-- hold it. The chance level has no entry and no seed. Nothing is averaged here, least of all over versions.
+--
+-- Parameters: $metric; $name, a family or task, null for all families; $protocols, numbers of the table `protocols`.
+
+with chosen as (
+    select *, board_of(family, task, $name) as board
+    from scores
+    where metric = $metric
+        and list_contains($protocols, protocol)
+        and belongs(family, task, $name)
+),
+
+trained as (
+    select board, task_version, protocol, metric_version, max(length) filter (in_distribution) as train_length
+    from chosen
+    group by all
+),
+
+shown as (
+    select
+        board,
+        task_version,
+        protocol,
+        metric_version,
+        entry,
+        seed,
+        task,
+        length,
+        bool_and(in_distribution) as in_distribution,
+        bool_or(diverged) as diverged,
+        -- the same in all files, unless something is wrong with one of them
+        median(value) as value
+    from chosen
+    where on_boards
+    group by all
+)
+
+select board, task_version, protocol, metric_version, train_length, entry, seed, task, length, in_distribution, value, diverged
+from shown
+join trained using (board, task_version, protocol, metric_version)
+order by board, task_version, protocol, metric_version

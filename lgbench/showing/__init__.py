@@ -1,1 +1,0 @@
-"""Boards as tables, figures, a page, and curves in a terminal. Nothing is computed here."""

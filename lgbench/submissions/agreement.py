@@ -1,0 +1,115 @@
+"""The numbers of a run compared with those of another one that should be the same."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from lgbench.submissions.rows import Key, keys
+
+
+class Number(NamedTuple):
+    """A value, None where it is not defined, over `n` contexts, strings or steps."""
+
+    value: float | None
+    n: int
+
+
+Numbers = Mapping[Key, Number]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart numbers may be: those of the training curve as a share where they are above 1."""
+
+    single: float
+    """Any score and, where `points`, any point of the training curve."""
+    mean: float | None
+    """The mean over lengths of any metric of any weights, and that of the training loss over steps; None as `single` has it."""
+    points: bool
+    """Whether points of the training curve are compared. A spike need not come twice, least of all a gradient's."""
+
+    def __str__(self) -> str:
+        means = "" if self.mean is None else f", means over lengths within {self.mean:.4g}"
+        return f"within {self.single:g}{means}"
+
+
+class Difference(NamedTuple):
+    """Two numbers that are too far apart, by so many tolerances."""
+
+    excess: float
+    sentence: str
+
+
+def numbers_in(table: pa.Table) -> Numbers:
+    """The numbers in the rows of a run."""
+    values, counts = (table.column(name).to_pylist() for name in ("value", "n"))
+    return dict(zip(keys(table), map(Number, values, counts), strict=True))
+
+
+def differences(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Difference]:
+    """The numbers that are too far apart, the worst first. Both runs have the same rows."""
+    found = [*_singles(filed, here, tolerance), *_means(filed, here, tolerance)]
+    return sorted(found, key=lambda difference: -difference.excess)
+
+
+def largest_distance(filed: Numbers, here: Numbers) -> float:
+    """The largest distance between the two values of a score."""
+    return max((_apart(there.value, here[key].value) for key, there in filed.items() if key.length is not None), default=0.0)
+
+
+def _singles(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Difference]:
+    for key, there in filed.items():
+        if key.length is None and not tolerance.points:
+            continue
+        if there.n != here[key].n:
+            yield Difference(math.inf, f"{key} is over {there.n} in the file and over {here[key].n} here")
+        yield from _compared(str(key), there.value, here[key].value, tolerance.single, relative=key.length is None)
+
+
+def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Difference]:
+    if tolerance.mean is None:
+        return
+    groups: dict[str, list[Key]] = defaultdict(list)
+    for key in filed:
+        if key.length is not None:
+            groups[f"the mean over lengths of {key.metric} ({key.weights})"].append(key)
+        elif key.metric == "train_loss":
+            groups["the mean over steps of train_loss"].append(key)
+    for name, members in groups.items():
+        pairs = [(filed[key].value, here[key].value) for key in members]
+        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if known:
+            filed_mean, here_mean = (fmean(values) for values in zip(*known, strict=True))
+            yield from _compared(name, filed_mean, here_mean, tolerance.mean, relative=members[0].length is None)
+
+
+def _compared(name: str, there: float | None, here: float | None, allowed: float, relative: bool) -> Iterator[Difference]:
+    apart = _apart(there, here)
+    if relative and math.isfinite(apart):
+        apart /= max(1.0, abs(there or 0), abs(here or 0))
+    if apart > allowed:
+        yield Difference(apart / allowed if allowed else math.inf, f"{name} is {_both(there, here)}")
+
+
+def _apart(there: float | None, here: float | None) -> float:
+    """The distance; infinite where one of them is not a finite number and the other is something else."""
+    if there is None or here is None:
+        return 0.0 if there is here else math.inf
+    if math.isfinite(there) and math.isfinite(here):
+        return abs(there - here)
+    return 0.0 if there == here or (math.isnan(there) and math.isnan(here)) else math.inf
+
+
+def _both(there: float | None, here: float | None) -> str:
+    for digits in (".4f", ".8g", ".17g"):
+        a, b = ("undefined" if value is None else format(value, digits) for value in (there, here))
+        if a != b:
+            break
+    return f"{a} in the file and {b} here"

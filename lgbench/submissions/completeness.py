@@ -1,0 +1,138 @@
+"""Which runs must be there together: every task of a family, every seed from 0, the same averagers and measurements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from lgbench.contracts import DEFAULT_OPTIMIZER, Task
+from lgbench.experiment.protocols import MAX_SEEDS
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.results.metrics import Metric
+from lgbench.submissions.inspection import Run, arch_of
+
+MIN_SEEDS = 5
+"""Every task needs the seeds 0 to 4 at least. With fewer, entries whose means differ by about the spread over seeds are not
+significantly different. Seeds that count from 0 without a gap leave nobody a choice of which ones to show."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run that is submitted or filed, and its file."""
+
+    path: Path
+    record: ExperimentRecord
+    measurements: tuple[Metric, ...]
+
+    @classmethod
+    def of(cls, run: Run) -> Found:
+        return cls(run.path, run.footer.experiment, run.footer.measurements)
+
+
+class RunKey(NamedTuple):
+    """A run that can be filed once."""
+
+    task: str
+    task_version: int
+    entry: str
+    protocol: ProtocolUse
+    seed: int
+
+    @classmethod
+    def of(cls, record: ExperimentRecord) -> RunKey:
+        return cls(record.task, record.task_version, record.entry, record.protocol, record.seed)
+
+    def __str__(self) -> str:
+        return f"{self.entry} on {self.task} (version {self.task_version}) seed {self.seed} under {self.protocol}"
+
+
+class Series(NamedTuple):
+    """Runs that must be complete together."""
+
+    entry: str
+    protocol: ProtocolUse
+    family: str
+
+
+def series_of(run: Found) -> Series:
+    return Series(run.record.entry, run.record.protocol, run.record.family)
+
+
+def duplicates(new: Iterable[Found], filed: Iterable[Found]) -> Iterator[str]:
+    """A sentence for each new run that is filed already or comes twice."""
+    seen = {RunKey.of(run.record): run.path for run in filed}
+    for run in new:
+        key = RunKey.of(run.record)
+        if key in seen:
+            yield f"{run.path}: {key} is a run already, in {seen[key]}; leave one of them out"
+        seen.setdefault(key, run.path)
+
+
+def incomplete(found: Iterable[Found], tasks: Iterable[Task], touched: Iterable[Series]) -> Iterator[str]:
+    """A sentence for each thing that one of the touched series lacks, of all runs that were found."""
+    members: dict[Series, list[Found]] = defaultdict(list)
+    for run in found:
+        members[series_of(run)].append(run)
+    listed = list(tasks)
+    for series in sorted(touched, key=str):
+        family = {task.name: task.version for task in listed if task.family == series.family}
+        runs = [run for run in members[series] if _is_of_today(run.record, family)]
+        yield from _several(series, runs, "averagers", lambda run: run.record.averagers, "--average")
+        yield from _several(series, runs, "measurements", _measured, "the same plugins")
+        yield from _missing_seeds(series, [run.record for run in runs], family)
+
+
+def _is_of_today(record: ExperimentRecord, versions: Mapping[str, int]) -> bool:
+    """Whether a run is of the installed version of its task, if that is installed."""
+    return record.task_version == versions.get(record.task, record.task_version)
+
+
+def _measured(run: Found) -> tuple[str, ...]:
+    return tuple(sorted(metric.name for metric in run.measurements))
+
+
+def _several(
+    series: Series, runs: Sequence[Found], name: str, of: Callable[[Found], tuple[str, ...]], remedy: str
+) -> Iterator[str]:
+    """A sentence where the runs of a series have several sets of averagers or measurements: nobody may choose by seed."""
+    kinds = sorted({of(run) for run in runs})
+    if len(kinds) > 1:
+        several = " and others ".join(", ".join(kind) or "none" for kind in kinds)
+        yield f"{series.entry} on {series.family}: some runs have the {name} {several}; all must have the same ({remedy})"
+
+
+def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:
+    """A sentence for each task that lacks a seed from 0 to the highest that any task of the family has."""
+    seeds: dict[str, set[int]] = {task: set() for task in sorted({*family, *(run.task for run in runs)})}
+    for run in runs:
+        seeds[run.task].add(run.seed)
+    count = max([MIN_SEEDS, *(run.seed + 1 for run in runs if run.seed < MAX_SEEDS)])
+    for task, there in seeds.items():
+        missing = sorted(set(range(count)) - there)
+        if missing:
+            yield (
+                f"{series.entry} on {task} under {series.protocol} lacks {_ranges(missing)}: every task of a family needs "
+                f"all seeds from 0, at least {MIN_SEEDS}; `{_command(task, runs[0], count)}` makes them"
+            )
+
+
+def _command(task: str, record: ExperimentRecord, seeds: int) -> str:
+    """The command that makes the runs of a task with as many seeds."""
+    optimizer = "" if record.optimizer == DEFAULT_OPTIMIZER else f" --optimizer {record.optimizer}"
+    protocol = record.protocol.name
+    return f"lgbench run --task {task} --arch {arch_of(record)}{optimizer} --protocol {protocol} --seeds 0:{seeds}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Sorted numbers for a reader.
+
+    >>> _ranges([1, 3, 4, 5]), _ranges([0])
+    ('seeds 1 and 3 to 5', 'seed 0')
+    """
+    known = set(numbers)
+    starts, ends = [n for n in numbers if n - 1 not in known], [n for n in numbers if n + 1 not in known]
+    parts = [str(a) if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True)]
+    return ("seed " if len(numbers) == 1 else "seeds ") + " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

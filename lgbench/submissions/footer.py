@@ -1,0 +1,159 @@
+"""The footer of a run file, rebuilt from its JSON strictly: every field has its type, and there is no other field."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from lgbench.contracts import METRIC_NAME, NAME
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.results.metrics import Metric
+
+MAX_TEXT = 1000
+_LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
+"""A name in results. After a tilde it has the hash of a plugin file."""
+
+Count = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0)]
+"""In seconds."""
+Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{7,64}(\+dirty)?\Z")]
+
+
+@dataclass(frozen=True)
+class ExecutionRecord:
+    """How the run was made."""
+
+    population: Count
+    """Models that were trained together."""
+    compiled: bool
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class EnvironmentRecord:
+    """Where the run was made, as :func:`lgbench.execution.provenance.environment` gives it."""
+
+    lgbench: str
+    torch: str
+    python: str
+    git_commit: Commit | None
+    device: str
+    threads: Count
+    date: str
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """How long the run took."""
+
+    train: Duration
+    total: Duration
+
+
+@dataclass(frozen=True)
+class Footer:
+    """Everything in a run file beside its rows. `dataclasses.asdict` gives back the JSON."""
+
+    experiment: ExperimentRecord
+    plugins: Mapping[str, str]
+    """Versions of the distributions, and contents of the plugin files, that took part."""
+    measurements: tuple[Metric, ...]
+    execution: ExecutionRecord
+    environment: EnvironmentRecord
+    seconds: Seconds
+
+
+def parse(text: bytes) -> Footer:
+    """The footer in a file's metadata. Raises ValueError that names the first wrong field."""
+    try:
+        found = json.loads(text.decode("utf-8"), parse_float=_finite, parse_int=_whole, parse_constant=_finite)
+        footer = msgspec.convert(found, Footer)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the text is no JSON ({error})") from None
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    _check_values(footer)
+    _check_fields(found, msgspec.to_builtins(footer), "")
+    return footer
+
+
+def shown(value: object) -> str:
+    """A stranger's value in a sentence: on one line, in printable letters, not too long."""
+    if isinstance(value, dict | list | tuple):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:76]} ..."
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{shown(text)} is no finite number")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"{shown(text)} is no number of 64 bits")
+    return int(text)
+
+
+def _check_fields(found: Any, taken: Any, where: str) -> None:
+    """Raise ValueError for a field that msgspec did not take from the JSON, and for a text that cannot be shown."""
+    if isinstance(found, dict):
+        for name, value in found.items():
+            _check_text(name, f"a name in {where[:-1] or 'the footer'}")
+            if name not in taken:
+                raise ValueError(f"{where}{name} is no field of a run's footer; known: {', '.join(taken)}")
+            _check_fields(value, taken[name], f"{where}{name}.")
+    elif isinstance(found, list):
+        for index, (item, same) in enumerate(zip(found, taken, strict=True)):
+            _check_fields(item, same, f"{where}{index}.")
+    else:
+        _check_text(found, where[:-1])
+
+
+def _check_text(value: Any, where: str) -> None:
+    if isinstance(value, str) and not (value.isprintable() and len(value) <= MAX_TEXT):
+        raise ValueError(f"{where} is {shown(value)}, expected at most {MAX_TEXT} printable letters")
+
+
+def _check_values(footer: Footer) -> None:
+    """What the types do not say. Raises ValueError."""
+    experiment = footer.experiment
+    for name in _names(experiment):
+        if not _LABEL.fullmatch(name):
+            raise ValueError(f"{shown(name)} is no valid name: names have lower-case letters, digits and hyphens")
+    for metric in footer.measurements:
+        if not METRIC_NAME.fullmatch(metric.name):
+            raise ValueError(f"{shown(metric.name)} is no valid name of a measurement")
+    for key, value in experiment.options:
+        if not isinstance(value, bool | int | float | str):
+            raise ValueError(f"the option {shown(key)} is {shown(value)}, expected a number, a text, true or false")
+    for key, value in experiment.protocol.changes:
+        if "," in value:
+            raise ValueError(f"the change {shown(key)} has several values, {shown(value)}, expected one")
+    if not 0 <= experiment.seed < 2**63:
+        raise ValueError(f"experiment.seed is {experiment.seed}, expected a whole number from 0 to 2**63 - 1")
+    try:
+        datetime.fromisoformat(footer.environment.date)
+    except ValueError:
+        date = shown(footer.environment.date)
+        raise ValueError(f"environment.date is {date}, expected one such as 2026-11-21T09:14:23+00:00") from None
+
+
+def _names(experiment: ExperimentRecord) -> Iterator[str]:
+    """Every name in a record. Plus signs join those of an entry."""
+    yield from (experiment.task, experiment.family, experiment.architecture, experiment.optimizer, *experiment.averagers)
+    yield from (name for name in (experiment.norm, experiment.attention, experiment.position) if name is not None)
+    yield from experiment.entry.split("+")

@@ -1,0 +1,171 @@
+"""Whether a run file is one that a run writes: its footer, its rows, and both compared with what is installed.
+
+Nothing is trained here, so a number may still be made up. :mod:`lgbench.submissions.verification` finds that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from lgbench.contracts import DEFAULT_OPTIMIZER
+from lgbench.errors import LgbenchError, Refused, RunFileError
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+from lgbench.submissions.disagreements import (
+    other_measurements,
+    other_plugins,
+    other_protocol,
+    other_settings,
+    other_versions,
+)
+from lgbench.submissions.footer import Footer, parse
+from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.rows import Expected, Key, expected_rows, wrong_rows
+
+Rule = Callable[[Footer], Iterable[str]]
+"""What else a footer must comply with: a sentence for each thing that is wrong."""
+
+_NAMED_BY_RUN = re.compile(r".*\.([0-9a-f]{16})\.parquet", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run file in which nothing is wrong."""
+
+    path: Path
+    footer: Footer
+    rows: pa.Table
+    """In the schema of run files."""
+    experiment: Experiment
+    """What the names in the footer mean here, with the measurements that the file has."""
+
+    @property
+    def title(self) -> str:
+        return self.footer.experiment.title
+
+
+class Inspector:
+    """Compares run files with what is installed, and checks them by `rules` as well."""
+
+    def __init__(self, registry: Registry, rules: Sequence[Rule] = ()) -> None:
+        self.registry, self.rules = registry, rules
+        self._planned: dict[Hashable, Experiment] = {}
+        self._expected: dict[Hashable, Mapping[Key, Expected]] = {}
+
+    def run(self, path: Path, contents: Contents) -> Run:
+        """The run in a file. Raises Refused with a sentence for each thing that is wrong."""
+        footer = footer_of(path, contents)
+        record = footer.experiment
+        wrong = [*_other_run_id(path, record), *(sentence for rule in self.rules for sentence in rule(footer))]
+        experiment = None
+        try:
+            if not (wrong and record.protocol.changes):  # a stranger's settings that no rule allows are not even tried
+                experiment = self._agreed(footer)
+                wrong = wrong or list(wrong_rows(experiment, contents.rows, self._rows_of(experiment)))
+        except Refused as error:
+            wrong += error.sentences
+        except LgbenchError as error:
+            wrong.append(str(error))
+        except Exception as error:  # the code of a task or a measurement may raise anything
+            wrong.append(f"{record.task} or one of its measurements failed with {type(error).__name__}: {error}")
+        if wrong:
+            raise Refused([f"{path}: {sentence}" for sentence in wrong])
+        assert experiment and contents.rows is not None
+        return Run(path, footer, contents.rows, experiment)
+
+    def _agreed(self, footer: Footer) -> Experiment:
+        """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
+        _refuse(other_versions(footer, self.registry), other_measurements(footer, self.registry), other_protocol(footer))
+        record = footer.experiment
+        planned = self._measured(self._as_planned(record).with_seed(record.seed), footer)
+        if planned.run_id != record.run_id:
+            _refuse(other_settings(record, planned.record))
+        _refuse(other_plugins(footer.plugins, {**planned.plugins, **planned.measured_by}))
+        return planned
+
+    def _as_planned(self, record: ExperimentRecord) -> Experiment:
+        """What `lgbench run` makes of the names in a record. Raises UsageError where it makes nothing of them."""
+        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol)
+        if same not in self._planned:
+            name, changes = record.protocol.name, dict(record.protocol.changes)
+            request = Request([record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer)
+            found = {each.record.task: each for each in plan(request, self.registry).experiments}
+            if record.task not in found:
+                raise RunFileError(f"{record.task} is a family, and no task of it has that name")
+            self._planned[same] = found[record.task]
+        return self._planned[same]
+
+    def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
+        """The experiment with the measurements that the footer describes."""
+        found = [self.registry.measurements.found(metric.name) for metric in footer.measurements]
+        versions = {each.origin.name: each.origin.version for each in found}
+        return replace(experiment, measurements=tuple(each.thing for each in found), measured_by=versions)
+
+    def _rows_of(self, experiment: Experiment) -> Mapping[Key, Expected]:
+        record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
+        same = (record.task, record.averagers, record.train, record.evaluate, measured)
+        if same not in self._expected:
+            self._expected[same] = expected_rows(experiment)
+        return self._expected[same]
+
+
+def arch_of(record: ExperimentRecord) -> str:
+    """The value of --arch that names an entry: the entry without its optimizer, which has an option of its own."""
+    return record.entry if record.optimizer == DEFAULT_OPTIMIZER else record.entry.removesuffix(f"+{record.optimizer}")
+
+
+def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Run files and those in folders, each once, and a sentence for each folder that has none."""
+    found: dict[str, Path] = {}
+    wrong: list[str] = []
+    for path in given:
+        files = list(run_files.find(path)) if os.path.isdir(path) else [path]
+        if not files:
+            wrong.append(f"{path}: no run file is in this folder; name one in which `lgbench run` wrote results")
+        found |= {os.path.realpath(file): file for file in files}
+    return list(found.values()), wrong
+
+
+def inspect_all(paths: Iterable[Path], inspector: Inspector) -> tuple[list[Run], list[str]]:
+    """The runs in the files, and a sentence for each thing that is wrong with any of them."""
+    runs: list[Run] = []
+    wrong: list[str] = []
+    with Reader() as reader:
+        for path in paths:
+            try:
+                runs.append(inspector.run(path, reader.read(path)))
+            except Refused as error:
+                wrong += error.sentences
+            except RunFileError as error:
+                wrong.append(str(error))
+    return runs, wrong
+
+
+def footer_of(path: Path, contents: Contents) -> Footer:
+    """The footer. Raises RunFileError with the first thing that is wrong."""
+    try:
+        return parse(contents.footer)
+    except ValueError as error:
+        raise RunFileError(f"{path}: in its footer, {error}") from error
+
+
+def _other_run_id(path: Path, record: ExperimentRecord) -> Iterator[str]:
+    named = _NAMED_BY_RUN.fullmatch(path.name)
+    if named and named[1] != record.run_id:
+        yield f"its name says run {named[1]}, and its footer makes it run {record.run_id}"
+
+
+def _refuse(*kinds: Iterable[str]) -> None:
+    """Raises Refused with all sentences, if there are any."""
+    sentences = [sentence for kind in kinds for sentence in kind]
+    if sentences:
+        raise Refused(sentences)

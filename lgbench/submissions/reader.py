@@ -1,0 +1,132 @@
+"""Reading files that strangers made, in a child process with little memory and little time.
+
+A Parquet file of a few kilobytes can unfold to gigabytes, and a broken one can crash its reader. Either ends the child alone.
+The child answers with text and numbers. Nothing in a file is ever executed, and no name in it is looked up here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from lgbench.errors import RunFailed, RunFileError
+from lgbench.submissions.quarantine import READY, Limits
+
+_MAX_HEAD = 2**16
+"""Bytes of the first line of an answer."""
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file holds."""
+
+    footer: bytes
+    """The metadata, which may be anything."""
+    rows: pa.Table | None
+    """In the schema of run files; None if nobody asked for them."""
+
+
+class Reader:
+    """A child process that reads one file after the other. After a file that ends it, the next one gets a new child.
+
+    A context manager, which ends the child.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def read(self, path: Path, *, rows: bool = True) -> Contents:
+        """The contents of a file. Raises RunFileError with the reason where it is no run file, or too large."""
+        child = self._child = self._child or self._started()
+        late = threading.Event()
+        with _deadline(child, self.limits.seconds, late):
+            answer = _asked(child, {"path": os.fspath(path), "rows": rows})
+        if answer is None:
+            self._end()
+            how = f"took more than {self.limits.seconds:g} s" if late.is_set() else "broke down"
+            raise RunFileError(f"{path} cannot be read: the process that read it {how}; no run file causes that")
+        if isinstance(answer, str):
+            raise RunFileError(answer)
+        return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # -P: modules in the current folder, such as one among submitted files, are not imported.
+        words = [sys.executable, "-P", "-c", "from lgbench.submissions.quarantine import serve; serve()"]
+        child = subprocess.Popen(
+            [*words, json.dumps(asdict(self.limits))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert child.stdout
+        with _deadline(child, _START_SECONDS, threading.Event()):
+            ready = child.stdout.readline(len(READY)) == READY
+        if not ready:
+            _ended(child)
+            raise RunFailed(f"the process that reads files does not start; to see why, run {' '.join(words[:3])} '{words[3]}'")
+        return child
+
+    def _end(self) -> None:
+        if self._child:
+            _ended(self._child)
+        self._child = None
+
+
+@contextlib.contextmanager
+def _deadline(child: subprocess.Popen[bytes], seconds: float, late: threading.Event) -> Iterator[None]:
+    """Kill the child and set `late` if the block takes longer."""
+
+    def end() -> None:
+        late.set()
+        child.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _asked(child: subprocess.Popen[bytes], request: dict[str, Any]) -> Contents | str | None:
+    """The child's answer: contents, a sentence with the reason why there are none, or None if it did not answer."""
+    assert child.stdin and child.stdout
+    try:
+        child.stdin.write(json.dumps(request).encode() + b"\n")
+        child.stdin.flush()
+        head = json.loads(child.stdout.readline(_MAX_HEAD))
+        footer, rows = (child.stdout.read(size) for size in head["sizes"])
+        if [len(footer), len(rows)] != head["sizes"]:
+            return None
+        problem: str | None = head["problem"]
+        return problem or Contents(footer, pa.ipc.open_stream(rows).read_all() if rows else None)
+    except (OSError, ValueError):  # it died before or while it answered
+        return None
+
+
+def _ended(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    for pipe in (child.stdin, child.stdout):
+        with contextlib.suppress(OSError):  # a request that was not sent before it died
+            if pipe:
+                pipe.close()
+    child.wait()

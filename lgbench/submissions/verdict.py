@@ -1,0 +1,87 @@
+"""The outcome of running a run again: the two tables of numbers, compared, as a few lines of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lgbench.submissions.agreement import Difference, Tolerance, differences, largest_distance, numbers_in
+from lgbench.submissions.inspection import Run
+
+MAX_DIFFERENCES = 5
+"""How many differences of a run are shown."""
+
+SAME_BITS = Tolerance(single=1e-4, mean=None, points=True)
+"""Where everything is as it was: far more than a rounding of a score's last digit, far less than any rank depends on."""
+
+OTHER_ROUNDING = Tolerance(single=0.3, mean=0.1, points=False)
+"""Where rounding differs. That moved a mean by 0.12 at most, and by far less than 0.1 in nearly all trainings."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a rerun for one file."""
+
+    run: Run
+    differences: Sequence[Difference]
+    """Beyond the tolerance, the worst first."""
+    compared: int
+    """How many numbers."""
+    largest: float
+    """The largest distance between the two values of a score, which a wide tolerance would hide."""
+    tolerance: Tolerance
+    otherwise: Sequence[str]
+    """Everything that rounding depends on and that is not as in the file."""
+
+    @classmethod
+    def of(cls, run: Run, rerun: pa.Table, otherwise: Sequence[str], single: float | None = None) -> Verdict:
+        """Compare a file with the table that a rerun would write.
+
+        `single` replaces the tolerance that is known from rounding; a third of it is that of means.
+        """
+        tolerance = OTHER_ROUNDING if otherwise else SAME_BITS
+        if single is not None:
+            tolerance = replace(tolerance, single=single, mean=single / 3)
+        filed, here = numbers_in(run.rows), numbers_in(rerun)
+        found = differences(filed, here, tolerance)
+        diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, rerun)]
+        if tolerance.points and diverged[0] != diverged[1]:
+            found.insert(0, Difference(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
+        compared = sum(1 for key in filed if key.length is not None or tolerance.points)
+        return cls(run, found, compared, largest_distance(filed, here), tolerance, otherwise)
+
+    @property
+    def agrees(self) -> bool:
+        return not self.differences
+
+    def lines(self) -> Iterator[str]:
+        """The verdict for a reader."""
+        if not self.differences:
+            agree = f"{self.compared} numbers agree {self.tolerance}, scores are at most {self.largest:.2g} apart"
+            yield f"verified: {self.run.title}: {agree}; {self._why()}"
+            return
+        first, *others = [difference.sentence for difference in self.differences[:MAX_DIFFERENCES]]
+        yield f"differs: {self.run.title}: {first}"
+        yield from (f"  {sentence}" for sentence in others)
+        if len(self.differences) > MAX_DIFFERENCES:
+            yield f"  and {len(self.differences) - MAX_DIFFERENCES} more"
+        yield f"  expected {self.tolerance}; {self._why()}"
+
+    def _why(self) -> str:
+        return "; ".join(self.otherwise) if self.otherwise else "torch, device, threads and population are as in the file"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that failed when it was made again."""
+
+    run: Run
+    error: Exception
+    agrees = False
+
+    def lines(self) -> Iterator[str]:
+        """The failure for a reader."""
+        yield f"failed: {self.run.title}: it cannot be run again here: {type(self.error).__name__}: {self.error}"

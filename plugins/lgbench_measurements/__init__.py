@@ -1,0 +1,86 @@
+"""The three metrics: total variation distance, accuracy and ROC AUC, as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from torch import Tensor
+
+from lgbench import Language, Measurement, Predictions, Source, StringScores, Task, hookimpl
+from lgbench_measurements.functions import best_blind_prediction, roc_auc, support_found, total_variation
+
+SCORE_DIGITS = 4
+"""Digits after the point of a string's score, in nats. About five are significant in a float32 model."""
+
+
+@final
+class TotalVariation(Measurement):
+    """Total variation distance 1/2 sum_v |p(v) - p*(v)| between the model's distribution and p*, mean over contexts."""
+
+    name = "tvd"
+    label = "TVD"
+    title = "total variation distance (TVD)"
+    lower_is_better = True
+    range = (0.0, 1.0)
+    worst = 1.0
+    threshold = 0.1
+    landmark = (0.0, "exact")
+
+    def of_contexts(self, predictions: Predictions) -> Tensor:
+        return total_variation(predictions.probability, predictions.distribution)
+
+    def chance(self, distribution: Tensor, test: Tensor) -> Tensor:
+        return total_variation(best_blind_prediction(distribution.double()), test.double())
+
+
+@final
+class Accuracy(Measurement):
+    """Share of contexts in which every legal token (p* > 0) is more probable than every illegal one."""
+
+    name = label = title = "accuracy"
+    lower_is_better = False
+    range = (0.0, 1.0)
+    worst = 0.0
+    threshold = 0.9
+    landmark = (1.0, "exact")
+
+    def of_contexts(self, predictions: Predictions) -> Tensor:
+        return support_found(predictions.probability, predictions.distribution).double()
+
+
+@final
+class RocAuc(Measurement):
+    """Area under the ROC curve.
+
+    Languages: how often a member outscores a non-member of the same length, where a string's score is the log probability of
+    its least probable step, its end included. Other tasks: how often a legal token outranks an illegal one; undefined where
+    every token is legal. Ties count half. The threshold is our choice.
+
+    Scores of strings are rounded to SCORE_DIGITS. A model without a position code gives whole sets of strings the same score,
+    and rounding errors would otherwise decide which are ahead and move the AUC by as much as 0.03.
+    """
+
+    name = "roc_auc"
+    label = "ROC AUC"
+    title = "area under the curve (ROC AUC)"
+    lower_is_better = False
+    range = (0.0, 1.0)
+    worst = 0.5
+    threshold = 0.9
+    landmark = (0.5, "chance")
+    partial = True
+
+    def source(self, task: Task) -> Source:
+        return "strings" if isinstance(task, Language) else "contexts"
+
+    def of_contexts(self, predictions: Predictions) -> Tensor:
+        return roc_auc(predictions.probability, predictions.distribution > 0)
+
+    def of_strings(self, scores: StringScores) -> Tensor:
+        return roc_auc(scores.log_probability.amin(-1).round(decimals=SCORE_DIGITS), scores.is_member)
+
+
+@hookimpl
+def lgbench_measurements() -> Iterable[Measurement]:
+    return TotalVariation(), Accuracy(), RocAuc()

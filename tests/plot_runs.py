@@ -1,0 +1,110 @@
+"""Small results to draw, and a drawing taken apart."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from functools import cache
+from pathlib import Path
+
+from conftest import simulated, write_rows
+
+import lgbench_measurements
+from lgbench.reports import plots
+from lgbench.reports.figure import Spec, figure
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
+
+LENGTHS = [4, 8, 16, 32, 40, 64, 100]
+TRAINED = 40
+METRICS = {each.name: Metric.of(each) for each in lgbench_measurements.lgbench_measurements()}
+KL = Metric("kl", 1, "KL", "Kullback-Leibler divergence from p* (KL, nats)", True, 0.0, None, 20.0, 0.05, 0.0, "exact")
+CHANCE = {length: 0.2 + length / 1000 for length in LENGTHS}
+"""The chance level of TVD on alpha; it is unknown on beta, and by ROC AUC."""
+ENTRIES = ["transformer+pre-norm", "transformer+peri-norm", "transformer+post-norm", "transformer+post-norm@bema"]
+
+
+def write_all(folder: Path) -> Path:
+    """Two families; four entries with three seeds on one, and one with one seed on the other."""
+    for number, (entry, seed) in enumerate(itertools.product(ENTRIES, range(3))):
+        name, _, weights = entry.partition("@")
+        for metric, sign in (("tvd", 1), ("roc_auc", -1)):
+            values = {length: 0.5 + sign * 0.5 * (length / 128) ** (1 + number / 4) for length in LENGTHS}
+            rows = simulated(values, TRAINED, task="alpha", entry=name, seed=seed, weights=weights or "raw", metric=metric)
+            chance = simulated(CHANCE, TRAINED, task="alpha", entry=name, seed=seed, weights="chance", metric=metric)
+            write_rows(folder / f"alpha-{metric}-{number}.parquet", rows + (chance if metric == "tvd" else []))
+    write_rows(folder / "beta.parquet", simulated({2: 0.25, 4: 0.5, 1024: 0.75}, 4, task="beta", entry="arch+norm"))
+    return folder
+
+
+@cache
+def made(folder: Path) -> Results:
+    """Made once for all tests of a process, which must not write into the folder `plots` in the given one."""
+    return Results(write_all(folder / "plots"))
+
+
+@cache
+def spec(folder: Path) -> Spec:
+    """The figure of alpha with all entries."""
+    return figure(made(folder).boards("tvd", "alpha"), ENTRIES)
+
+
+@cache
+def drawing(folder: Path) -> Drawing:
+    return Drawing(spec(folder))
+
+
+class Drawing:
+    """An SVG as it is on the page: every mark with its place, whatever groups it is in."""
+
+    def __init__(self, spec):
+        self.root = ET.fromstring(plots.FORMATS[".svg"](spec))
+        self.marks = list(self._walk(self.root, (0.0, 0.0)))
+
+    def _walk(self, node, place):
+        moved = re.match(r"translate\(([-\d.e]+),([-\d.e]+)\)", node.get("transform", ""))
+        if moved:
+            place = place[0] + float(moved[1]), place[1] + float(moved[2])
+        yield node, place
+        for child in node:
+            yield from self._walk(child, place)
+
+    def of(self, role):
+        return [(node, place) for node, place in self.marks if node.get("aria-roledescription") == role]
+
+    def points(self):
+        """(label, length) -> (x, y), as the labels for screen readers say."""
+        found = {}
+        for node, place in self.of("point"):
+            said = dict(part.split(": ") for part in node.get("aria-label").split("; "))
+            found[said["label"], int(said["length"])] = place
+        return found
+
+    def texts(self):
+        """Lines of text with the place of each and the element that says how it is set."""
+        found = []
+        for node, (x, y) in self.marks:
+            if node.tag.endswith("text"):
+                lines = [node, *node] if node.text else list(node)
+                found += [(line.text, (x, y + float(line.get("dy", 0)) * at), node) for at, line in enumerate(lines)]
+        return found
+
+    def words(self):
+        return [text for text, *_ in self.texts()]
+
+
+def entry_lines(drawing):
+    return [node for node, _ in drawing.of("line mark") if "label: " in node.get("aria-label")]
+
+
+def chance_line(drawing):
+    """The curve of the chance level and where its points are; None where there is no such curve."""
+    found = [(node, place) for node, place in drawing.of("line mark") if node.get("aria-label") == "chance level"]
+    for node, (x, y) in found:
+        return node, [(float(a) + x, float(b) + y) for a, b in re.findall(r"([-\d.]+),([-\d.]+)", node.get("d"))]
+    return None
+
+
+def means(board):
+    return {(row.entry, cell.length): cell.mean for row in board.rows for cell in row.cells if cell.kind == "length"}

@@ -1,0 +1,66 @@
+"""Answers to SQL queries as a table, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from conftest import simulated, write_rows
+from rich.console import Console
+
+from lgbench.reports import answer
+from lgbench.results.leaderboard import Results
+
+
+@pytest.fixture
+def opened(tmp_path):
+    for entry, count in (("good", 2), ("held", 1)):
+        for seed in range(count):
+            rows = simulated({4: 0.0, 8: 0.125, 16: 0.25, 32: 0.5}, entry=f"{entry}+norm", seed=seed)
+            write_rows(tmp_path / f"{entry}{seed}.parquet", rows)
+    return Results(tmp_path)
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+QUERY = "select entry, count(*) as rows, null as nothing, '[red]' as markup from results group by entry order by entry"
+
+
+def test_an_answer_is_shown_as_a_table(opened):
+    out = io.StringIO()
+    answer.table(*opened.ask(QUERY), Console(file=out, width=100))
+    lines = [[cell.strip() for cell in line.split("│")][1:-1] for line in out.getvalue().splitlines() if "+norm" in line]
+    counts = {"good": 8, "held": 4}
+    assert lines == [[f"{name}+norm", str(count), "", "[red]"] for name, count in counts.items()]
+
+
+def test_an_answer_is_shown_as_csv(opened):
+    lines = list(csv.DictReader(io.StringIO(answer.as_csv(*opened.ask(QUERY)))))
+    assert lines[0] == {"entry": "good+norm", "rows": "8", "nothing": "", "markup": "[red]"}
+    assert len(lines) == 2
+
+
+def test_an_answer_is_shown_as_json(opened):
+    lines = json.loads(answer.as_json(*opened.ask(QUERY)))
+    assert lines[0] == {"entry": "good+norm", "rows": 8, "nothing": None, "markup": "[red]"}
+
+
+def test_an_answer_without_rows_is_still_an_answer(opened):
+    names, rows = opened.ask("select entry from results where false")
+    assert answer.as_csv(names, rows) == "entry\n"
+    assert json.loads(answer.as_json(names, rows)) == []
+
+
+def test_json_is_valid_whatever_the_numbers(opened):
+    found = opened.ask("select 'nan'::double as x, 'inf'::double as y, 0.5::double as z")
+    assert json.loads(answer.as_json(*found), parse_constant=refuse) == [{"x": None, "y": None, "z": 0.5}]
+
+
+def test_changes_of_a_protocol_are_a_map(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5}, changes=[("train.lr", "0.1"), ("train.steps", "5")]))
+    found = Results(tmp_path).ask("select changes, changes['train.lr'] as lr from results")
+    assert json.loads(answer.as_json(*found)) == [{"changes": {"train.lr": "0.1", "train.steps": "5"}, "lr": "0.1"}]

@@ -1,0 +1,264 @@
+"""The chance level of a task: what the best prediction reaches that ignores the context."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import toys
+from conftest import CHEAP, CPU
+from scipy.optimize import linprog
+from toy_registries import METRICS, Marked, Weighted, but, toys_and
+
+from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
+from lgbench.execution import runner
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.plan import Plan
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement import chance as chance_module
+from lgbench.measurement.chance import CHANCE, chance
+from lgbench.results import run_files
+from lgbench_measurements.functions import best_blind_prediction
+
+SETTINGS = Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 6), Evaluation(4, 4, 32)
+
+
+def levels(task, settings=SETTINGS, measurements=METRICS) -> dict[tuple[str, int], float]:
+    return {(s.metric, s.length): s.value for s in chance(task, measurements, *settings)}
+
+
+def cheapest(distributions: np.ndarray, shares: np.ndarray) -> float:
+    """The least mean total variation distance of one prediction q, by linear programming over q and |q - p|."""
+    n, classes = distributions.shape
+    size = n * classes
+    identity, repeated = np.eye(size), np.tile(np.eye(classes), (n, 1))
+    costs = np.concatenate([np.zeros(classes), np.repeat(shares, classes) / 2])
+    flat = distributions.reshape(-1)
+    found = linprog(
+        costs,
+        A_ub=np.block([[repeated, -identity], [-repeated, -identity]]),
+        b_ub=np.concatenate([flat, -flat]),
+        A_eq=np.concatenate([np.ones(classes), np.zeros(size)])[None],
+        b_eq=[1.0],
+    )
+    assert found.success
+    return found.fun
+
+
+class Table(Task):
+    """Answers once, with one of the rows of a table, each as often as its share."""
+
+    name = family = "toy-rows"
+    version = 1
+    train_lengths = (1, 4)
+
+    def __init__(self, rows, shares=None) -> None:
+        self.rows = torch.tensor(rows, dtype=torch.float32)
+        self.shares = torch.tensor(shares) if shares else torch.full((len(rows),), 1 / len(rows))
+        self.signature = Signature(Tokens(len(rows)), self.rows.shape[1], Answers.LAST)
+
+    def sample(self, n, length, generator):
+        inputs = torch.multinomial(self.shares, n * length, replacement=True, generator=generator).view(n, length)
+        return Batch(inputs, self.rows[inputs[:, -1:]])
+
+
+def one_hot(classes: int) -> list[list[float]]:
+    return torch.eye(classes).tolist()
+
+
+CLOSED = {
+    "one of 2 at random": (Table(one_hot(2)), 1 / 2),
+    "one of 3 at random": (Table(one_hot(3)), 2 / 3),
+    "one of 10 at random": (Table(one_hot(10)), 9 / 10),
+    "always the same": (Table([[0.2, 0.5, 0.3]]), 0.0),
+    "nearly always the same": (Table(one_hot(2), [0.95, 0.05]), 0.05),
+    "one of two that overlap": (Table([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]), 1 / 4),
+    "a walk": (toys.Walk(), cheapest(toys.WALK.numpy(), np.full(3, 1 / 3))),
+    "the largest of three": (toys.Largest(), 2 / 3),
+    "an even number of ones": (toys.Even(), 1 / 6),
+}
+
+
+@pytest.mark.parametrize(("task", "level"), CLOSED.values(), ids=CLOSED)
+def test_the_chance_level_is_that_of_the_best_prediction_that_is_always_the_same(task, level):
+    """To the error of a sample: four standard errors of a share near 1/2 of a thousand."""
+    found = levels(task)
+    assert [length for _, length in found] == board_lengths(task, *SETTINGS)
+    assert all(value == pytest.approx(level, abs=4 * 0.5 / 1000**0.5) for value in found.values())
+
+
+def test_a_task_whose_answer_is_always_the_same_has_the_chance_level_of_a_perfect_model():
+    assert set(levels(Table([[0.25, 0.5, 0.25]])).values()) == {0.0}
+
+
+def test_the_chance_level_of_set_complement_is_the_share_of_what_was_seen(registry):
+    """All tokens are alike, so the best prediction is uniform, and s seen tokens have s/v of it wrongly."""
+    task = registry.tasks["set-complement"]
+    v = task.signature.classes
+    found = levels(task, (Training(1, 1, 0.1, 0.0, 0.1, 1, 1, 8), Evaluation(4, 4, v - 1)))
+    assert len(found) > 4
+    for (_, length), value in found.items():
+        assert value == pytest.approx(length / v, abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_prediction_is_better_than_the_best_by_linear_programming(seed):
+    draw = np.random.default_rng(seed)
+    n, classes = int(draw.integers(1, 9)), int(draw.integers(2, 6))
+    distributions = draw.dirichlet(np.full(classes, draw.choice([0.05, 0.3, 1.0, 10.0])), n)
+    if seed % 3 == 0:
+        distributions = np.eye(classes)[draw.integers(classes, size=n)]  # ties everywhere
+    best = best_blind_prediction(torch.tensor(distributions)).numpy()
+    assert best.sum() == pytest.approx(1) and best.min() >= 0
+    mean = np.abs(distributions - best).sum(-1).mean() / 2
+    assert mean == pytest.approx(cheapest(distributions, np.full(n, 1 / n)), abs=1e-9)
+
+
+class Remembers(Measurement):
+    """Keeps what it is given."""
+
+    name = "remembers"
+    label = title = "remembers"
+    lower_is_better = True
+    range = (0.0, 1.0)
+    worst = 1.0
+
+    def __init__(self) -> None:
+        self.given = []
+
+    def chance(self, distribution, test):
+        self.given.append((distribution, test))
+        return torch.arange(len(test)).double()
+
+
+def test_a_prediction_is_measured_on_other_contexts_than_it_was_fitted_to():
+    """Each half once; with one sample for both, rare classes would look easier than they are."""
+    own = Remembers()
+    (score, *_) = chance(Table(one_hot(3)), [own], *SETTINGS)
+    (first, second), (again, other) = own.given[:2]
+    assert first is not second and torch.equal(first, other) and torch.equal(second, again)
+    assert len(first) == len(second) == score.n / 2 >= 64
+    whole = torch.cat([first, second])
+    assert len(whole.argmax(-1).unique()) == 3 and not torch.equal(first, second)
+    assert score.weights == CHANCE == "chance" and score.value == (len(first) - 1) / 2
+
+
+def test_a_measurement_that_does_not_know_its_chance_level_has_none():
+    found = levels(toys.Walk())
+    assert {metric for metric, _ in found} == {"tvd"}  # accuracy and ROC AUC do not say
+    assert levels(toys.Walk(), measurements=METRICS[1:]) == {}
+
+
+@pytest.mark.parametrize("task", [Weighted(), Marked()], ids=lambda task: task.name)
+def test_answers_that_count_for_nothing_have_no_part_in_it(task):
+    own = Remembers()
+    settings = Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 6), Evaluation(4, 4, 8)
+    spoilt = but(task, sample=lambda self, n, length, generator: spoil(task.sample(n, length, generator)))
+    assert levels(spoilt, settings) == levels(task, settings)
+    chance(task, [own], *settings)
+    if task.signature.answers is Answers.MARKED:
+        assert [len(one) + len(two) for one, two in own.given[::2]] == [1024, 2 * 1024, 3 * 1024, 4 * 1024]
+
+
+def spoil(batch: Batch) -> Batch:
+    wrong = torch.tensor([0.0, 0.0, 1.0]).expand_as(batch.distribution)
+    return batch._replace(distribution=batch.distribution.where(batch.weights[..., None] > 0, wrong))
+
+
+def test_lengths_at_which_nothing_counts_have_no_chance_level():
+    assert [length for _, length in levels(Weighted())] == [2, 4, 6, 8, 16, 32]
+
+
+def test_the_lengths_that_a_task_names_have_a_chance_level_and_no_other():
+    for task in (but(toys.Walk(), lengths=(3, 5, 40, 7)), but(toys.Largest(), lengths=(3, 5, 40, 7))):
+        assert [length for _, length in levels(task)] == [3, 5, 7]
+
+
+def test_the_chance_level_does_not_depend_on_anything_but_task_and_length():
+    """Not on the seed, on how many contexts are tested, or on global randomness. Other processes: see test_experiment.py."""
+    found = levels(toys.Walk())
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    others = Training(7, 9, 0.3, 0.1, 0.2, 3, 1, 6), Evaluation(99, 100, 32)
+    assert levels(toys.Walk(), others) == found
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_long_contexts_are_drawn_a_few_at_a_time(monkeypatch):
+    sizes = []
+
+    class Counted(toys.Largest):
+        def sample(self, n, length, generator):
+            sizes.append(n * (length + 1))
+            return super().sample(n, length, generator)
+
+    monkeypatch.setattr(chance_module, "POSITIONS", 4096)
+    found = chance(Counted(), METRICS, Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 1024))
+    assert max(sizes) <= 4096
+    bounds = chance_module.MIN_CONTEXTS, chance_module.MAX_CONTEXTS
+    assert all(s.n == min(bounds[1], max(bounds[0], 4096 // (s.length + 1))) for s in found)
+    assert {s.n for s in found} >= {*bounds}
+
+
+@pytest.fixture(scope="module")
+def runs(toy_registry, planned, tmp_path_factory):
+    """Two entries with two seeds on two tasks, and how often a chance level was found."""
+    folder, asked = tmp_path_factory.mktemp("runs"), []
+    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 16}
+    experiments = planned(toy_registry, ["toy-walk", "toy-even"], ["toy-table", "toy-fragile"], seeds=(0, 1), **settings)
+    original = runner.chance
+
+    def counted(task, *arguments):
+        asked.append(task.name)
+        return original(task, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runner, "chance", counted)
+        outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), folder, SilentProgress())
+    assert not outcome.failed and len(outcome.written) == 8
+    return experiments, folder, asked
+
+
+def test_all_runs_of_a_task_hold_its_chance_level_at_the_lengths_that_boards_show(runs):
+    experiments, folder, asked = runs
+    for experiment in experiments:
+        rows = run_files.read(run_files.path_for(folder, experiment.record)).to_pylist()
+        held = {(r["metric"], r["length"]): r for r in rows if r["weights"] == CHANCE}
+        expected = {(s.metric, s.length): s for s in chance(experiment.task, METRICS, experiment.train, experiment.evaluate)}
+        assert held.keys() == expected.keys() == {("tvd", length) for length in (1, 2, 4, experiment.train.max_length, 8, 16)}
+        for key, row in held.items():
+            assert (row["value"], row["n"]) == (expected[key].value, expected[key].n)
+            assert row["on_boards"] and row["in_distribution"] == (row["length"] <= experiment.train.max_length)
+            assert row["metric_version"] == 1
+        assert {r["length"] for r in rows if r["weights"] == "raw" and r["on_boards"]} >= {length for _, length in held}
+    assert sorted(asked) == ["toy-even", "toy-walk"]  # once for all entries and seeds
+
+
+def test_a_measurement_of_a_plugin_brings_its_own_chance_level_into_run_files(planned, tmp_path):
+    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 8}
+    experiments = planned(toys_and(measurement=Squared()), "toy-walk", "toy-table", **settings)
+    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), tmp_path, SilentProgress())
+    rows = [row for path in outcome.written for row in run_files.read(path).to_pylist() if row["weights"] == CHANCE]
+    assert {row["metric"] for row in rows} == {"tvd", "squared"}
+    mean = toys.WALK.mean(0)
+    for row in (row for row in rows if row["metric"] == "squared"):
+        assert row["value"] == pytest.approx((toys.WALK - mean).square().sum(-1).mean().item(), abs=0.03)
+
+
+class Squared(Measurement):
+    """Squared distance from p*."""
+
+    name = "squared"
+    label = title = "squared distance"
+    lower_is_better = True
+    range = (0.0, 2.0)
+    worst = 2.0
+
+    def of_contexts(self, predictions):
+        return (predictions.probability - predictions.distribution).square().sum(-1)
+
+    def chance(self, distribution, test):
+        return (test.double() - distribution.double().mean(0)).square().sum(-1)

@@ -1,0 +1,214 @@
+"""The checks of measurements find each breach of the contract and name it, and find nothing in those that keep it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
+
+from lgbench import Language, Measurement
+
+
+class Divergence(Measurement):
+    """KL divergence from p* in nats, at most 20."""
+
+    name = "divergence"
+    label = title = "divergence"
+    lower_is_better = True
+    range = (0.0, 20.0)
+    worst = 20.0
+    threshold = 0.1
+    landmark = (0.0, "exact")
+
+    @staticmethod
+    def between(exact, log_probability):
+        return torch.where(exact > 0, exact * (exact.log() - log_probability), 0.0).sum(-1).clamp(0, 20)
+
+    def of_contexts(self, predictions):
+        return self.between(predictions.distribution.double(), predictions.logits.double().log_softmax(-1))
+
+    def chance(self, distribution, test):
+        return self.between(test.double(), distribution.double().mean(0).log())
+
+
+class Likelihood(Measurement):
+    """The mean log probability of members less that of other strings; undefined on contexts where all answers are legal."""
+
+    name = "likelihood_gap"
+    label = title = "likelihood"
+    lower_is_better = False
+    range = (-1000.0, None)
+    worst = 0.0
+    partial = True
+
+    def source(self, task):
+        return "strings" if isinstance(task, Language) else "contexts"
+
+    def of_contexts(self, predictions):
+        legal = predictions.distribution > 0
+        gap = (predictions.probability.nan_to_num(0) * torch.where(legal, 1.0, -1.0)).sum(-1)
+        return gap.masked_fill(legal.all(-1), torch.nan)
+
+    def of_strings(self, scores):
+        likelihood = scores.log_probability.nan_to_num(0).sum(-1)
+        return likelihood[scores.is_member].mean() - likelihood[~scores.is_member].mean()
+
+
+DIVERGENCE, LIKELIHOOD = Divergence(), Likelihood()
+
+
+def valued(change, thing=DIVERGENCE):
+    """The measurement with other values: `change` gets them, and the predictions."""
+    return but(thing, of_contexts=lambda self, predictions: change(thing.of_contexts(predictions), predictions))
+
+
+def stringing(change):
+    """The measurement of strings with another value."""
+    return but(LIKELIHOOD, of_strings=lambda self, scores: change(LIKELIHOOD.of_strings(scores), scores))
+
+
+def guessing(constant):
+    """A chance level that is not the best."""
+    return but(DIVERGENCE, chance=lambda self, fitted, test: self.between(test.double(), constant(test.double()).log()))
+
+
+def scaled_in_place(values, predictions):
+    predictions.distribution.mul_(2)
+    return values
+
+
+def shifted_in_place(values, predictions):
+    predictions.logits.add_(1)
+    return values
+
+
+def spoilt_in_place(values, predictions):
+    predictions.probability.zero_()
+    return values
+
+
+def of_a_task_named_so(self, task):
+    return "contexts" if task.name.startswith("any") else "strings"
+
+
+DESCRIBED = "its name, range, worst value, threshold and landmark make sense"
+SOURCES = "it says for every task what it is computed from"
+IN_RANGE = "each answer has a value in its range"
+EXACT = "the exact prediction is the best"
+ALONE = "each answer is measured by itself"
+WORST = "an answer that is not finite has the worst value"
+IN_PLACE = "it changes nothing in place"
+CHANCE = "its chance level is that of the best constant prediction"
+SEPARATED = "strings whose scores are separated have the best value"
+
+ROWS = [
+    (but(DIVERGENCE, name="kl-divergence"), DECLARED, "use lower-case letters, digits and underscores, at most 100"),
+    (but(DIVERGENCE, name="raw"), DECLARED, "has the name 'raw', which is reserved"),
+    (but(DIVERGENCE, range=[0, 20]), DECLARED, "has the range [0, 20]; lgbench.Measurement declares range: tuple[float, float"),
+    (but(DIVERGENCE, lower_is_better=None), DECLARED, "lgbench.Measurement declares lower_is_better: bool"),
+    (but(DIVERGENCE, __doc__=None), DOCUMENTED, "it has no docstring"),
+    (but(DIVERGENCE, version=0), DESCRIBED, "its version is 0, expected a number from 1 up"),
+    (but(DIVERGENCE, label=" "), DESCRIBED, "its label is empty: columns and plots show it"),
+    (but(DIVERGENCE, title=""), DESCRIBED, "its title is empty"),
+    (but(DIVERGENCE, range=(20.0, 0.0)), DESCRIBED, "its range is (20.0, 0.0), expected the least and the greatest value"),
+    (but(DIVERGENCE, range=(float("-inf"), 1.0)), DESCRIBED, "its range is (-inf, 1.0)"),
+    (but(DIVERGENCE, worst=torch.inf), DESCRIBED, "its worst value is inf, which is not a number in its range, (0.0, 20.0)"),
+    (but(DIVERGENCE, threshold=21.0), DESCRIBED, "its threshold is 21.0, which is not a number in its range"),
+    (but(DIVERGENCE, landmark=(-1.0, "exact")), DESCRIBED, "its landmark is -1.0, which is not a number in its range"),
+    (but(DIVERGENCE, source=lambda self, task: "weights"), SOURCES, "its source on any-task is 'weights', expected contexts"),
+    (
+        but(DIVERGENCE, source=lambda self, task: "strings"),
+        SOURCES,
+        "its source on any-task is strings, and only a Language",
+    ),
+    (but(DIVERGENCE, source=of_a_task_named_so), SOURCES, "is strings, and only a Language has strings"),
+    (but(DIVERGENCE, source=lambda self, task: task.weights), SOURCES, "it raised AttributeError: 'AnyTask' object has no"),
+    (valued(lambda values, predictions: values.mean()), IN_RANGE, "its values are () float64, expected (24, 3) float64"),
+    (valued(lambda values, predictions: values.float()), IN_RANGE, "its values are (24, 3) float32, expected (24, 3) float64"),
+    (valued(lambda values, predictions: values + 1), IN_RANGE, "a reversed prediction has the value 21"),
+    (valued(lambda values, predictions: -values), IN_RANGE, "and its range is (0.0, 20.0)"),
+    (valued(lambda values, predictions: values / (values < 20)), IN_RANGE, "prediction has the value inf"),
+    (
+        valued(lambda values, predictions: values.where(values > 0, torch.nan)),
+        IN_RANGE,
+        "is NaN: set partial = True if",
+    ),
+    (
+        but(valued(lambda values, predictions: values.where(values > 0.1, torch.nan)), partial=True),
+        IN_RANGE,
+        "which answers are undefined depends on the model: p* alone may decide it",
+    ),
+    (valued(lambda values, predictions: values + torch.rand(())), IN_RANGE, "it draws from torch's global generator"),
+    (but(DIVERGENCE, lower_is_better=False), EXACT, "higher is better, and a uniform prediction has "),
+    (valued(lambda values, predictions: 20 - values), EXACT, "lower is better, and a uniform prediction has "),
+    (valued(lambda values, predictions: values * 0 + 3), EXACT, "that was tried has the value 3: it measures nothing"),
+    (valued(lambda values, predictions: values / values.max()), ALONE, "depends on the answers beside it"),
+    (valued(lambda values, predictions: values - values.mean(1, keepdim=True)), ALONE, "depends on the answers beside it"),
+    (but(DIVERGENCE, partial=True), WORST, "a partial measurement itself gives the worst value, 20, where the logits are NaN"),
+    (but(LIKELIHOOD, worst=-1.0), WORST, "a partial measurement itself gives the worst value, -1, where the logits are NaN"),
+    (valued(lambda values, predictions: values.item() if values.isnan().any() else values), WORST, "it raised RuntimeError: "),
+    (valued(scaled_in_place), IN_PLACE, "it changes predictions.distribution in place, which other measurements read too"),
+    (valued(shifted_in_place), IN_PLACE, "it changes predictions.logits in place"),
+    (valued(spoilt_in_place), IN_PLACE, "it changes predictions.probability in place"),
+    (guessing(lambda p: torch.full_like(p, 0.25)), CHANCE, ", and the mean of p* has "),
+    (guessing(lambda p: p.median(0).values), CHANCE, ", and the uniform distribution has "),
+    (
+        but(DIVERGENCE, chance=lambda self, fitted, test: Divergence.chance(self, fitted, test).mean()),
+        CHANCE,
+        "chance gives () float64, expected (288,) float64",
+    ),
+    (
+        stringing(lambda value, scores: value.expand(2)),
+        SEPARATED,
+        "of_strings gives (2,) float64, expected a tensor",
+    ),
+    (stringing(lambda value, scores: -value), SEPARATED, "separated strings have -40.59, and equal ones "),
+    (stringing(lambda value, scores: value * 0 + 2), SEPARATED, "separated strings have 2, and equal ones 2"),
+    (
+        stringing(lambda value, scores: value - 2000),
+        SEPARATED,
+        "separated strings have the value -1959.41, and its range is",
+    ),
+    (
+        stringing(lambda value, scores: value + 1 if scores.log_probability.isnan().any() else value),
+        SEPARATED,
+        "strings whose scores are NaN have 1, expected the worst value, 0",
+    ),
+]
+RIGHT = [DIVERGENCE, LIKELIHOOD]
+
+
+@pytest.mark.parametrize(("thing", "rule", "words"), table(ROWS))
+def test_a_breach_is_found_and_named(registry, thing, rule, words):
+    assert words in complaint(thing, rule, registry)
+
+
+def test_nothing_is_found_in_measurements_that_keep_the_contract(registry):
+    assert complaints(RIGHT, registry) == []
+
+
+def test_every_check_of_measurements_finds_something_above(registry):
+    assert unproven(RIGHT, ROWS, registry) == set()
+
+
+NOTES = [
+    (LIKELIHOOD, CHANCE, "it has no `chance`: boards show no chance level of it"),
+    (but(DIVERGENCE, source=lambda self, task: None), SOURCES, "not checked: it is defined for no task that is installed"),
+]
+
+
+@pytest.mark.parametrize(("thing", "rule", "words"), table(NOTES))
+def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, words):
+    assert words in check_of(thing, rule, registry)()
+
+
+def test_the_predictions_of_the_checks_have_the_qualities_that_their_names_say():
+    """Against torch's own KL divergence, and p* of every kind."""
+    from lgbench.extensions.conformance.measurements import exact_distributions, predictions
+
+    exact = exact_distributions()
+    legal = (exact > 0).sum(-1)
+    assert {1, 2, 4} <= set(legal.unique().tolist()) and torch.allclose(exact.sum(-1), torch.ones(()))
+    losses = {name: F.kl_div(p.log_softmax(-1), exact, reduction="sum").item() for name, p in predictions(exact).items()}
+    assert abs(losses["exact"]) < 1e-3 < losses["uniform"] < losses["random"] < losses["reversed"]

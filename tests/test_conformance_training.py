@@ -1,0 +1,350 @@
+"""The checks of optimizers and averagers find each breach of the contract and name it, and find nothing in what keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from breaking import DECLARED, DOCUMENTED, OPTIONS, but, check_of, complaint, complaints, table, unproven
+
+from lgbench import Averager, Optimizer, Unsupported
+
+
+@dataclass(frozen=True)
+class Descent(Optimizer):
+    """Gradient descent with momentum, m <- beta m + g, w <- w - lr (m + decay w), as torch.optim.SGD."""
+
+    name: str = "descent"
+    beta: float = 0.9
+    nesterov: bool = False
+
+    def configured(self, *, beta=0.9, nesterov=False):
+        if not 0 <= beta < 1:
+            raise Unsupported(f"beta must be in [0, 1), got {beta}")
+        return replace(self, beta=beta, nesterov=nesterov)
+
+    def start(self, weights):
+        return {"momentum": {name: torch.zeros_like(w) for name, w in weights.items()}}
+
+    def update(self, state, weights, gradients, lr, decay, step):
+        momentum = {name: self.beta * m + gradients[name] for name, m in state["momentum"].items()}
+        return {"momentum": momentum}, {n: w - lr[n] * (momentum[n] + decay[n] * w) for n, w in weights.items()}
+
+
+class ByMatrix(Descent):
+    """Gradient descent whose step has the norm of the learning rate for each parameter of each model."""
+
+    elementwise = False
+
+    def update(self, state, weights, gradients, lr, decay, step):
+        def length(g):
+            return g.reshape(len(g), -1).norm(dim=1).clamp(min=1e-12).view(-1, *[1] * (g.ndim - 1))
+
+        return state, {n: w - lr[n] * gradients[n] / length(gradients[n]) for n, w in weights.items()}
+
+
+DESCENT, BY_MATRIX = Descent(), ByMatrix()
+
+
+def updating(change, thing=DESCENT):
+    """The optimizer with another update: `change` gets state, weights, gradients, lr, decay and step."""
+    return but(thing, update=lambda self, *given: change(*given))
+
+
+def stepping(direction, thing=DESCENT):
+    """An optimizer that moves weights by a function of the gradient."""
+    return updating(lambda state, w, g, lr, *given: (state, {n: w[n] - lr[n] * direction(g[n]) for n in w}), thing)
+
+
+def with_state(change):
+    """An optimizer that gives back another state than it should."""
+    return updating(lambda state, weights, *given: (change(state), weights))
+
+
+def touching(change):
+    """An optimizer that does something to what it is given, before its update."""
+
+    def update(self, *given):
+        change(*given)
+        return DESCENT.update(*given)
+
+    return but(DESCENT, update=update)
+
+
+def changing_start(self, weights):
+    weights["all"].zero_()
+    return Descent.start(self, weights)
+
+
+def moving_momentum(state, *given):
+    state["momentum"]["all"].mul_(0.5)
+
+
+def configuring(configured):
+    return but(DESCENT, configured=configured)
+
+
+def with_positional(self, beta=0.9):
+    return replace(DESCENT, beta=beta)
+
+
+def without_default(self, *, beta):
+    return DESCENT
+
+
+def with_other_defaults(self, *, beta=0.5):
+    return replace(DESCENT, beta=beta)
+
+
+def of_a_list(self, *, betas=[0.9]):  # noqa: B006
+    return self
+
+
+def that_is_ignored(self, *, beta=0.9):
+    return replace(self)
+
+
+def of_another_name(self, *, beta=0.9):
+    return replace(self, beta=beta, name="descent" if beta == 0.9 else "other")
+
+
+def of_another_kind(self, *, beta=0.9):
+    return self if beta == 0.9 else beta
+
+
+def refusing_silently(self, *, beta=0.9):
+    if beta != 0.9:
+        raise Unsupported("")
+    return self
+
+
+def changing_itself(self, *, beta=0.9):
+    object.__setattr__(self, "beta", beta)
+    return self
+
+
+KINDS = "names, shapes and dtypes never change"
+IN_PLACE = "nothing is changed in place"
+ITSELF = "each model is updated by itself"
+ZEROS = "a gradient of zero gives finite weights"
+DOWNHILL = "steps reduce a simple loss"
+WAITING = "an update does not wait for the device"
+ELEMENTWISE = "each weight's update depends on that weight alone"
+
+OPTIMIZERS = [
+    (Descent(name="none"), DECLARED, "has the name 'none', which is reserved: use another, such as my-none"),
+    (but(DESCENT, elementwise=1), DECLARED, "has the elementwise 1; lgbench.Optimizer declares elementwise: bool"),
+    (
+        but(DESCENT, update=lambda self, state, weights, gradients, lr: (state, weights)),
+        DECLARED,
+        "has the method update(state, weights, gradients, lr); lgbench.Optimizer declares update(state,",
+    ),
+    (but(DESCENT, __doc__=None), DOCUMENTED, "it has no docstring"),
+    (configuring(with_positional), OPTIONS, "`--set` cannot reach beta of configured: put a star before"),
+    (configuring(without_default), OPTIONS, "the option beta of descent has no default, expected an int, float, bool or str"),
+    (configuring(of_a_list), OPTIONS, "the option betas of descent has the default [0.9], expected an int, float, bool or str"),
+    (
+        configuring(with_other_defaults),
+        OPTIONS,
+        "`configured` with the defaults gives another thing than the plugin does",
+    ),
+    (configuring(that_is_ignored), OPTIONS, "the option beta changes nothing: 0.45 gives the same as 0.9"),
+    (configuring(of_another_name), OPTIONS, "`configured` with beta=0.45 gives the name 'other', expected 'descent'"),
+    (configuring(of_another_kind), OPTIONS, "`configured` with beta=0.45 gives 0.45"),
+    (configuring(changing_itself), OPTIONS, "`configured` changes the thing itself for beta: return a new one"),
+    (configuring(refusing_silently), OPTIONS, "it refuses beta=0.45 without a reason: say what would work"),
+    (
+        with_state(lambda state: state | {"second": state["momentum"]}),
+        KINDS,
+        "after step 1 the state has other names, shapes or",
+    ),
+    (
+        with_state(lambda state: {"momentum": {"all": state["momentum"]["all"].double()}}),
+        KINDS,
+        "after step 1 the state has other",
+    ),
+    (stepping(lambda g: g.double()), KINDS, "after step 1 the weights are all (3, 30) float64, expected all (3, 30) float32"),
+    (stepping(lambda g: g + torch.rand(())), KINDS, "it draws from torch's global generator"),
+    (but(DESCENT, start=changing_start), IN_PLACE, "it changes the weights that `start` gets in place, such as all"),
+    (
+        touching(lambda state, w, *given: w["all"].mul_(0.9)),
+        IN_PLACE,
+        "it changes the weights in place, such as all: return new",
+    ),
+    (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), IN_PLACE, "it changes the gradients in place, such as all"),
+    (touching(lambda state, w, g, lr, *given: lr["all"].mul_(2)), IN_PLACE, "it changes the learning rates in place"),
+    (touching(lambda state, w, g, lr, decay, step: decay["all"].zero_()), IN_PLACE, "it changes the weight decay in place"),
+    (touching(lambda *given: given[-1].add_(1)), IN_PLACE, "it changes the number of the step in place"),
+    (touching(moving_momentum), IN_PLACE, "it changes the part 'momentum' of the state in place, such as all"),
+    (stepping(lambda g: g / g.norm()), ITSELF, "the new all of one model depends on the models beside it"),
+    (stepping(lambda g: g - g.mean(0)), ITSELF, "the new all of one model depends on the models beside it"),
+    (stepping(lambda g: g / g.norm(), BY_MATRIX), ITSELF, "the new scale of one model depends on the models beside it"),
+    (
+        stepping(lambda g: g / g.norm(dim=1, keepdim=True)),
+        ELEMENTWISE,
+        "depends on the other weights beside it: set elementwise = False",
+    ),
+    (stepping(lambda g: g / g.abs()), ZEROS, "gradients of zero give all values that are not finite"),
+    (stepping(lambda g: -g), DOWNHILL, "100 steps with lr 0.01 change the loss w^2 / 2 from "),
+    (
+        stepping(lambda g: g * (g.abs().max() > 0).item()),
+        WAITING,
+        "it reads the value of a tensor, and so waits for the device",
+    ),
+    (
+        stepping(lambda g: g if g.norm() < 1e9 else g * 0),
+        WAITING,
+        "it reads the value of a tensor, and so waits for the device",
+    ),
+    (
+        stepping(lambda g: torch.from_numpy(g.numpy().copy())),
+        WAITING,
+        "it reads the value of a tensor, and so waits for the device",
+    ),
+    (stepping(lambda g: g + torch.zeros(g.shape)), WAITING, "it makes tensors on another device than that of the weights"),
+]
+
+
+class Halving(Averager):
+    """The mean of the latest weights and of what was the average before: a <- (a + w) / 2."""
+
+    name = "halving"
+
+    def start(self, weights, schedule):
+        return {"mean": weights}
+
+    def update(self, state, weights, step):
+        return {"mean": {name: (mean + weights[name]) / 2 for name, mean in state["mean"].items()}}
+
+    def weights(self, state):
+        return state["mean"]
+
+    def reference(self, start, path, schedule):
+        latest = len(path)
+        return start / 2**latest + sum(weight / 2 ** (latest - i) for i, (_, weight) in enumerate(path))
+
+
+class Latter(Halving):
+    """The plain mean over the second half of the updates, found as a sum."""
+
+    def start(self, weights, schedule):
+        zeros = {name: torch.zeros_like(w) for name, w in weights.items()}
+        device = next(iter(weights.values())).device
+        half = torch.tensor(schedule.steps / 2, dtype=torch.float64, device=device)
+        return {"sum": zeros, "latest": weights, "count": {"half": half, "seen": torch.zeros_like(half)}}
+
+    def update(self, state, weights, step):
+        half, seen = state["count"].values()
+        late = (step > half).double()
+        total = {name: s.add_(late.to(s.dtype) * weights[name]) for name, s in state["sum"].items()}
+        return {"sum": total, "latest": weights, "count": {"half": half, "seen": seen + late}}
+
+    def weights(self, state):
+        seen = state["count"]["seen"]
+        return {name: torch.where(seen > 0, s / seen.clamp(min=1), state["latest"][name]) for name, s in state["sum"].items()}
+
+    def reference(self, start, path, schedule):
+        late = [weight for step, weight in path if step > schedule.steps / 2]
+        return sum(late) / len(late)
+
+
+HALVING, LATTER = Halving(), Latter()
+
+
+def of_mean(change):
+    """An averager that makes something else of its average and the weights."""
+    return but(
+        HALVING,
+        update=lambda self, state, weights, step: {
+            "mean": {name: change(mean, weights[name]) for name, mean in state["mean"].items()}
+        },
+    )
+
+
+def scaling_in_place(self, state):
+    return {name: mean.mul_(0.5) for name, mean in state["mean"].items()}
+
+
+def counting_calls():
+    """An averager whose average grows whenever it is asked for."""
+    calls = iter(range(100))
+    return but(HALVING, weights=lambda self, state: {name: mean + next(calls) for name, mean in state["mean"].items()})
+
+
+AVERAGES = "names, shapes and dtypes are those of the weights, and a state's never change"
+ASKED = "asking for the average changes nothing"
+AVERAGED_ALONE = "each model is averaged by itself"
+CONSTANT = "weights that never change are their own average"
+REFERENCE = "it agrees with its reference"
+
+AVERAGERS = [
+    (but(HALVING, name="raw"), DECLARED, "has the name 'raw', which is reserved: use another, such as my-raw"),
+    (
+        but(HALVING, start=lambda self, weights: {"mean": weights}),
+        DECLARED,
+        "has the method start(weights); lgbench.Averager declares start(weights, schedule): upgrade the plugin",
+    ),
+    (but(HALVING, __doc__=None), DOCUMENTED, "it has no docstring"),
+    (
+        but(HALVING, update=lambda self, state, weights, step: state | {"latest": weights}),
+        AVERAGES,
+        "after step 10 the state has other names, shapes or dtypes than before",
+    ),
+    (of_mean(lambda mean, w: mean[:1]), AVERAGES, "after step 10 the state has other names, shapes or dtypes than before"),
+    (of_mean(lambda mean, w: mean.double()), AVERAGES, "after step 10 the state has other names, shapes or dtypes than before"),
+    (but(HALVING, weights=lambda self, state: {"table": 0}), AVERAGES, "it gives the weights table, expected table, gain"),
+    (
+        but(HALVING, weights=lambda self, state: {name: w.flatten() for name, w in state["mean"].items()}),
+        AVERAGES,
+        "it gives table as (6,), expected (3, 2)",
+    ),
+    (of_mean(lambda mean, w: mean + torch.rand(())), AVERAGES, "it draws from torch's global generator"),
+    (but(HALVING, weights=scaling_in_place), ASKED, "`weights` changes the part 'mean' of the state in place, such as table"),
+    (counting_calls(), ASKED, "`weights` gives another table the second time"),
+    (
+        of_mean(lambda mean, w: w / w.norm()),
+        AVERAGED_ALONE,
+        "table of one model depends on the models beside it: every operation",
+    ),
+    (of_mean(lambda mean, w: w - w.mean(0, keepdim=True)), AVERAGED_ALONE, "depends on the models beside it"),
+    (of_mean(lambda mean, w: 0.5 * mean + 0.6 * w), CONSTANT, "table never changed, and its average is something else"),
+    (of_mean(lambda mean, w: 0.6 * mean + 0.4 * w), REFERENCE, ", and its reference is "),
+    (but(LATTER, reference=HALVING.reference), REFERENCE, ", and its reference is "),
+    (of_mean(lambda mean, w: mean * (1 if w.sum().item() else 0)), WAITING, "it reads the value of a tensor, and so waits"),
+]
+
+ROWS = [*OPTIMIZERS, *AVERAGERS]
+RIGHT = [DESCENT, BY_MATRIX, HALVING, LATTER]
+
+
+@pytest.mark.parametrize(("thing", "rule", "words"), table(ROWS))
+def test_a_breach_is_found_and_named(registry, thing, rule, words):
+    assert words in complaint(thing, rule, registry)
+
+
+def test_nothing_is_found_in_what_keeps_the_contract(registry):
+    assert complaints(RIGHT, registry) == []
+
+
+def test_every_check_of_optimizers_and_averagers_finds_something_above(registry):
+    assert unproven(RIGHT, ROWS, registry) == set()
+
+
+NOTES = [
+    (but(HALVING, reference=Averager.reference), REFERENCE, "it has no `reference` to compare with"),
+    (
+        configuring(lambda self, *, kind="momentum": self if kind == "momentum" else None),
+        OPTIONS,
+        "no other value of kind was accepted",
+    ),
+]
+
+
+@pytest.mark.parametrize(("thing", "rule", "words"), table(NOTES))
+def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, words):
+    assert words in check_of(thing, rule, registry)()
+
+
+def test_an_averager_may_keep_and_change_the_copies_that_it_is_given(registry):
+    assert complaints([of_mean(lambda mean, w: w.add_(mean).div_(2))], registry) == []

@@ -1,0 +1,168 @@
+"""Published attentions that need the input at the keys, or options, as plugins, held to plain loops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import CHEAP, CPU
+from plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
+from torch import Tensor, nn
+
+from lgbench import Answers, Attention, AttentionSpec, Need, Unsupported, UsageError
+from lgbench.attending import masked_logits, visible
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+from lgbench.training.train import train
+
+
+class ForgettingAttention(nn.Module):
+    """softmax(z_ij + sum of log f_l for j < l <= i) v, with f_l = sigmoid(w . x_l + b) for each head."""
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__()
+        self.scale = spec.scale
+        self.gate = nn.Linear(spec.width, spec.heads)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, key_input: Tensor) -> Tensor:
+        forgotten = F.logsigmoid(self.gate(key_input)).mT.cumsum(-1)  # (B, H, K)
+        decay = forgotten[..., -q.shape[-2] :, None] - forgotten[..., None, :]
+        return (masked_logits(q, k, bias, self.scale) + decay).softmax(-1) @ v
+
+
+class Forgetting(Attention):
+    """The forgetting transformer's attention: keys fade by gates of the tokens after them (arXiv 2503.02130)."""
+
+    name = "forgetting"
+    needs = frozenset({Need.KEY_INPUT})
+
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        if spec.cross_attention:
+            raise Unsupported("forgetting needs a query at the position of every key, and cross attention has none there")
+        return ForgettingAttention(spec)
+
+
+def forgetting(scope: str, weights: Weights, h: int, x: Tensor, z: list[float]) -> list[float]:
+    """Weights of the values for the query after as many keys as there are logits."""
+    gate, offset = weights[f"{scope}.attend.gate.weight"][h], weights[f"{scope}.attend.gate.bias"][h]
+    kept = [1 / (1 + math.exp(-float(gate @ row + offset))) for row in x[: len(z)]]
+    faded = [math.exp(logit) * math.prod(kept[j + 1 :]) for j, logit in enumerate(z)]
+    return [one / sum(faded) for one in faded]
+
+
+class WindowAttention(nn.Module):
+    """Softmax attention to the latest keys that a query sees."""
+
+    def __init__(self, scale: float, window: int) -> None:
+        super().__init__()
+        self.scale, self.window = scale, window
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        seen = visible(q, k)
+        near = seen & ~seen.tril(k.shape[-2] - q.shape[-2] - self.window)
+        return masked_logits(q, k, bias, self.scale).masked_fill(~near, -torch.inf).softmax(-1) @ v
+
+
+@dataclass(frozen=True)
+class Window(Attention):
+    """Attention to a window of the latest keys (arXiv 2004.05150)."""
+
+    name = "window"
+    window: int = 8
+
+    def configured(self, *, window: int = 8) -> Window:
+        if window < 1:
+            raise Unsupported(f"attention.window must be at least 1, got {window}")
+        return Window(window)
+
+    def build(self, spec: AttentionSpec) -> nn.Module:
+        return WindowAttention(spec.scale, self.window)
+
+
+def windowed(scope: str, weights: Weights, h: int, x: Tensor, z: list[float]) -> list[float]:
+    return [0.0] * (len(z) - 3) + softmax(z[-3:])
+
+
+METHODS: dict[Attention, PlainDecoder] = {Forgetting(): PlainDecoder(mix=forgetting), Window(3): PlainDecoder(mix=windowed)}
+methods = pytest.mark.parametrize("attention", METHODS, ids=lambda attention: attention.name)
+
+
+@methods
+def test_a_model_with_the_attention_is_the_published_one(registry: Registry, attention: Attention) -> None:
+    model = decoder(registry, with_parts(registry, attention=attention), layers=2)
+    torch.testing.assert_close(model(contexts()), METHODS[attention](model, contexts()))
+
+
+@methods
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_last_position_alone_gets_what_it_gets_among_all(registry: Registry, attention: Attention, layers: int) -> None:
+    parts = with_parts(registry, attention=attention)
+    signatures = TOKENS, replace(TOKENS, answers=Answers.LAST)
+    every, last = (decoder(registry, parts, signature, layers=layers) for signature in signatures)
+    torch.testing.assert_close(last(contexts()), every(contexts())[:, -1:])
+
+
+@pytest.mark.parametrize("queries", [1, 2, 6])
+def test_a_gate_of_every_key_counts_whichever_queries_are_asked_also_beside_a_bias_of_each_context(queries: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 6, 2, dtype=torch.float64, generator=generator)
+    bias, x = (torch.randn(2, *shape, dtype=torch.float64, generator=generator) for shape in ((2, 6, 6), (6, 4)))
+    module = Forgetting().build(AttentionSpec(1, 1, 4, 2, 6)).double()
+    weights = module.state_dict(prefix=".attend.")
+    with torch.no_grad():
+        taken = module(q[:, :, -queries:], k, v, bias[:, :, -queries:], key_input=x)
+    for b, h, i in product(range(2), range(2), range(queries)):
+        at = 6 - queries + i
+        z = [float(q[b, h, at] @ k[b, h, j] / 2**0.5 + bias[b, h, at, j]) for j in range(at + 1)]
+        expected = sum(w * v[b, h, j] for j, w in enumerate(forgetting("", weights, h, x[b], z)))
+        torch.testing.assert_close(taken[b, h, i], expected)
+
+
+def test_an_attention_that_needs_self_attention_is_refused_elsewhere_with_the_reason(planned) -> None:
+    with pytest.raises(UsageError, match="set-attention.forgetting.* cross attention"):
+        planned(built_in_and(attention=Forgetting()), "max-retrieval", "set-attention+forgetting")
+
+
+@methods
+def test_a_population_trains_as_its_models_alone(attention: Attention, planned) -> None:
+    registry = built_in_and(attention=attention)
+    both = planned(registry, "tomita-3", attention.name, seeds=(0, 1), train_steps=3, train_batch=4)
+    together = train(both, CPU)
+    for index, experiment in enumerate(both):
+        for name, weight in train([experiment], CPU).weights["raw"].items():
+            torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_option_of_the_attention_decides_the_model_and_names_the_run(planned, tmp_path) -> None:
+    registry = built_in_and(attention=Window())
+    settings = {key: str(value) for key, value in CHEAP.items()} | {"attention.window": "2,16"}
+    asked = plan(Request(["tomita-3"], ["window"], (), (0,), "quick", settings), registry)
+    assert [experiment.parts["attention"] for experiment in asked.experiments] == [Window(2), Window(16)]
+    outcome = run_plan(asked, Execution(CPU, False, None), tmp_path, SilentProgress())
+    footers = [run_files.metadata(path)["experiment"] for path in outcome.written]
+    assert [dict(footer["options"])["attention.window"] for footer in footers] == [2, 16]
+    assert {footer["entry"] for footer in footers} == {"transformer+pre-norm+window"}
+    values = [[row["value"] for row in run_files.read(path).to_pylist()] for path in outcome.written]
+    assert values[0] != values[1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "changes", "said"),
+    [
+        ("window", {"attention_window": 0}, "attention.window must be at least 1, got 0"),
+        ("window", {"attention_windw": 3}, "window.*attention.windw.*attention.window"),
+        ("window", {"attention_window": "wide"}, "attention.window='wide' is not a whole number"),
+        ("softmax", {"attention_window": 3}, "softmax.*attention.window"),
+    ],
+)
+def test_an_impossible_option_is_refused_with_what_would_work(planned, entry, changes, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        planned(built_in_and(attention=Window()), "tomita-3", entry, **changes)

@@ -1,0 +1,290 @@
+"""Published norm schemes that need to know the layer, the heads or the initial weights, as plugins, held to plain loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from conftest import CPU
+from plain_decoder import (
+    TOKENS,
+    PlainDecoder,
+    Sublayer,
+    Weights,
+    built_in_and,
+    contexts,
+    decoder,
+    pre_norm,
+    rms,
+    standard,
+    with_parts,
+)
+from torch import Tensor, nn
+
+from lgbench import Answers, Matrix, NormScheme, Position, SublayerSpec, Unsupported, UsageError
+from lgbench.extensions.registry import Registry
+from lgbench.training.train import train
+from lgbench_norms import SCHEMES
+from lgbench_norms.placement import Residual
+
+PRE, POST = (next(scheme for scheme in SCHEMES if scheme.name == name) for name in ("pre-norm", "post-norm"))
+
+
+class LikePreNorm(NormScheme):
+    """Pre-norm, of which a scheme changes something."""
+
+    def embed(self, width: int) -> nn.Module:
+        return PRE.embed(width)
+
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+        return PRE.residual(spec, sublayer)
+
+    def output(self, spec: SublayerSpec) -> nn.Module:
+        return PRE.output(spec)
+
+    def final(self, width: int) -> nn.Module:
+        return PRE.final(width)
+
+
+class QueryKeyNorm(LikePreNorm):
+    """RMSNorm on the queries and keys of each head (arXiv 2010.04245, as in arXiv 2405.09818)."""
+
+    name = "query-key-norm"
+
+    def query(self, spec: SublayerSpec) -> nn.Module:
+        return nn.RMSNorm(spec.head_dim, eps=1e-6)
+
+    def key(self, spec: SublayerSpec) -> nn.Module:
+        return nn.RMSNorm(spec.head_dim, eps=1e-6)
+
+
+class HeadNorm(LikePreNorm):
+    """Zero mean and unit variance of each head's output, as the GroupNorm of RetNet (arXiv 2307.08621)."""
+
+    name = "head-norm"
+
+    def head(self, spec: SublayerSpec) -> nn.Module:
+        return nn.LayerNorm(spec.head_dim, elementwise_affine=False)
+
+
+class Scaled(nn.Module):
+    """LN(alpha x + F(x)), at the positions for which the sublayer answers."""
+
+    def __init__(self, alpha: float, sublayer: nn.Module, width: int) -> None:
+        super().__init__()
+        self.alpha, self.sublayer, self.norm = alpha, sublayer, nn.LayerNorm(width, elementwise_affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        change = self.sublayer(x)
+        return self.norm(self.alpha * x[..., -change.shape[-2] :, :] + change)
+
+
+class DeepNorm(LikePreNorm):
+    """x <- LN(alpha x + F(x)), alpha = (2 N)^(1/4), initial weights times (8 N)^(-1/4) (arXiv 2203.00555, decoder-only)."""
+
+    name = "deep-norm"
+
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+        return Scaled((2 * spec.layers) ** 0.25, sublayer, spec.width)
+
+    def final(self, width: int) -> nn.Module:
+        return nn.Identity()
+
+    def gain(self, spec: SublayerSpec, matrix: Matrix) -> float:
+        return 1.0 if matrix in ("query", "key") else (8 * spec.layers) ** -0.25
+
+
+@dataclass(frozen=True)
+class MixLayerNorm(LikePreNorm):
+    """Post-norm in the first quarter of the layers, pre-norm in the others (arXiv 2412.13795)."""
+
+    name = "mix-layer-norm"
+    share: float = 0.25
+
+    def configured(self, *, share: float = 0.25) -> MixLayerNorm:
+        if not 0 <= share <= 1:
+            raise Unsupported(f"norm.share must be from 0 to 1, got {share}")
+        return MixLayerNorm(share)
+
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+        scheme = POST if spec.layer <= self.share * spec.layers else PRE
+        return scheme.residual(spec, sublayer)
+
+
+class ShrunkNorm(nn.RMSNorm):
+    """RMSNorm times a constant."""
+
+    def __init__(self, width: int, factor: float) -> None:
+        super().__init__(width, eps=1e-6)
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * super().forward(x)
+
+
+class LayerNormScaling(LikePreNorm):
+    """Pre-norm whose norm is divided by the square root of the layer (arXiv 2502.05795)."""
+
+    name = "layer-norm-scaling"
+
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+        before = ShrunkNorm(spec.width, spec.layer**-0.5)
+        return Residual(before, sublayer, nn.Identity(), nn.Identity())
+
+
+class Doubling(Position):
+    """Doubles queries and keys, so that it matters whether a norm stands before it or after it."""
+
+    name = "doubling"
+
+    def rotate(self, spec) -> nn.Module:
+        class Double(nn.Module):
+            def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+                return 2 * q, 2 * k
+
+        return Double()
+
+
+def deep(scope: str, layer: int, weights: Weights, x: Tensor, sublayer: Sublayer) -> Tensor:
+    return standard((2 * 4) ** 0.25 * x + sublayer(x))
+
+
+def mixed(scope: str, layer: int, weights: Weights, x: Tensor, sublayer: Sublayer) -> Tensor:
+    if layer == 1:  # of 4
+        return rms(x + sublayer(x), weights[f"{scope}.total.weight"])
+    return pre_norm(scope, layer, weights, x, sublayer)
+
+
+def scaled(scope: str, layer: int, weights: Weights, x: Tensor, sublayer: Sublayer) -> Tensor:
+    return x + sublayer(rms(x, weights[f"{scope}.before.weight"]) / layer**0.5)
+
+
+METHODS: dict[NormScheme, PlainDecoder] = {
+    QueryKeyNorm(): PlainDecoder(
+        query=lambda scope, weights, q: rms(q, weights[f"{scope}.norm_query.weight"]),
+        key=lambda scope, weights, k: rms(k, weights[f"{scope}.norm_key.weight"]),
+        rotate=lambda x, position, tokens: 2 * x,
+    ),
+    HeadNorm(): PlainDecoder(head=lambda scope, weights, x: standard(x), rotate=lambda x, position, tokens: 2 * x),
+    DeepNorm(): PlainDecoder(residual=deep, final=lambda weights, x: x, rotate=lambda x, position, tokens: 2 * x),
+    MixLayerNorm(): PlainDecoder(residual=mixed, rotate=lambda x, position, tokens: 2 * x),
+    LayerNormScaling(): PlainDecoder(residual=scaled, rotate=lambda x, position, tokens: 2 * x),
+}
+methods = pytest.mark.parametrize("scheme", METHODS, ids=lambda scheme: scheme.name)
+
+
+@methods
+def test_a_model_with_the_scheme_is_the_published_one(registry: Registry, scheme: NormScheme) -> None:
+    model = decoder(registry, with_parts(registry, norm=scheme, position=Doubling()), layers=4)
+    torch.testing.assert_close(model(contexts()), METHODS[scheme](model, contexts()))
+
+
+@methods
+def test_the_last_position_alone_gets_what_it_gets_among_all(registry: Registry, scheme: NormScheme) -> None:
+    parts = with_parts(registry, norm=scheme)
+    every, last = (decoder(registry, parts, replace(TOKENS, answers=answers)) for answers in (TOKENS.answers, Answers.LAST))
+    torch.testing.assert_close(last(contexts()), every(contexts())[:, -1:])
+
+
+def initial(registry: Registry, scheme: NormScheme, layers: int) -> dict[str, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        parts = with_parts(registry, norm=scheme)
+        model = registry.architectures["transformer"].build(TOKENS, parts, layers=layers, heads=2, width=8)
+        return {name: weight for name, weight in model.state_dict().items() if "sublayer" in name}
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_initial_weights_are_multiplied_by_the_gain_of_their_matrix(registry: Registry, layers: int) -> None:
+    plain, gained = initial(registry, POST, layers), initial(registry, DeepNorm(), layers)
+    assert plain.keys() == gained.keys()
+    for name, weight in plain.items():
+        changed = name.endswith("weight") and ".query." not in name and ".key." not in name
+        torch.testing.assert_close(gained[name], weight * ((8 * layers) ** -0.25 if changed else 1.0), rtol=1e-6, atol=0)
+
+
+class Asked(LikePreNorm):
+    """Writes down which of its methods are called, and with what."""
+
+    name = "asked"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattribute__(self, method: str) -> Any:
+        found = super().__getattribute__(method)
+        if method not in ("embed", "residual", "output", "final", "query", "key", "head", "gain"):
+            return found
+
+        def noted(*arguments: Any) -> Any:
+            self.calls.append((method, *(a for a in arguments if not isinstance(a, nn.Module))))
+            return found(*arguments)
+
+        return noted
+
+
+def of_attention(spec: SublayerSpec, *matrices: Matrix) -> Iterator[tuple[Any, ...]]:
+    yield from (("gain", spec, matrix) for matrix in matrices)
+    yield from ((slot, spec) for slot in ("query", "key", "head"))
+
+
+def test_a_scheme_is_asked_in_the_order_of_the_contract(registry: Registry) -> None:
+    scheme = Asked()
+    decoder(registry, with_parts(registry, norm=scheme), layers=2)
+    expected: list[tuple[Any, ...]] = [("embed", 8)]
+    for layer in (1, 2):
+        attention, mlp = (SublayerSpec(role, layer, 2, 8, 2) for role in ("attention", "mlp"))  # type: ignore[arg-type]
+        expected += [*of_attention(attention, "query", "key", "value", "out"), ("residual", attention)]
+        expected += [("gain", mlp, "up"), ("gain", mlp, "down"), ("residual", mlp)]
+    assert scheme.calls == [*expected, ("final", 8)]
+
+
+def test_without_a_residual_connection_a_scheme_is_asked_in_the_same_order(registry: Registry) -> None:
+    scheme, spec = Asked(), SublayerSpec("attention", 1, 1, 128)
+    parts = with_parts(registry, norm=scheme, position=None)
+    registry.architectures["set-attention"].build(registry.tasks["max-retrieval"].signature, parts)
+    assert scheme.calls == [("embed", 128), ("embed", 128), *of_attention(spec, "query", "key", "value"), ("output", spec)]
+
+
+@pytest.mark.parametrize("scheme", [QueryKeyNorm(), HeadNorm()], ids=lambda scheme: scheme.name)
+def test_norms_of_queries_keys_and_heads_act_in_set_attention_too(registry: Registry, scheme: NormScheme) -> None:
+    signature, width = registry.tasks["max-retrieval"].signature, 16
+    parts = with_parts(registry, norm=scheme, position=None)
+    model = registry.architectures["set-attention"].build(signature, parts, width=width).double()
+    inputs = torch.randn(3, 6, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    items, query = model.embed_item(inputs[:, :-1]), model.embed_query(inputs[:, -1])
+    q, k, v = model.query(query), model.key(items), model.value(items)
+    if scheme.name == "query-key-norm":
+        q, k = rms(q), rms(k)
+    taken = (torch.einsum("bw,bkw->bk", q, k).softmax(-1)[..., None] * v).sum(1)
+    taken = standard(taken) if scheme.name == "head-norm" else taken
+    torch.testing.assert_close(model(inputs), model.logits(taken)[:, None])
+
+
+@methods
+def test_a_population_trains_as_its_models_alone(scheme: NormScheme, planned) -> None:
+    registry = built_in_and(norm=scheme)
+    both = planned(registry, "tomita-3", scheme.name, seeds=(0, 1), train_steps=3, train_batch=4)
+    together = train(both, CPU)
+    for index, experiment in enumerate(both):
+        for name, weight in train([experiment], CPU).weights["raw"].items():
+            torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_scheme_takes_options(planned) -> None:
+    registry = built_in_and(norm=MixLayerNorm())
+    plain, named, other = (
+        planned(registry, "tomita-3", "mix-layer-norm", **o)[0] for o in ({}, {"norm_share": 0.25}, {"norm_share": 1.0})
+    )
+    assert plain.record == named.record and plain.parts["norm"] == MixLayerNorm(0.25)
+    assert other.parts["norm"] == MixLayerNorm(1.0) and dict(other.record.options)["norm.share"] == 1.0
+    assert other.record.protocol.changes == (("norm.share", "1.0"),) and other.run_id != plain.run_id
+    for message, changes in {
+        "norm.share must be from 0 to 1, got 2": {"norm_share": 2},
+        "norm.share": {"norm_shore": 1},
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            planned(registry, "tomita-3", "mix-layer-norm", **changes)

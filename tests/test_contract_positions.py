@@ -1,0 +1,239 @@
+"""Published position codes with a bias of each context, or that read token ids, as plugins, held to plain loops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from conftest import CPU, initial
+from plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
+from torch import Tensor, nn
+
+from lgbench import Answers, AttentionSpec, Position, Unsupported, UsageError
+from lgbench.attending import visible
+from lgbench.extensions.registry import Registry
+from lgbench.training.train import train
+
+SEPARATOR = 2
+"""Among the tokens here. All others are digits."""
+ROWS = 5
+"""Of the learned tables."""
+SLOPE = 0.7
+
+
+class ContextualBias(nn.Module):
+    """q_i . e[p_ij] with p_ij the sum of sigmoid(q_i . k_l) for l from j to i, and e interpolated between whole numbers."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(ROWS, head_dim))
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        gates = (q @ k.mT).sigmoid() * visible(q, k)
+        position = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=ROWS - 1)  # (B, H, Q, K)
+        below = position.detach().floor().clamp(max=ROWS - 2)
+        share, below = position - below, below.long()
+        scores = q @ self.table.T  # (B, H, Q, ROWS)
+        return (1 - share) * scores.gather(-1, below) + share * scores.gather(-1, below + 1)
+
+
+class Cope(Position):
+    """Contextual position encoding: positions count what the gates of the query let pass (arXiv 2405.18719)."""
+
+    name = "cope"
+
+    def bias(self, spec: AttentionSpec) -> nn.Module:
+        if spec.cross_attention:
+            raise Unsupported("cope counts the keys between a key and its query, and cross attention has no such order")
+        return ContextualBias(spec.head_dim)
+
+
+def contextual(scope: str, weights: Weights, q: list[Tensor], k: list[Tensor], i: int, j: int, tokens: list[int]) -> float:
+    position = min(sum(1 / (1 + math.exp(-float(q[i] @ k[between]))) for between in range(j, i + 1)), ROWS - 1)
+    table = weights[f"{scope}.bias.table"]
+    below, above = math.floor(position), math.ceil(position)
+    embedding = table[below] if above == below else (above - position) * table[below] + (position - below) * table[above]
+    return float(q[i] @ embedding)
+
+
+def places(tokens: Tensor) -> Tensor:
+    """The place of each digit in its number, from 1; 0 for a separator: (B, K) -> (B, K)."""
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    separators = torch.where(tokens == SEPARATOR, at, -1)
+    return at - separators.cummax(-1).values
+
+
+def place(tokens: list[int], i: int) -> int:
+    """The same for one position, by walking back."""
+    length = 0
+    while i - length >= 0 and tokens[i - length] != SEPARATOR:
+        length += 1
+    return length
+
+
+class Table(nn.Module):
+    """x + a learned row for the place of the token."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(ROWS, width))
+
+    def forward(self, x: Tensor, *, tokens: Tensor) -> Tensor:
+        return x + self.rows[places(tokens).clamp(max=ROWS - 1)]
+
+
+class Rotation(nn.Module):
+    """Queries and keys rotated by the places of their tokens, in pairs of features."""
+
+    def forward(self, q: Tensor, k: Tensor, *, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        at = places(tokens)[:, None, :, None]  # (B, 1, K, 1)
+        return self.rotated(q, at[:, :, -q.shape[-2] :]), self.rotated(k, at)
+
+    @staticmethod
+    def rotated(x: Tensor, at: Tensor) -> Tensor:
+        angle = at * 100 ** (-torch.arange(0, x.shape[-1], 2, device=x.device) / x.shape[-1])
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+
+
+class Distance(nn.Module):
+    """-SLOPE times the number of separators after the key up to the query, the same for all heads: (B, 1, Q, K)."""
+
+    def forward(self, q: Tensor, k: Tensor, *, tokens: Tensor) -> Tensor:
+        passed = (tokens == SEPARATOR).cumsum(-1).to(q.dtype)[:, None]
+        return -SLOPE * (passed[..., -q.shape[-2] :, None] - passed[..., None, :])
+
+
+@dataclass(frozen=True)
+class ByNumber(Position):
+    """Positions within numbers: Abacus embeddings (arXiv 2405.17399) and position coupling (arXiv 2405.20671)."""
+
+    name: str
+    acts: tuple[str, ...]
+    reads_tokens = True
+
+    def embed(self, width: int, positions: int) -> nn.Module | None:
+        return Table(width) if "embed" in self.acts else None
+
+    def rotate(self, spec: AttentionSpec) -> nn.Module | None:
+        if "rotate" in self.acts and spec.head_dim % 2:
+            raise Unsupported(f"{self.name} rotates pairs of features, and a head here has {spec.head_dim}")
+        return Rotation() if "rotate" in self.acts else None
+
+    def bias(self, spec: AttentionSpec) -> nn.Module | None:
+        return Distance() if "bias" in self.acts else None
+
+
+def with_rows(weights: Weights, x: Tensor, tokens: list[int]) -> Tensor:
+    rows = weights["position.rows"]
+    return torch.stack([x[i] + rows[min(place(tokens, i), ROWS - 1)] for i in range(len(tokens))])
+
+
+def as_complex_numbers(x: Tensor, i: int, tokens: list[int]) -> Tensor:
+    pairs = len(x) // 2
+    turns = [complex(math.cos(a), math.sin(a)) for a in (place(tokens, i) * 100 ** (-p / pairs) for p in range(pairs))]
+    rotated = [complex(float(x[2 * p]), float(x[2 * p + 1])) * turns[p] for p in range(pairs)]
+    return torch.tensor([part for number in rotated for part in (number.real, number.imag)], dtype=x.dtype)
+
+
+def by_separators(scope: str, weights: Weights, q: list[Tensor], k: list[Tensor], i: int, j: int, tokens: list[int]) -> float:
+    return -SLOPE * tokens[j + 1 : i + 1].count(SEPARATOR)
+
+
+ALL = ByNumber("by-number", ("embed", "rotate", "bias"))
+METHODS: dict[Position, PlainDecoder] = {
+    Cope(): PlainDecoder(bias=contextual),
+    ByNumber("abacus", ("embed",)): PlainDecoder(embed=with_rows),
+    ByNumber("coupled", ("rotate",)): PlainDecoder(rotate=as_complex_numbers),
+    ByNumber("separators", ("bias",)): PlainDecoder(bias=by_separators),
+    ALL: PlainDecoder(embed=with_rows, rotate=as_complex_numbers, bias=by_separators),
+}
+methods = pytest.mark.parametrize("position", METHODS, ids=lambda position: position.name)
+SOME = torch.tensor([[2, 0, 1, 1, 0, 0, 1], [0, 1, 2, 2, 3, 4, 2], [1, 1, 1, 1, 1, 1, 2]])
+
+
+@methods
+def test_a_model_with_the_code_is_the_published_one(registry: Registry, position: Position) -> None:
+    model = decoder(registry, with_parts(registry, position=position), layers=2)
+    for tokens in (contexts(), SOME):
+        torch.testing.assert_close(model(tokens), METHODS[position](model, tokens))
+
+
+@methods
+def test_the_last_position_alone_gets_what_it_gets_among_all(registry: Registry, position: Position) -> None:
+    parts = with_parts(registry, position=position)
+    every, last = (decoder(registry, parts, replace(TOKENS, answers=answers)) for answers in (TOKENS.answers, Answers.LAST))
+    torch.testing.assert_close(last(SOME), every(SOME)[:, -1:])
+
+
+@methods
+def test_no_position_sees_the_future(registry: Registry, position: Position) -> None:
+    model = decoder(registry, with_parts(registry, position=position))
+    torch.testing.assert_close(model(SOME[:, :4]), model(SOME)[:, :4])
+
+
+@methods
+def test_a_population_trains_as_its_models_alone(position: Position, planned) -> None:
+    registry = built_in_and(position=position)
+    both = planned(registry, "tomita-3", position.name, seeds=(0, 1), train_steps=3, train_batch=4)
+    together = train(both, CPU)
+    for index, experiment in enumerate(both):
+        for name, weight in train([experiment], CPU).weights["raw"].items():
+            torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_population_of_models_with_other_contexts_each_reads_its_own_tokens(planned) -> None:
+    both = planned(built_in_and(position=ALL), ["tomita-3", "tomita-4"], "by-number", train_steps=3, train_batch=4)
+    together = train(both, CPU)
+    for index, experiment in enumerate(both):
+        for name, weight in train([experiment], CPU).weights["raw"].items():
+            torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_code_that_reads_tokens_is_refused_where_there_are_none(planned) -> None:
+    with pytest.raises(UsageError, match="abacus.*reads token ids, and the task has vectors"):
+        planned(built_in_and(position=ByNumber("abacus", ("embed",))), "max-retrieval", "abacus")
+
+
+def test_no_tokens_are_kept_after_a_model_has_answered(registry: Registry) -> None:
+    model = decoder(registry, with_parts(registry, position=ALL))
+    model(SOME)
+    assert model.tokens.found == {}
+
+
+class Sines(nn.Module):
+    """x + the sine of the position."""
+
+    def __init__(self, base: float) -> None:
+        super().__init__()
+        self.base = base
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (torch.arange(x.shape[-2], device=x.device) / self.base).sin()[:, None]
+
+
+@dataclass(frozen=True)
+class Sinusoid(Position):
+    """Sines of a wavelength that may be chosen."""
+
+    name = "sinusoid"
+    base: float = 10_000.0
+
+    def configured(self, *, base: float = 10_000.0) -> Sinusoid:
+        return Sinusoid(base)
+
+    def embed(self, width: int, positions: int) -> nn.Module:
+        return Sines(self.base)
+
+
+def test_an_option_of_the_code_decides_the_model(planned) -> None:
+    registry = built_in_and(position=Sinusoid())
+    plain, wide = (planned(registry, "tomita-3", "sinusoid", **changes)[0] for changes in ({}, {"position_base": 10}))
+    assert (plain.parts["position"], wide.parts["position"]) == (Sinusoid(), Sinusoid(10.0))
+    assert dict(wide.record.options)["position.base"] == 10.0
+    inputs = torch.zeros(1, 6, dtype=torch.int64)
+    logits = [initial(experiment)(inputs) for experiment in (plain, wide)]
+    assert not torch.allclose(*logits)

@@ -1,0 +1,292 @@
+"""Published tasks that count some positions only, as plugins, trained and measured, and held to plain computations."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+import toys
+from conftest import CPU, initial
+from plain_decoder import built_in_and, learning_rates
+from test_contract_positions import ByNumber
+from torch import Generator, Tensor
+from toy_registries import toys_and
+
+from lgbench import Answers, Batch, Optimizer, Signature, State, Task, Tokens, Weights, seeds
+from lgbench.errors import RunFailed
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.measurement.evaluate import evaluate
+from lgbench.results import run_files
+from lgbench.training.data import stream
+from lgbench.training.population import Population
+from lgbench.training.train import Trained, train
+
+WRITE, IGNORE, READ = 2, 3, 4
+"""Tokens; 0 and 1 are bits."""
+
+
+class FlipFlop(Task):
+    """Pairs of an instruction and a bit; the bit of a read is that of the latest write (arXiv 2306.00946). Only reads count."""
+
+    name = family = "flip-flop"
+    version = 1
+    signature = Signature(Tokens(5), 5, Answers.EVERY_PREFIX)
+    train_lengths = (1, 9)
+    lengths = (3, 5, 9, 17)
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        pairs = (length + 1) // 2
+        instructions = torch.randint(WRITE, READ + 1, (n, pairs), generator=generator)
+        instructions[:, 0] = WRITE
+        bits = torch.randint(2, (n, pairs), generator=generator)
+        for pair in range(1, pairs):
+            bits[:, pair] = torch.where(instructions[:, pair] == WRITE, bits[:, pair], self._memory(instructions, bits, pair))
+        tokens = torch.stack([instructions, bits], -1).flatten(1)[:, :length]
+        distribution = torch.zeros(n, 2 * pairs, 5)
+        distribution[:, 0::2, :2] = 0.5
+        distribution[:, 1::2, WRITE:] = 1 / 3
+        reads = (instructions == READ)[..., None]
+        distribution[:, 0::2, :2] = torch.where(reads, F.one_hot(bits, 2).float(), distribution[:, 0::2, :2])
+        return Batch(tokens, distribution[:, :length], (tokens == READ).float())
+
+    def reference(self, context: Tensor) -> list[float]:
+        *before, last = context.tolist()
+        if len(before) % 2:
+            return [0.0, 0.0, 1 / 3, 1 / 3, 1 / 3]
+        if last != READ:
+            return [0.5, 0.5, 0.0, 0.0, 0.0]
+        written = [bit for instruction, bit in zip(before[0::2], before[1::2], strict=True) if instruction == WRITE]
+        return [1.0 - written[-1], float(written[-1]), 0.0, 0.0, 0.0]
+
+    @staticmethod
+    def _memory(instructions: Tensor, bits: Tensor, pair: int) -> Tensor:
+        """A read repeats what is stored; an ignored bit is anything, and is not stored. Bits before `pair` are known."""
+        drawn = bits[:, pair]
+        stored = bits[:, 0]
+        for earlier in range(1, pair):
+            stored = torch.where(instructions[:, earlier] == WRITE, bits[:, earlier], stored)
+        return torch.where(instructions[:, pair] == READ, stored, drawn)
+
+
+class Copy(Task):
+    """Symbols, a separator, and the symbols again: the second time every symbol is known, and counts."""
+
+    name = family = "copy"
+    version = 1
+    signature = Signature(Tokens(5), 4, Answers.MARKED)
+    train_lengths = (1, 3)
+    lengths = (1, 2, 3, 6)
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        symbols = torch.randint(4, (n, length), generator=generator)
+        inputs = torch.cat([symbols, torch.full((n, 1), 4), symbols[:, :-1]], 1)
+        before = torch.full((n, length, 4), 0.25)
+        weights = torch.cat([torch.zeros(n, length), torch.ones(n, length)], 1)
+        return Batch(inputs, torch.cat([before, F.one_hot(symbols, 4).float()], 1), weights)
+
+
+def planned(task: Task, seeds: tuple[int, ...] = (0,), entry: str = "transformer", **changes: object) -> tuple[Experiment, ...]:
+    settings = {"train.steps": "6", "train.batch": "8", "evaluate.max_length": "17" if task.name == "flip-flop" else "6"}
+    settings |= {"evaluate.contexts": "40", "model.width": "8", "model.layers": "1"}
+    settings |= {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
+    registry = built_in_and(task=task, position=ByNumber("by-number", ("embed", "rotate", "bias")))
+    return plan(Request([task.name], [entry], (), seeds, "quick", settings), registry).experiments
+
+
+tasks = pytest.mark.parametrize("task", [FlipFlop(), Copy()], ids=lambda task: task.name)
+
+
+def test_flip_flop_reads_give_back_what_was_written() -> None:
+    batch = FlipFlop().sample(300, 12, torch.Generator().manual_seed(0))
+    for tokens, answers, weights in zip(*(tensor.tolist() for tensor in batch), strict=True):
+        stored = None
+        for at, token in enumerate(tokens):
+            if token == READ:
+                assert (answers[at][stored], weights[at]) == (1.0, 1.0)
+            else:
+                assert weights[at] == 0.0 and answers[at] == pytest.approx(
+                    [0, 0, *[1 / 3] * 3] if at % 2 else [0.5, 0.5, 0, 0, 0]
+                )
+            if at % 2 and tokens[at - 1] == WRITE:
+                stored = token
+            if at % 2 and tokens[at - 1] == READ:
+                assert token == stored
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@tasks
+@pytest.mark.parametrize("targets", ["sampled", "exact"])
+def test_training_is_a_plain_loop_over_the_positions_that_count(double, task: Task, targets: str) -> None:
+    (experiment,) = planned(task, train_targets=targets)
+
+    def loss(model, inputs: Tensor, right: Tensor, weights: Tensor) -> Tensor:
+        terms = []
+        for context, position in weights.nonzero().tolist():
+            log_probability = model(inputs)[context, position].log_softmax(-1)
+            answer = right[context, position]
+            terms.append(-(answer * log_probability).sum() if targets == "exact" else -log_probability[answer])
+        return torch.stack(terms).mean()
+
+    model, training = initial(experiment), experiment.train
+    decayed = [{"params": [p for p in model.parameters() if (p.ndim >= 2) == matrix]} for matrix in (True, False)]
+    optimizer = torch.optim.AdamW([decayed[0] | {"weight_decay": 0.01}, decayed[1] | {"weight_decay": 0.0}])
+    batches = stream([(task, experiment.seed)], training, CPU)
+    for rate, (inputs, right, weights) in zip(learning_rates(training), batches, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        loss(model, inputs[0], right[0], weights[0]).backward()
+        optimizer.step()
+    for name, weight in train([experiment], CPU).weights["raw"].items():
+        torch.testing.assert_close(weight[0], model.get_parameter(name).detach(), rtol=0, atol=1e-8)
+
+
+def drawn(experiment: Experiment, length: int) -> Batch:
+    """The contexts that a seed is tested on."""
+    generator = seeds.generator(experiment.seed, "evaluate", experiment.task.name, "contexts", length)
+    return experiment.task.sample(experiment.evaluate.contexts, length, generator)
+
+
+def distances(model, batch: Batch) -> dict[tuple[int, int], float]:
+    """The total variation distance at every position that counts, by context and position."""
+    p = model(batch.inputs).detach().double().softmax(-1).tolist()
+    exact, found = batch.distribution.tolist(), {}
+    for b, t in batch.weights.nonzero().tolist():
+        found[b, t] = sum(abs(x - y) for x, y in zip(p[b][t], exact[b][t], strict=True)) / 2
+    return found
+
+
+def test_reads_are_measured_at_the_lengths_after_which_one_comes() -> None:
+    (experiment,) = planned(FlipFlop())
+    model = initial(experiment).eval()
+    found = {s.length: (s.value, s.n) for s in evaluate(experiment, {"raw": model}, CPU) if s.metric == "tvd"}
+    by_hand = distances(model, drawn(experiment, 17))
+    assert sorted(found) == list(range(1, 18))
+    for length, (value, n) in found.items():
+        own = [distance for (_, position), distance in by_hand.items() if position == length - 1]
+        assert n == len(own)
+        assert value == (pytest.approx(sum(own) / len(own), abs=1e-6) if own else None)
+    assert [length for length, (_, n) in found.items() if n] == [3, 5, 7, 9, 11, 13, 15, 17]
+
+
+def test_all_copied_symbols_count_for_the_length_of_what_is_copied() -> None:
+    (experiment,) = planned(Copy())
+    model = initial(experiment).eval()
+    found = {s.length: (s.value, s.n) for s in evaluate(experiment, {"raw": model}, CPU) if s.metric == "tvd"}
+    assert sorted(found) == [1, 2, 3, 6]
+    for length, (value, n) in found.items():
+        own = list(distances(model, drawn(experiment, length)).values())
+        assert n == len(own) == 40 * length
+        assert value == pytest.approx(sum(own) / len(own), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, list[dict]]:
+    """The rows of one run on each task."""
+    found = {}
+    for task in (FlipFlop(), Copy()):
+        asked = Plan(planned(task), ())
+        outcome = run_plan(asked, Execution(CPU, False, None), tmp_path_factory.mktemp("runs"), SilentProgress())
+        assert not outcome.failed
+        found[task.name] = run_files.read(outcome.written[0]).to_pylist()
+    return found
+
+
+@tasks
+def test_boards_show_the_lengths_that_the_task_names_and_no_others(runs, task: Task) -> None:
+    measured = [row for row in runs[task.name] if row["metric"] == "tvd"]
+    assert {row["length"] for row in measured if row["on_boards"]} == set(task.lengths)
+    in_distribution = {row["length"] for row in measured if row["in_distribution"] and row["on_boards"]}
+    assert in_distribution == {length for length in task.lengths if length <= task.train_lengths[1]}
+
+
+@pytest.mark.parametrize(("task", "level"), [(FlipFlop(), 0.5), (Copy(), 0.75)], ids=["flip-flop", "copy"])
+def test_the_chance_level_is_that_of_the_positions_that_count(runs, task: Task, level: float) -> None:
+    chances = {row["length"]: row["value"] for row in runs[task.name] if (row["weights"], row["metric"]) == ("chance", "tvd")}
+    assert chances.keys() == set(task.lengths)
+    assert list(chances.values()) == pytest.approx([level] * len(chances), abs=0.1)
+
+
+class Unsound(Copy):
+    """Promises more than there is."""
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        batch = super().sample(n, length, generator)
+        return batch._replace(distribution=batch.distribution * 1.25)
+
+
+class OutOfRange(Copy):
+    """Has a token more than its signature."""
+
+    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+        batch = super().sample(n, length, generator)
+        return batch._replace(inputs=batch.inputs + 1)
+
+
+@pytest.mark.parametrize(("task", "said"), [(Unsound(), "1.25.* a sum of 1"), (OutOfRange(), "from 0 to 4")])
+def test_a_run_on_a_task_that_breaks_its_contract_fails_with_its_name_and_the_reason(tmp_path, task: Task, said: str) -> None:
+    outcome = run_plan(Plan(planned(task), ()), Execution(CPU, False, None), tmp_path, SilentProgress())
+    (failure,) = outcome.failed
+    assert not outcome.written
+    with pytest.raises(RunFailed, match=f"task copy at length .*{said}"):
+        raise failure
+
+
+class Descent(Optimizer):
+    """w <- w - lr g."""
+
+    name = "descent"
+
+    def start(self, weights: Weights) -> State:
+        return {}
+
+    def update(
+        self, state: State, weights: Weights, gradients: Weights, lr: Weights, decay: Weights, step: Tensor
+    ) -> tuple[State, Weights]:
+        return {}, {name: w - lr[name] * gradients[name] for name, w in weights.items()}
+
+
+def test_the_gradient_of_exact_targets_is_the_expectation_of_that_of_sampled_ones(double) -> None:
+    request = Request(["toy-walk"], ["toy-table"], (), (0,), "quick", {"train.warmup": "0"}, "descent")
+    experiments = plan(request, toys_and(optimizer=Descent())).experiments
+    inputs, p, _ = toys.Walk().sample(1, 4, torch.Generator().manual_seed(1))
+
+    def moved(targets: Tensor) -> Tensor:
+        population = Population(experiments, CPU)
+        before = population.state.weights.clone()
+        with torch.no_grad():
+            population.advance(inputs[None], targets[None])
+        return population.state.weights - before
+
+    expected = torch.zeros_like(moved(p))
+    for tokens in product(range(3), repeat=4):
+        chance = p[0, range(4), tokens].prod()
+        expected += chance * moved(torch.tensor([tokens]))
+    assert expected.abs().max() > 1e-4
+    torch.testing.assert_close(moved(p), expected, rtol=0, atol=1e-9)
+
+
+SLOW = pytest.param("inductor", "sampled", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("backend", "targets"), [("eager", "exact"), SLOW])
+def test_weights_and_codes_that_read_tokens_compile(monkeypatch, backend: str, targets: str) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    experiments, said = planned(FlipFlop(), (0, 1), "by-number", train_targets=targets), []
+    compiled: Trained = train(experiments, CPU, compile=True, say=said.append)
+    assert compiled.compiled, said
+    for name, weight in train(experiments, CPU).weights["raw"].items():
+        torch.testing.assert_close(compiled.weights["raw"][name], weight, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,191 @@
+"""The runs of a folder: which files are read, which names are known, and queries."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import corrupt, simulated, write_rows
+
+import lgbench
+import lgbench_measurements
+from lgbench import UsageError
+from lgbench.results import run_files
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
+
+
+def test_bad_files_are_named_and_the_rest_is_ranked(tmp_path):
+    good = simulated({8: 0.5, 16: 0.25})
+    write_rows(tmp_path / "good.parquet", good)
+    (tmp_path / "empty.parquet").touch()
+    (tmp_path / "text.parquet").write_text("hello")
+    bad = write_rows(tmp_path / "corrupt.parquet", simulated({n: n / 7 for n in range(1, 500)}, entry="corrupt"))
+    corrupt(bad)
+    results = Results(tmp_path)
+    named = {name for name in ("empty", "text", "corrupt", "good") if f"/{name}.parquet" in "\n".join(results.left_out)}
+    assert named == {"corrupt", "empty", "text"}
+    (board,) = results.boards("tvd")
+    assert [row.entry for row in board.rows] == ["arch+norm"]
+    with pytest.warns(UserWarning, match="left out") as warned:
+        assert lgbench.read_results(tmp_path).shape[0] == len(good)
+    assert len(warned) == 3
+
+
+def test_a_folder_with_bad_files_alone_says_why_there_is_nothing(tmp_path):
+    (tmp_path / "empty.parquet").touch()
+    with pytest.raises(UsageError, match="no runs") as refused:
+        Results(tmp_path)
+    assert "empty.parquet" in str(refused.value)
+
+
+def test_a_missing_and_an_empty_folder_say_what_makes_runs(tmp_path):
+    with pytest.raises(UsageError, match="no results folder .*nowhere.*lgbench run"):
+        Results(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="no runs in .*lgbench run"):
+        Results(tmp_path)
+
+
+@pytest.fixture
+def small(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}, task="alpha-1", family="alpha"))
+    return Results(tmp_path)
+
+
+def test_unknown_names_suggest_what_the_folder_has(small):
+    with pytest.raises(UsageError, match="no task 'alhpa'; did you mean 'alpha'"):
+        small.boards("tvd", "alhpa")
+    with pytest.raises(UsageError, match="no metric 'tdv'; did you mean 'tvd'"):
+        small.boards("tdv")
+    with pytest.raises(UsageError, match="no protocol 'quck'; did you mean 'quick'"):
+        small.boards("tvd", protocol="quck")
+
+
+def test_a_metric_that_nobody_measured_has_no_board(small):
+    assert small.boards("roc_auc") == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("select nonsense from results", "nonsense"),
+        ("selec 1", "syntax error"),
+        ("select * from nowhere", "nowhere"),
+        (" ", "select"),
+        ("-- nothing", "select"),
+    ],
+)
+def test_a_wrong_query_is_a_usage_error_in_the_words_of_duckdb(small, sql, said):
+    with pytest.raises(UsageError) as refused:
+        small.ask(sql)
+    assert said in str(refused.value)
+
+
+def test_any_query_over_all_rows_works(small):
+    assert small.ask("select length, value from results order by length") == (["length", "value"], [(8, 0.5), (16, 0.25)])
+
+
+def test_results_are_a_relation_that_keeps_working(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
+    relation = lgbench.read_results(tmp_path)
+    assert relation.aggregate("avg(value)").fetchall() == [(0.375,)]
+    assert relation.filter("length = 16").fetchall()[0][relation.columns.index("value")] == 0.25
+
+
+def test_results_can_be_named_in_a_query_of_duckdb(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.25}))
+    rows = lgbench.read_results(tmp_path)
+    assert duckdb.sql("select max(value) from rows").fetchall() == [(0.5,)]
+    assert rows.shape[0] == 2
+
+
+def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
+    folder = tmp_path / "runs [a]*'s"
+    write_rows(folder / "run.parquet", simulated({8: 0.5, 16: 0.25}))
+    assert lgbench.read_results(folder).shape[0] == 2
+
+
+def test_folders_that_say_key_equals_value_add_no_columns(tmp_path):
+    for seed in (0, 1):
+        write_rows(tmp_path / f"device={seed}" / "run.parquet", simulated({8: 0.5, 16: 0.25}, seed=seed))
+    assert lgbench.read_results(tmp_path).columns == run_files.SCHEMA.names
+    assert Results(tmp_path).ask("select * from results")[0] == run_files.SCHEMA.names
+
+
+def description(**changes):
+    return {**asdict(Metric.of(lgbench_measurements.TotalVariation())), **changes}
+
+
+WRONG = [
+    None,
+    "tvd",
+    {},
+    [],
+    [1, None, "tvd", []],
+    [{"name": "tvd"}],
+    [description(extra=1)],
+    [description(threshold="low")],
+    [description(threshold=float("nan"))],
+    [description(high=float("inf"))],
+    [description(low=None)],
+    [description(low=True)],
+    [description(low=10**400)],
+    [description(version="1")],
+    [description(version=1.0)],
+    [description(lower_is_better=1)],
+    [description(name=["tvd"])],
+    [description(name="T V D")],
+    [description(label=None)],
+    [description(landmark_name=[])],
+]
+
+
+@pytest.mark.parametrize("measurements", WRONG, ids=str)
+def test_a_footer_that_describes_no_metric_harms_no_other_file(tmp_path, measurements):
+    write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.25}), measurements=[description()])
+    write_rows(tmp_path / "strange.parquet", simulated({8: 0.75, 16: 0.75}, seed=1), measurements=measurements)
+    results = Results(tmp_path)
+    (board,) = results.boards("tvd")
+    assert (results.metric_names, board.rows[0].seeds, board.metric.threshold) == (["tvd"], (0, 1), 0.1)
+    (tmp_path / "good.parquet").unlink()
+    with pytest.raises(UsageError, match="no metric 'tvd'; known: none"):
+        Results(tmp_path).boards("tvd")
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"measurements": ' + b"[" * 100_000, b"\xff\xfe", b"{", b"[]"], ids=len)
+def test_a_footer_that_cannot_be_decoded_is_named_and_the_rest_is_ranked(tmp_path, content):
+    write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.25}))
+    rows = pa.Table.from_pylist(simulated({8: 0.5, 16: 0.25}, seed=1), schema=run_files.SCHEMA)
+    pq.write_table(rows.replace_schema_metadata({run_files.METADATA_KEY: content}), tmp_path / "strange.parquet")
+    results = Results(tmp_path)
+    assert len(results.left_out) == 1 and "strange.parquet" in results.left_out[0]
+    assert results.boards("tvd")[0].rows[0].seeds == (0,)
+
+
+@pytest.mark.parametrize("strange", ["0", "9"])
+def test_the_description_that_most_files_have_counts(tmp_path, strange):
+    for name in ("1", "2"):
+        write_rows(tmp_path / f"{name}.parquet", simulated({8: 0.5}, seed=int(name)), measurements=[description()])
+    own = description(lower_is_better=False, threshold=0.99)
+    write_rows(tmp_path / f"{strange}.parquet", simulated({8: 0.5}, seed=3), measurements=[own])
+    assert Results(tmp_path).metrics == (Metric.of(lgbench_measurements.TotalVariation()),)
+
+
+def test_metrics_come_with_the_primary_one_first_and_new_versions_before_old_ones(tmp_path):
+    own = [description(name="kl"), description(), description(name="kl", version=2), description(name="accuracy")]
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5}), measurements=own)
+    results = Results(tmp_path)
+    assert [(m.name, m.version) for m in results.metrics] == [("tvd", 1), ("accuracy", 1), ("kl", 2), ("kl", 1)]
+    assert results.metric_names == ["tvd", "accuracy", "kl"]
+
+
+def test_unknown_labels_of_protocols_are_refused_with_those_that_there_are(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5}, changes=[("train.lr", "0.1")]))
+    results = Results(tmp_path)
+    for wrong in ("quick", "quick/1", "quick/2 train.lr=0.1", "quick/1 train.lr=0.2", "train.lr=0.1"):
+        with pytest.raises(UsageError, match="no protocol .* known: .*quick/1 train.lr=0.1"):
+            results.boards("tvd", protocol=wrong)
+    assert len(results.boards("tvd", protocol="quick/1 train.lr=0.1")) == 1

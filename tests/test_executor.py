@@ -1,0 +1,260 @@
+"""The seam between who knows what is left and who runs it: any executor makes the same run files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import toys
+from conftest import CHEAP, CPU, TESTS
+from test_work_queue import left, take
+from toy_registries import but, toys_and
+
+from lgbench import seeds
+from lgbench.errors import RunFailed
+from lgbench.execution.device import Execution
+from lgbench.execution.executor import Done, LocalExecutor
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.execution.work_queue import UNFINISHED
+from lgbench.experiment.plan import Plan
+from lgbench.results import run_files
+
+SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 8}
+
+
+class Reversed:
+    """Claims everything first and runs the last population first."""
+
+    def run(self, left, run_population) -> Iterator[Done]:
+        everything = list(left)
+        assert len(everything) > 1
+        yield from LocalExecutor().run(reversed(everything), run_population)
+
+
+class InAThread:
+    """Runs each population in another thread, and reports when all are through."""
+
+    def run(self, left, run_population) -> Iterator[Done]:
+        here = threading.get_ident()
+
+        def done(work) -> list[Done]:
+            assert threading.get_ident() != here
+            return list(LocalExecutor().run([work], run_population))
+
+        with ThreadPoolExecutor(1) as threads:
+            for outcomes in [*threads.map(done, list(left))]:
+                yield from outcomes
+
+
+class InAProcess:
+    """Runs each population in a process of its own, which tells what it wrote; the claim stays here."""
+
+    def run(self, left, run_population) -> Iterator[Done]:
+        processes = multiprocessing.get_context("fork")
+        for work in left:
+            mine, theirs = processes.Pipe()
+            process = processes.Process(target=self.make, args=(work, run_population, theirs))
+            with work.claim:
+                process.start()
+                written, error = mine.recv()
+                process.join()
+            yield Done(work, [Path(path) for path in written], RuntimeError(error) if error else None)
+
+    def make(self, work, run_population, answer) -> None:
+        written, error = [], None
+        try:
+            written += map(str, run_population(work))
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        answer.send((written, error))
+
+
+def planned_grid(planned, known=None):
+    """Two stacks, each divided in two: four populations."""
+    known = known or toys_and()
+    return planned(known, ["toy-walk", "toy-largest"], "toy-table", (0, 1, 2), averagers=["toy-mean"], **SETTINGS)
+
+
+def made(folder: Path) -> dict[str, str]:
+    """Each run file's rows and footer by its name, but for what no two runs share; a float's repr tells all its bits."""
+    found = {}
+    for path in run_files.find(folder):
+        about = run_files.metadata(path)
+        about.pop("seconds"), about["environment"].pop("date")
+        found[path.name] = repr((run_files.read(path).to_pylist(), about))
+    return found
+
+
+def run(experiments, folder, executor=None, population=2):
+    return run_plan(Plan(tuple(experiments), ()), Execution(CPU, False, population), folder, SilentProgress(), executor)
+
+
+@pytest.fixture(scope="module")
+def local(planned, tmp_path_factory) -> dict[str, str]:
+    """What this process makes, population after population."""
+    folder = tmp_path_factory.mktemp("local")
+    outcome = run(planned_grid(planned), folder)
+    assert len(outcome.written) == 6 and not outcome.failed and not outcome.found
+    return made(folder)
+
+
+@pytest.mark.parametrize("executor", [LocalExecutor(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
+def test_every_executor_makes_the_same_run_files_to_the_bit_and_leaves_nothing_else(planned, local, tmp_path, executor):
+    outcome = run(planned_grid(planned), tmp_path, executor)
+    assert made(tmp_path) == local
+    assert {path.name for path in outcome.written} == local.keys() and not outcome.failed and not outcome.found
+    assert left(tmp_path) == set()
+
+
+IN_PROCESSES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import torch
+torch.set_num_threads(1)  # a process that is forked has none of the threads of its parent
+from conftest import planned
+from test_executor import InAProcess, planned_grid, run
+outcome = run(planned_grid(planned.__wrapped__()), Path(sys.argv[2]), InAProcess())
+assert len(outcome.written) == 6 and not outcome.failed, outcome
+"""
+
+
+def test_an_executor_may_run_populations_in_other_processes(warm, local, tmp_path):
+    with warm.start([TESTS, tmp_path], IN_PROCESSES) as process:
+        out, error = process.communicate()
+        assert process.returncode == 0, error
+    assert made(tmp_path) == local
+    assert left(tmp_path) == set()
+
+
+class Failing(toys.Walk):
+    """Cannot be tested with one seed: its second model fails, once the first one's file is written."""
+
+    name = family = "toy-failing"
+    fails_at: int | None = None
+
+    def sample(self, n, length, generator):
+        if generator.initial_seed() == self.fails_at:
+            raise ValueError("no contexts today")
+        return super().sample(n, length, generator)
+
+
+def failing_at(planned):
+    task = Failing()
+    known = toys_and(task=task)
+    experiments = planned(known, ["toy-failing", "toy-largest"], ["toy-table", "toy-fragile"], (0, 1, 2), **SETTINGS)
+    task.fails_at = seeds.generator(1, "evaluate", "toy-failing", "contexts", 8).initial_seed()
+    return experiments
+
+
+@pytest.mark.parametrize("executor", [LocalExecutor(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
+def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(planned, tmp_path, executor):
+    experiments = failing_at(planned)
+    outcome = run(experiments, tmp_path, executor, population=None)
+    failed = [e for e in experiments if e.record.task == "toy-failing" and e.seed > 0]
+    expected = {run_files.path_for(tmp_path, e.record) for e in experiments if e not in failed}
+    assert set(outcome.written) == expected == set(run_files.find(tmp_path)) and len(failed) == 4
+    assert len(outcome.failed) == 2
+    for failure, entry in zip(sorted(outcome.failed, key=str), ("toy-fragile", "toy-table"), strict=True):
+        assert isinstance(failure, RunFailed) and isinstance(failure.__cause__, ValueError)
+        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_executor.py:"):
+            assert said in str(failure)
+    assert left(tmp_path) == set()
+    again = run(experiments, tmp_path, executor=LocalExecutor(), population=None)
+    assert set(again.found) == expected and not again.written and len(again.failed) == 2
+
+
+def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned, tmp_path):
+    """And a plugin's error in one stack stops no other."""
+    seen = []
+
+    class Watching(LocalExecutor):
+        def run(self, left, run_population):
+            yield from super().run((seen.append(work) or work for work in left), run_population)
+
+    def fails(self, n, length, generator):
+        raise ValueError("no contexts today")
+
+    broken = toys_and(task=but(toys.Walk(), name="toy-none", family="toy-none", sample=toys.Walk.sample))
+    experiments = planned(broken, ["toy-none", "toy-largest"], "toy-table", (0, 1), **SETTINGS)
+    type(experiments[0].task).sample = fails
+    outcome = run(experiments, tmp_path, Watching(), population=None)
+    (failure,) = outcome.failed
+    assert "toy-none" in str(failure) and "no contexts today" in str(failure)
+    assert [work.claim.experiments[0].record.task for work in seen] == ["toy-largest"] and len(outcome.written) == 2
+    assert left(tmp_path) == set()
+
+
+def test_a_population_is_claimed_when_an_executor_takes_it_and_free_when_it_ends(planned, tmp_path):
+    experiments = planned_grid(planned)
+    walks = [e for e in experiments if e.record.task == "toy-walk"]
+    held = []
+
+    class Watching:
+        def run(self, left, run_population):
+            for number, work in enumerate(left):
+                running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
+                held.append((number, len(running), work.claim.folder in running, take(tmp_path, work.claim.experiments)))
+                yield from LocalExecutor().run([work], run_population)
+
+    run(experiments, tmp_path, Watching())
+    assert held == [(number, 1, True, None) for number in range(4)]
+    assert len(walks) == 3 and left(tmp_path) == set()
+
+
+def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
+    class Impatient:
+        def run(self, left, run_population):
+            for number, work in enumerate(left):
+                with work.claim:
+                    if number == 2:
+                        raise KeyboardInterrupt
+                    yield Done(work, list(run_population(work)))
+
+    with pytest.raises(KeyboardInterrupt):
+        run(planned_grid(planned), tmp_path, Impatient())
+    before = made(tmp_path)
+    assert len(before) == 3 and before.items() <= local.items() and left(tmp_path) == set()
+    run(planned_grid(planned), tmp_path)
+    assert made(tmp_path) == local
+
+
+def test_a_claim_can_be_given_back_by_another_thread_than_took_it(planned, tmp_path):
+    """What an interrupt leaves can be taken at once, by this process too."""
+    experiments = planned_grid(planned)
+    claim = take(tmp_path, experiments[:3])
+
+    def interrupted() -> None:
+        with pytest.raises(KeyboardInterrupt), claim:
+            claim.checkpoint.write_text("a state")
+            raise KeyboardInterrupt
+
+    thread = threading.Thread(target=interrupted)
+    thread.start()
+    thread.join()
+    with take(tmp_path, experiments[:3]) as again:
+        assert again.folder == claim.folder and again.checkpoint.read_text() == "a state"
+
+
+def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_written_again(planned, local, tmp_path):
+    experiments = planned_grid(planned)
+
+    class Late:
+        """Somebody else finishes the runs of the first population while it is trained."""
+
+        def run(self, left, run_population):
+            for number, work in enumerate(left):
+                if number == 0:
+                    run(experiments, tmp_path / "other")
+                    for path in run_files.find(tmp_path / "other"):
+                        path.rename(tmp_path / path.name)
+                yield from LocalExecutor().run([work], run_population)
+
+    outcome = run(experiments, tmp_path, Late())
+    assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()
+    assert made(tmp_path) == local

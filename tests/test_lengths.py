@@ -1,0 +1,80 @@
+"""Lengths: which ones boards show, in one place, and how long an input gets."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+from toy_registries import Marked, but, experiment_of
+
+from lgbench.experiment.lengths import board_lengths, longest_input, spaced_lengths
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement.evaluate import answered_lengths, context_lengths
+from lgbench.results.rows import is_in_distribution
+
+
+def settings(low: int, high: int, longest: int) -> tuple[Training, Evaluation]:
+    return Training(1, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(4, 4, longest)
+
+
+@pytest.mark.parametrize(
+    ("low", "trained", "longest"), [(1, 40, 512), (5, 16, 63), (5, 16, 16), (1, 1, 1), (3, 3, 3), (2, 100, 40), (1, 8, 9)]
+)
+def test_spaced_lengths_are_powers_of_two_with_the_training_length_and_the_longest(low, trained, longest):
+    powers = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512} & set(range(low, longest + 1))
+    assert spaced_lengths(low, trained, longest) == sorted(powers | {longest, min(trained, longest)})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "longest", "shown"),
+    [
+        (1, 6, 48, [1, 2, 4, 6, 8, 16, 32, 48]),
+        (0, 6, 48, [1, 2, 4, 6, 8, 16, 32, 48]),  # a context of nothing is no length to show
+        (3, 6, 48, [4, 6, 8, 16, 32, 48]),
+        (1, 40, 16, [1, 2, 4, 8, 16]),
+        (1, 1, 1, [1]),
+    ],
+)
+def test_boards_show_powers_of_two_the_training_length_and_the_longest(low, high, longest, shown):
+    assert board_lengths(toys.Walk(), *settings(low, high, longest)) == shown
+
+
+@pytest.mark.parametrize(
+    ("own", "longest", "shown"),
+    [
+        ((3, 5, 7, 11), 64, [3, 5, 7, 11]),
+        ((11, 3, 7, 5, 3), 64, [3, 5, 7, 11]),  # in any order, each once
+        ((3, 5, 7, 11), 7, [3, 5, 7]),
+        ((3, 5, 7, 11), 6, [3, 5]),
+        ((100,), 200, [100]),
+    ],
+)
+def test_a_task_may_say_which_lengths_boards_show(own, longest, shown):
+    task = but(toys.Largest(), lengths=own)
+    training, evaluation = settings(2, 5, longest)
+    assert board_lengths(task, training, evaluation) == shown == context_lengths(task, training, evaluation)
+
+
+def test_a_task_that_answers_at_every_prefix_is_drawn_at_its_longest_length_alone():
+    assert context_lengths(toys.Walk(), *settings(1, 6, 48)) == [48]
+    assert context_lengths(but(toys.Walk(), lengths=(3, 11)), *settings(1, 6, 48)) == [11]
+    assert context_lengths(Marked(), *settings(2, 6, 48)) == [2, 4, 6, 8, 16, 32, 48]
+
+
+def test_each_answer_of_a_context_has_a_length_of_its_own_where_every_prefix_is_answered():
+    assert answered_lengths(toys.Walk(), 5, 5) == [1, 2, 3, 4, 5]
+    assert answered_lengths(toys.Even(), 5, 6) == [0, 1, 2, 3, 4, 5]
+    assert answered_lengths(toys.Largest(), 5, 1) == answered_lengths(Marked(), 5, 5) == [5]
+
+
+def test_the_longest_input_has_the_begin_token_and_the_strings_of_a_language():
+    class Rarely(toys.Even):
+        def testable_length(self, length):
+            return length + 3
+
+    found = [longest_input(task, 20) for task in (toys.Walk(), toys.Largest(), toys.Even(), Rarely(), Marked())]
+    assert found == [20, 20, 21, 24, 20]
+
+
+def test_a_length_is_in_distribution_if_models_are_trained_on_it():
+    experiment = experiment_of(toys.Largest(), *settings(2, 5, 16))
+    assert [length for length in range(9) if is_in_distribution(experiment, length)] == [2, 3, 4, 5]

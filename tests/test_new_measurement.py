@@ -1,0 +1,120 @@
+"""A measurement in one file is everywhere: in runs, on boards, in plots, on the page, in submissions and in SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from click.testing import CliRunner
+from conftest import install
+
+from lgbench import seeds
+from lgbench.cli.main import main
+from lgbench.extensions.registry import Registry
+
+TESTS = Path(__file__).parent
+SMALL_TASKS = """
+import toys
+from lgbench import Budget, hookimpl
+
+BUDGETS = {"standard": Budget(steps=20, batch=4, lr=0.02, max_length=8)}
+
+class SmallWalk(toys.Walk):
+    name, family, budgets = "small-walk", "small", BUDGETS
+
+class SmallEven(toys.Even):
+    name, family, budgets = "small-even", "small", BUDGETS
+
+@hookimpl
+def lgbench_tasks():
+    return SmallWalk(), SmallEven()
+"""
+
+
+@pytest.fixture(scope="module")
+def kl(tmp_path_factory):
+    """Results of toys and of the measurement, which is installed as anybody's plugin, and the commands of lgbench."""
+    folder = tmp_path_factory.mktemp("kl")
+    install(folder / "site", "kl", (TESTS / "kl.py").read_text(), "1.0", "lgbench-kl")
+    install(folder / "site", "toys", (TESTS / "toys.py").read_text(), "1.2.3", "lgbench-toys")
+    install(folder / "site", "small_tasks", SMALL_TASKS, "1.0", "lgbench-small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "site")
+        patch.setenv("LGBENCH_PLUGINS", "kl,toys,small_tasks,lgbench_measurements,lgbench_optimizers")
+        patch.setattr("lgbench.execution.provenance.git_commit", lambda: "0123456789abcdef0123456789abcdef01234567")
+        results = folder / "results"
+
+        def command(*arguments: str) -> str:
+            done = CliRunner().invoke(main, [*arguments])
+            assert done.exit_code == 0, done.output
+            return done.output
+
+        asked = "--task small --arch toy-table --average toy-mean --protocol standard --seeds 0:5 --no-compile"
+        command("run", *asked.split(), "--results", str(results))
+        yield SimpleNamespace(command=command, results=results, folder=folder)
+
+
+def test_a_run_measures_it_at_every_length_as_torch_does(kl):
+    rows = json.loads(kl.command("sql", "from results where metric = 'kl'", "--format", "json", "--results", str(kl.results)))
+    assert {row["length"] for row in rows if row["task"] == "small-walk"} == set(range(1, 9))
+    assert {row["metric_version"] for row in rows} == {1}
+    task = Registry.load().tasks["small-walk"]
+    batch = task.sample(64, 4, seeds.generator(0, "test"))
+    logits = torch.randn(64, 4, 3, generator=seeds.generator(1, "test"))
+    measurement = Registry.load().measurements["kl"]
+    found = measurement.of_contexts(SimpleNamespace(logits=logits, distribution=batch.distribution))
+    expected = F.kl_div(logits.double().log_softmax(-1), batch.distribution.double(), reduction="none").sum(-1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_boards_rank_by_it(kl):
+    boards = json.loads(kl.command("leaderboard", "--metric", "kl", "--format", "json", "--results", str(kl.results)))
+    assert boards and all(board["metric"]["name"] == "kl" for board in boards)
+    means = [cell["mean"] for row in boards[0]["rows"] for cell in row["cells"] if cell["kind"] == "OOD"]
+    assert means == sorted(means) and means[0] > 0
+    assert "KL" in kl.command("leaderboard", "--metric", "kl", "--results", str(kl.results))
+
+
+def test_entries_are_compared_by_it(kl):
+    said = kl.command("compare", "toy-table", "toy-table@toy-mean", "--metric", "kl", "--results", str(kl.results))
+    assert "KL" in said
+
+
+def test_plots_draw_it_with_its_title(kl):
+    path = kl.folder / "kl.json"
+    kl.command("plot", "--task", "small-walk", "--metric", "kl", "--out", str(path), "--results", str(kl.results))
+    assert "KL divergence from p* (nats)" in path.read_text()
+
+
+def test_the_page_has_its_boards(kl):
+    kl.command("site", "--out", str(kl.folder / "page"), "--results", str(kl.results))
+    page = (kl.folder / "page" / "index.html").read_text()
+    (index,) = re.findall(r'<script type="application/json" id="index">(.*?)</script>', page)
+    boards = json.loads(index)["boards"]
+    assert {"kl", "tvd"} <= {json.dumps(board) and board["metric"] for board in boards}
+    assert "KL divergence from p*" in page
+
+
+def test_submissions_take_it(kl):
+    (kl.folder / "boards").mkdir()
+    said = kl.command("submit", str(kl.results), "--to", str(kl.folder / "boards"))
+    assert "10 runs" in said
+    again = json.loads(
+        kl.command("leaderboard", "--metric", "kl", "--format", "json", "--results", str(kl.folder / "boards" / "runs"))
+    )
+    assert again
+
+
+def test_the_table_of_metrics_comes_from_the_objects(kl):
+    listed = kl.command("list", "metrics")
+    assert "kl" in listed and "KL divergence" in listed and "tvd" in listed
+
+
+def test_without_its_plugin_boards_still_show_it(kl, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", "toys,small_tasks,lgbench_measurements,lgbench_optimizers")
+    assert "KL" in kl.command("leaderboard", "--metric", "kl", "--results", str(kl.results))

@@ -1,0 +1,223 @@
+"""What `lgbench plot` draws and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import xml.etree.ElementTree as ET
+import zlib
+from dataclasses import replace
+
+import altair as alt
+import numpy as np
+import plot_runs
+import pytest
+from click.testing import CliRunner
+from conftest import python, simulated, write_rows
+from plot_runs import ENTRIES, means
+
+from lgbench.cli.main import main
+from lgbench.errors import UsageError
+from lgbench.reports import figure as figures
+from lgbench.reports import marks, plots
+from lgbench.results.entries import find_entry
+
+
+@pytest.fixture(scope="module")
+def boards(tmp_path_factory):
+    return plot_runs.made(tmp_path_factory.getbasetemp()).boards("tvd")
+
+
+@pytest.fixture(scope="module")
+def folder(boards, tmp_path_factory):
+    return tmp_path_factory.getbasetemp() / "plots"
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return plot_runs.spec(tmp_path_factory.getbasetemp())
+
+
+def plot(*arguments):
+    result = CliRunner().invoke(main, ["plot", *map(str, arguments)], prog_name="lgbench")
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def test_a_png_is_a_column_wide_at_300_dots_an_inch(folder, tmp_path):
+    result = plot("--task", "alpha", "--out", tmp_path / "a.png", "--results", folder)
+    assert result.exit_code == 0 and result.stdout == f"{tmp_path / 'a.png'}\n"
+    content = (tmp_path / "a.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", content[16:24])
+    assert width / 300 == pytest.approx(3.3, abs=0.02) and height > 500
+    at = content.index(b"pHYs")
+    across, down, unit = struct.unpack(">IIB", content[at + 4 : at + 13])
+    assert across == down == round(300 / 0.0254) and unit == 1  # dots a metre
+    assert pixels(content, width)[0, :3].tolist() == [255, 255, 255]
+
+
+def pixels(content, width):
+    """The first row of a PNG, (width, channels); its filter must leave the first pixel as it is."""
+    data, at = b"", 8
+    while at < len(content):
+        size, kind = struct.unpack(">I4s", content[at : at + 8])
+        data += content[at + 8 : at + 8 + size] if kind == b"IDAT" else b""
+        at += size + 12
+    channels = {2: 3, 6: 4}[content[25]]
+    return np.frombuffer(zlib.decompress(data)[1 : 1 + width * channels], np.uint8).reshape(width, channels)
+
+
+def test_a_pdf_is_a_column_wide(spec, tmp_path):
+    plots.write(spec, tmp_path / "a.pdf")
+    content = (tmp_path / "a.pdf").read_bytes()
+    assert content.startswith(b"%PDF")
+    box = [float(x) for x in re.search(rb"/MediaBox\s*\[([^\]]*)\]", content)[1].split()]
+    assert box[2] - box[0] == pytest.approx(3.3 * 72, abs=1)
+
+
+def test_an_svg_has_the_same_size_on_paper(spec, tmp_path):
+    plots.write(spec, tmp_path / "a.SVG")
+    root = ET.parse(tmp_path / "a.SVG").getroot()
+    assert root.get("width") == f"{figures.WIDTH}pt"
+    assert root.get("viewBox") == f"0 0 {figures.WIDTH} {root.get('height').removesuffix('pt')}"
+
+
+def test_the_specification_itself_is_vega_lite_with_the_numbers_of_the_board(folder, tmp_path, boards):
+    assert plot("--task", "alpha", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
+    spec = json.loads((tmp_path / "a.json").read_text())
+    assert spec["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+    alt.VConcatChart.from_dict(spec)  # checks it against the schema
+    found = {(row["entry"], row["length"]): row["mean"] for row in spec["datasets"]["cells 0"]}
+    assert found == {key: mean for key, mean in means(boards[0]).items() if "@" not in key[0]}
+
+
+def test_the_file_is_named_after_what_it_shows(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "FORMATS", {".png": lambda spec: b"drawn"})
+    monkeypatch.setattr(figures, "figure", lambda boards, entries: {})
+    for arguments, name in [(["--task", "alpha"], "alpha-tvd.png"), (["--metric", "roc_auc"], "overview-roc_auc.png")]:
+        assert plot(*arguments, "--results", folder).stdout == f"{name}\n"
+        assert (tmp_path / name).read_bytes() == b"drawn"
+
+
+def test_a_file_is_replaced_whole_or_left_as_it_was(folder, tmp_path, monkeypatch):
+    path = tmp_path / "new" / "a.png"
+    monkeypatch.setattr(plots, "FORMATS", {".png": lambda spec: b"first"})
+    plots.write({}, path)
+    monkeypatch.setattr(plots, "FORMATS", {".png": lambda spec: b"second"})
+    plots.write({}, path)
+    assert path.read_bytes() == b"second"
+
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", broken)
+    with pytest.raises(UsageError, match="No space left"):
+        plots.write({}, path)
+    assert path.read_bytes() == b"second"
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="."):
+        plots.write({"mark": "nonsense"}, path)
+    assert path.read_bytes() == b"second"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", "alhpa"], "did you mean 'alpha'?"),
+        (["--protocol", "standard"], "known: quick"),
+        (["--metric", "accuracy", "--task", "beta"], "no accuracy in"),
+        (["--metric", "acuracy"], "'acuracy'"),
+        (["--entry", "pre-nrom"], "no entry 'pre-nrom'; did you mean 'pre-norm'?"),
+        (["--entry", "transformer+per-norm"], "did you mean 'transformer+peri-norm'?"),
+        (["--entry", "pre-norm,post-norm@ema"], "did you mean 'post-norm@bema'?"),
+        (["--out", "a.jpg"], "no format '.jpg'; did you mean '.png'? known: .json, .pdf, .png, .svg"),
+        (["--out", "picture"], "no format 'picture'; known: .json"),
+        (["--out", "file/a.json"], "cannot write 'file/a.json'"),
+        (["--results", "/nowhere/at/all"], "no results folder"),
+    ],
+)
+def test_wrong_usage_says_what_would_work_and_exits_with_2(folder, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    result = plot("--results", folder, *arguments)
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("transformer+pre-norm", "transformer+pre-norm"),
+        ("pre-norm", "transformer+pre-norm"),
+        ("pre-norm@ema", "transformer+pre-norm@ema"),
+        ("arch+pre-norm", "arch+pre-norm"),
+        ("own", "own"),
+    ],
+)
+def test_an_entry_is_found_by_its_whole_name_or_by_its_norm(name, meant):
+    assert find_entry(name, ["transformer+pre-norm", "transformer+pre-norm@ema", "arch+pre-norm", "own"]) == meant
+
+
+@pytest.mark.parametrize("name", ["", "arc", "pre-norm@bema", "own+pre-norm", "transformers"])
+def test_an_entry_that_is_not_there_is_wrong_usage(name):
+    with pytest.raises(UsageError, match="no entry"):
+        find_entry(name, ["transformer+pre-norm", "arch+pre-norm", "own"])
+
+
+def test_raw_weights_are_drawn_unless_entries_are_named(boards):
+    assert plots.chosen(boards, []) == (["arch+norm", *sorted(ENTRIES[:3])], [])
+    named = ["post-norm@bema", "transformer+pre-norm", "post-norm@bema"]
+    assert plots.chosen(boards, named) == (["transformer+post-norm@bema", "transformer+pre-norm"], [])
+
+
+def test_of_many_entries_the_best_are_drawn_and_the_others_told(tmp_path, monkeypatch):
+    for number in range(10):
+        rows = simulated({8: 0.0, 16: 0.9 - number / 20}, entry=f"arch+n{number}")
+        write_rows(tmp_path / f"{number}.parquet", rows)
+    monkeypatch.setattr(figures, "figure", lambda boards, entries: {"entries": entries})
+    path = tmp_path / "a.json"
+    drawn = plot("--results", tmp_path, "--out", path)
+    assert "arch+n1, arch+n0; choose with --entry" in drawn.stderr and drawn.exit_code == 0
+    assert json.loads(path.read_text())["entries"] == [f"arch+n{number}" for number in range(2, 10)]
+    every = [f"arch+n{number}" for number in range(10)]
+    named = plot("--results", tmp_path, "--out", path, "--entry", ",".join(every[:5]), "--entry", ",".join(every[5:]))
+    assert named.exit_code == 0 and not named.stderr
+    assert json.loads(path.read_text())["entries"] == every
+
+
+def test_more_entries_than_can_look_different_are_refused(boards):
+    (board,) = [board for board in boards if board.name == "beta"]
+    rows = tuple(replace(board.rows[0], entry=f"arch+n{number}") for number in range(marks.MAX_ENTRIES + 1))
+    names = [row.entry for row in rows]
+    assert plots.chosen([replace(board, rows=rows)], names[1:]) == (names[1:], [])
+    with pytest.raises(UsageError, match="41 entries are named"):
+        plots.chosen([replace(board, rows=rows)], names)
+
+
+def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "figure", lambda boards, entries: {"boards": [board.name for board in boards]})
+    assert plot("--entry", "pre-norm", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
+    assert json.loads((tmp_path / "a.json").read_text()) == {"boards": ["alpha"]}
+
+
+def test_plot_imports_neither_torch_nor_a_plugin_and_its_help_nothing_heavy(folder, tmp_path):
+    """One process: the help first, then a figure."""
+    code = """if True:
+        import sys
+        from lgbench.cli.main import main
+        for words in (["plot", "--help"], ["plot", *sys.argv[1:]]):
+            main(words, prog_name="lgbench", standalone_mode=False)
+            print("imported", *sorted({name.partition(".")[0] for name in sys.modules}))
+    """
+    done = python(code, "--task", "alpha", "--out", str(tmp_path / "a.json"), "--results", str(folder))
+    assert done.returncode == 0, done.stderr
+    after_help, after_plot = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("imported ")]
+    assert not after_help & {"torch", "duckdb", "altair", "numpy", "vl_convert"}
+    assert "altair" in after_plot and "torch" not in after_plot
+    assert not {name for name in after_plot if name.startswith("lgbench_")}

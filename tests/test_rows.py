@@ -1,0 +1,160 @@
+"""The rows of a run stand once: what they say, for whoever writes them or makes them again."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+import toys
+from conftest import CHEAP, CPU
+from toy_registries import experiment_of
+
+import lgbench
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.runner import run_plan
+from lgbench.experiment.plan import Plan
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import Score, evaluate, expected_scores
+from lgbench.results import run_files
+from lgbench.results.rows import Measured, rows_of, same_in_all_rows
+from lgbench.training.curve import Curve
+from lgbench.training.train import train
+
+TRAINING, EVALUATION = Training(7, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 16)
+CURVE = Curve([3, 7], torch.tensor([[1.0, 2.0], [0.5, 0.25]]), torch.tensor([[8.0, 9.0], [6.0, 7.0]]))
+
+
+def rows(experiment, scores=(), chance=(), curve=CURVE, index=0, diverged=None):
+    return rows_of(experiment, Measured(scores, chance, curve, index, diverged))
+
+
+@pytest.fixture
+def experiment():
+    return experiment_of(toys.Largest(), TRAINING, EVALUATION, seed=3)
+
+
+def test_rows_have_the_schema_of_run_files_and_the_experiment_in_each(experiment):
+    found = rows(experiment, [Score("raw", "tvd", 4, 0.5, 9)])
+    assert found.schema.equals(run_files.SCHEMA)
+    same = {
+        "run_id": experiment.run_id,
+        "entry": "toy",
+        "task": "toy-largest",
+        "family": "toy-largest",
+        "task_version": 1,
+        "protocol": "quick",
+        "protocol_version": 1,
+        "changes": [],
+        "seed": 3,
+    }
+    assert same_in_all_rows(experiment.record) == same
+    for row in found.to_pylist():
+        assert row.items() >= same.items() and row["diverged_step"] is None
+
+
+def test_changes_of_the_protocol_are_a_map_that_sql_can_ask(toy_registry, planned):
+    (experiment,) = planned(toy_registry, "toy-largest", "toy-table", train_steps=7, model_scale=2)
+    (row, *_) = rows(experiment).to_pylist()
+    assert row["changes"] == [("model.scale", "2.0"), ("train.steps", "7")]
+    assert run_files.SCHEMA.field("changes").type == pa.map_(pa.string(), pa.string())
+
+
+def test_a_score_says_its_length_and_whether_models_are_trained_on_it_and_boards_show_it(experiment):
+    scores = [Score("raw", "tvd", length, length / 10, 9) for length in (2, 3, 5, 6, 8, 16)]
+    found = [row for row in rows(experiment, scores).to_pylist() if row["length"]]
+    told = {row["length"]: (row["value"], row["n"], row["in_distribution"], row["on_boards"]) for row in found}
+    assert told == {
+        2: (0.2, 9, True, True),
+        3: (0.3, 9, True, False),
+        5: (0.5, 9, True, True),
+        6: (0.6, 9, False, False),
+        8: (0.8, 9, False, True),
+        16: (1.6, 9, False, True),
+    }
+    assert {(row["weights"], row["metric"], row["metric_version"], row["step"]) for row in found} == {("raw", "tvd", 1, 7)}
+
+
+def test_boards_show_strings_at_the_lengths_at_which_there_are_some():
+    """Of a language there may be none at a power of two."""
+    experiment = experiment_of(toys.Even(), TRAINING, EVALUATION)
+    scores = [Score("raw", metric, 7, 0.5, 4) for metric in ("tvd", "roc_auc")]
+    found = {row["metric"]: row["on_boards"] for row in rows(experiment, scores).to_pylist() if row["length"]}
+    assert found == {"tvd": False, "roc_auc": True}
+
+
+def test_the_chance_level_is_there_once_beside_the_scores(experiment):
+    found = rows(experiment, [Score("raw", "tvd", 4, 0.5, 9)], [Score("chance", "tvd", 4, 0.6, 64)]).to_pylist()
+    told = [(row["weights"], row["length"], row["value"], row["n"]) for row in found if row["length"]]
+    assert told == [("raw", 4, 0.5, 9), ("chance", 4, 0.6, 64)]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_curve_is_that_of_one_model_and_each_point_says_the_steps_that_it_covers(experiment, index):
+    found = rows(experiment, index=index).to_pylist()
+    told = [(row["metric"], row["step"], row["n"], row["value"]) for row in found]
+    assert told == [
+        ("train_loss", 3, 3, [1.0, 2.0][index]),
+        ("gradient_norm", 3, 3, [8.0, 9.0][index]),
+        ("train_loss", 7, 4, [0.5, 0.25][index]),
+        ("gradient_norm", 7, 4, [6.0, 7.0][index]),
+    ]
+    empty = ("metric_version", "length", "in_distribution", "on_boards")
+    assert all(row["weights"] == "raw" and all(row[name] is None for name in empty) for row in found)
+
+
+def test_a_run_that_diverged_says_so_in_every_row_and_a_value_may_be_none(experiment):
+    found = rows(experiment, [Score("raw", "roc_auc", 4, None, 0)], diverged=5).to_pylist()
+    assert {row["diverged_step"] for row in found} == {5}
+    assert [(row["value"], row["n"]) for row in found if row["length"]] == [(None, 0)]
+
+
+@pytest.fixture(scope="module")
+def made(toy_registry, planned, tmp_path_factory):
+    """Runs of every kind of toy, and the files that they are in."""
+    folder = tmp_path_factory.mktemp("runs")
+    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 12}
+    tasks = ["toy-walk", "toy-even", "toy-largest"]
+    experiments = planned(toy_registry, tasks, "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
+    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), folder, SilentProgress())
+    assert not outcome.failed
+    return {experiment: run_files.read(run_files.path_for(folder, experiment.record)) for experiment in experiments}
+
+
+def test_a_run_file_has_each_number_once_and_just_those_that_are_expected_of_it(made):
+    for experiment, table in made.items():
+        found = table.to_pylist()
+        scores = [row for row in found if row["length"] is not None and row["weights"] != "chance"]
+        expected = expected_scores(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
+        told = [(row["weights"], row["metric"], row["length"], row["on_boards"]) for row in scores]
+        assert sorted(told) == sorted((w, e.metric, e.length, e.on_boards) for w in ("raw", "toy-mean") for e in expected)
+        assert len({(row["weights"], row["metric"], row["length"], row["step"]) for row in found}) == len(found)
+
+
+def test_rows_that_are_made_again_are_those_of_the_file(made):
+    """As verifying does, from what was trained and measured once more."""
+    groups = {}
+    for experiment in made:
+        groups.setdefault(experiment.population_key, []).append(experiment)
+    for group in groups.values():
+        trained = train(group, CPU)
+        for index, experiment in enumerate(group):
+            level = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
+            scores = evaluate(experiment, trained.models(index), CPU)
+            again = rows_of(experiment, Measured(scores, level, trained.curve, index, trained.diverged[index]))
+            assert repr(again.to_pylist()) == repr(made[experiment].to_pylist())
+
+
+def test_nowhere_else_are_rows_of_a_run_made():
+    """Whoever makes a table in the schema of run files does it in this one place."""
+    core = Path(lgbench.__file__).parent
+    makers = set()
+    for path in core.rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        if any(isinstance(call.func, ast.Attribute) and call.func.attr in ("from_pylist", "from_pydict") for call in calls):
+            makers.add(path.relative_to(core).as_posix())
+    assert makers == {"results/rows.py"}

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import CHEAP, corrupt, simulated, write_rows
+
+import lgbench
+from lgbench import atomic_files
+from lgbench.errors import RunFileError
+from lgbench.results import run_files
+
+ROWS = simulated({1: 0.5, 2: None, 16: 0.25})
+
+
+def table(rows=ROWS) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=run_files.SCHEMA)
+
+
+def test_what_is_written_is_read_back_with_its_schema_and_footer(tmp_path):
+    path = write_rows(tmp_path / "deep" / "run.parquet", ROWS, answer=42, nested={"a": [1, None]})
+    found = run_files.read(path)
+    assert found.schema.remove_metadata().equals(run_files.SCHEMA)
+    assert found.to_pylist() == [dict.fromkeys(run_files.SCHEMA.names) | row for row in ROWS]
+    assert run_files.metadata(path) == {"answer": 42, "nested": {"a": [1, None]}}
+    assert pq.read_table(path).num_rows == 3  # any Parquet reader can
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", ROWS)
+    before = path.read_bytes()
+    write_rows(path, simulated({1: 0.75}))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def fail_after_some_bytes(table, file, **options):
+    file.write(b"PAR1 some bytes, and then")
+    raise OSError("no space left on device")
+
+
+def test_nothing_is_visible_when_writing_fails_midway(tmp_path, monkeypatch):
+    monkeypatch.setattr(pq, "write_table", fail_after_some_bytes)
+    with pytest.raises(OSError, match="no space left"):
+        write_rows(tmp_path / "run.parquet", ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_while_a_file_is_written_no_reader_finds_it(tmp_path, monkeypatch):
+    seen = []
+    original = pq.write_table
+
+    def watched(*arguments, **options):
+        original(*arguments, **options)
+        seen.extend(run_files.find(tmp_path))
+
+    monkeypatch.setattr(pq, "write_table", watched)
+    path = write_rows(tmp_path / "run.parquet", ROWS)
+    assert seen == [] and list(run_files.find(tmp_path)) == [path]
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_file_is_published_with_or_without_hard_links(tmp_path, monkeypatch, supported):
+    def no_links(source, target):
+        raise PermissionError("links are not supported here")
+
+    if not supported:
+        monkeypatch.setattr(atomic_files.os, "link", no_links)
+    path = write_rows(tmp_path / "run.parquet", ROWS)
+    write_rows(path, simulated({1: 0.75}))
+    assert run_files.read(path).num_rows == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def foreign(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), path)
+
+
+def text(path: Path) -> None:
+    path.write_text("not a Parquet file at all")
+
+
+def truncated(path: Path) -> None:
+    whole = write_rows(path.with_name("whole"), ROWS)
+    path.write_bytes(whole.read_bytes()[:-40])
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def no_rows(path: Path) -> None:
+    write_rows(path, [])
+
+
+def wrong_types(path: Path) -> None:
+    wrong = table().set_column(0, "run_id", pa.array([1, 2, 3]))
+    pq.write_table(wrong.replace_schema_metadata({b"lgbench": b"{}"}), path)
+
+
+def no_footer(path: Path) -> None:
+    pq.write_table(table(), path)
+
+
+def footer_without_an_end(path: Path) -> None:
+    pq.write_table(table().replace_schema_metadata({b"lgbench": b"[" * 100_000}), path)
+
+
+def footer_of_another_kind(path: Path) -> None:
+    pq.write_table(table().replace_schema_metadata({b"lgbench": b"[1]"}), path)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (foreign, "lacks the columns run_id"),
+        (text, "no readable Parquet file"),
+        (truncated, "no readable Parquet file"),
+        (empty, "is empty"),
+        (no_rows, "no rows"),
+        (wrong_types, "columns differ"),
+        (no_footer, "footer has no metadata"),
+        (footer_without_an_end, "footer has no metadata"),
+        (footer_of_another_kind, "footer metadata are not an object"),
+    ],
+)
+def test_what_is_no_run_file_is_refused_with_the_reason(tmp_path, make, said):
+    path = tmp_path / "bad.parquet"
+    make(path)
+    with pytest.raises(RunFileError) as refused:
+        run_files.read(path)
+    assert said in str(refused.value) and str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", simulated({n: n / 7 for n in range(1, 500)}))
+    corrupt(path)
+    assert run_files.metadata(path)
+    with pytest.raises(RunFileError, match="unreadable data"):
+        run_files.read(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(RunFileError, match="nowhere.parquet"):
+        run_files.read(tmp_path / "nowhere.parquet")
+
+
+def test_files_are_found_in_one_order_in_all_folders_and_partial_ones_are_not(tmp_path):
+    paths = [write_rows(tmp_path / name, ROWS) for name in ("b.parquet", "a.parquet", "sub/c.parquet")]
+    (tmp_path / ".a.parquet.123.partial").touch()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "folder.parquet").mkdir()
+    assert list(run_files.find(tmp_path)) == sorted(paths)
+
+
+def test_a_real_run_says_everything_needed_to_rerun_it(results_folder):
+    for path in run_files.find(results_folder):
+        about = run_files.metadata(path)
+        experiment, environment = about["experiment"], about["environment"]
+        assert experiment["task"] == "tomita-1" and experiment["seed"] in (0, 1)
+        assert experiment["train"]["steps"] == CHEAP["train.steps"]
+        assert experiment["evaluate"]["max_length"] == CHEAP["evaluate.max_length"]
+        assert dict(experiment["options"])["model.layers"] == 2
+        assert experiment["protocol"]["name"] == "quick" and ["train.steps", "3"] in experiment["protocol"]["changes"]
+        assert {description["name"] for description in about["measurements"]} == {"tvd", "accuracy", "roc_auc"}
+        assert environment["lgbench"] == lgbench.__version__ and environment["torch"] == torch.__version__
+        assert {"python", "git_commit", "device", "threads", "date"} <= environment.keys()
+        assert environment["device"].startswith("cpu") or torch.cuda.is_available()
+        assert environment["threads"] == torch.get_num_threads()
+        assert about["plugins"] == {"lgbench": lgbench.__version__}
+        assert 0 < about["seconds"]["train"] <= about["seconds"]["total"] < 600
+        json.dumps(about, allow_nan=False)
+
+
+def test_a_real_run_has_typed_rows_for_every_variant_metric_and_length(results_folder):
+    for path in run_files.find(results_folder):
+        rows = run_files.read(path).to_pylist()
+        assert len({row["run_id"] for row in rows}) == 1 and rows[0]["run_id"] in path.name
+        scores = [row for row in rows if row["length"] is not None and row["weights"] != "chance"]
+        assert {(row["weights"], row["metric"]) for row in scores} == {
+            (weights, metric) for weights in ("raw", "ema", "bema") for metric in ("tvd", "accuracy", "roc_auc")
+        }
+        assert {row["length"] for row in scores if row["metric"] == "tvd"} == set(range(49))
+        assert all(row["in_distribution"] == (row["length"] <= 40) for row in scores)
+        assert {row["length"] for row in scores if row["on_boards"]} == {1, 2, 4, 8, 16, 32, 40, 48}
+        assert all(0 <= row["value"] <= 1 for row in scores if row["value"] is not None)
+        assert len({(row["weights"], row["metric"], row["length"]) for row in scores}) == len(scores)
+        curve = [row for row in rows if row["length"] is None]
+        assert {(row["metric"], row["step"]) for row in curve} == {
+            (metric, step) for metric in ("train_loss", "gradient_norm") for step in (1, 2, 3)
+        }
+        chance = [row for row in rows if row["weights"] == "chance"]
+        assert {(row["metric"], row["length"]) for row in chance} == {("tvd", n) for n in (1, 2, 4, 8, 16, 32, 40, 48)}
+        same = ("protocol", "protocol_version", "changes", "task_version", "entry", "seed")
+        assert all(row[name] == rows[0][name] for row in rows for name in same)
+        assert rows[0]["protocol"] == "quick" and ("train.steps", "3") in rows[0]["changes"]

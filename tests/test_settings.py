@@ -1,0 +1,283 @@
+"""Settings that `--set` changes: their ranges, the options of plugins, grids, and how runs are labelled by them."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+from torch import nn
+from toy_registries import but, toys_and
+
+from lgbench import NormScheme, Unsupported, UsageError
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.protocols import MAX_INT32, MAX_LENGTH, PROTOCOLS
+from lgbench.experiment.record import ProtocolUse
+from lgbench.experiment.settings import MAX_OPTION, options_of
+from lgbench.extensions.registry import Registry
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "bound"),
+    [
+        ("train.steps", "0", "from 1 to 2147483647"),
+        ("train.batch", "0", "from 1 to 2147483647"),
+        ("train.batch", "-3", "from 1 to 2147483647"),
+        ("train.lr", "-0.1", "at least 0"),
+        ("train.weight_decay", "-1", "at least 0"),
+        ("train.warmup", "1.5", "from 0 to 1"),
+        ("train.warmup", "-0.5", "from 0 to 1"),
+        ("train.average_every", "0", "from 1 to 2147483647"),
+        ("train.min_length", "0", "from 1 to 16777216"),
+        ("train.max_length", "1", "from 2 to 16777216"),
+        ("train.targets", "both", "sampled and exact"),
+        ("evaluate.contexts", "0", "from 1 to 2147483647"),
+        ("evaluate.strings", "3", "from 4 to 2147483647"),
+        ("evaluate.max_length", "0", "from 1 to 16777216"),
+    ],
+)
+def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_registry, planned, key, value, bound):
+    with pytest.raises(UsageError) as refused:
+        planned(toy_registry, "toy-largest", "toy-table", **{key.replace(".", "_", 1): value})
+    assert key in str(refused.value) and value in str(refused.value) and bound in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "bound"),
+    [
+        ("train.min_length", "-1", "from 0 to 16777216"),
+        ("train.max_length", "65", "from 1 to 64"),
+        ("evaluate.max_length", "65", "from 1 to 64"),
+    ],
+)
+def test_lengths_at_which_a_task_has_no_context_are_out_of_range(toy_registry, planned, key, value, bound):
+    with pytest.raises(UsageError, match="toy-walk") as refused:
+        planned(toy_registry, "toy-walk", "toy-table", **{key.replace(".", "_", 1): value})
+    assert key in str(refused.value) and bound in str(refused.value)
+
+
+@pytest.mark.parametrize("targets", ["sampled", "exact"])
+def test_both_kinds_of_targets_can_be_chosen_and_change_the_label(toy_registry, planned, targets):
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_targets=targets)
+    assert experiment.train.targets == targets
+    assert experiment.record.protocol.changes == ((("train.targets", "exact"),) if targets == "exact" else ())
+
+
+def with_building(build) -> Registry:
+    """The toys, and an architecture `toy-own` that builds in this way."""
+    return toys_and(architecture=but(toys.TableArchitecture(), name="toy-own", build=build))
+
+
+def no_model(self, signature, parts, *, layers=1, near=0, wide=True, scale=1.0):
+    """For what is to be refused before a model is built."""
+    raise AssertionError("a model was built")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("layers", "1e30"), ("layers", str(MAX_OPTION + 1)), ("near", "-1e30"), ("near", str(-MAX_OPTION - 1))],
+)
+def test_a_whole_number_of_any_size_is_refused_before_a_model_is_built(planned, name, value):
+    with pytest.raises(UsageError) as refused:
+        planned(with_building(no_model), "toy-walk", "toy-own", **{f"model_{name}": value})
+    for said in (f"model.{name}={int(float(value))}", "toy-own", f"from -{MAX_OPTION} to {MAX_OPTION}"):
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("changes", [{"layers": MAX_OPTION}, {"near": -MAX_OPTION}, {"wide": "off"}, {"scale": 1e30}])
+def test_an_option_within_its_bounds_reaches_the_architecture(planned, changes):
+    found = {}
+
+    def build(self, signature, parts, *, layers=1, near=0, wide=True, scale=1.0):
+        found.update(layers=layers, near=near, wide=wide, scale=scale)
+        return nn.Identity()
+
+    planned(with_building(build), "toy-walk", "toy-own", **{f"model_{name}": value for name, value in changes.items()})
+    expected = {name: False if value == "off" else value for name, value in changes.items()}
+    assert found == {"layers": 1, "near": 0, "wide": True, "scale": 1.0} | expected
+
+
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        ("train.steps", MAX_INT32),
+        ("train.batch", MAX_INT32),
+        ("train.average_every", MAX_INT32),
+        ("train.max_length", MAX_LENGTH),
+        ("evaluate.contexts", MAX_INT32),
+        ("evaluate.strings", MAX_INT32),
+        ("evaluate.max_length", MAX_LENGTH),
+    ],
+)
+def test_a_setting_of_any_size_is_refused_before_a_model_is_built(planned, key, most):
+    for value in ("1e30", str(most + 1)):
+        with pytest.raises(UsageError) as refused:
+            planned(with_building(no_model), "toy-largest", "toy-own", **{key.replace(".", "_", 1): value})
+        assert f"{key}={int(float(value))} is out of range for toy-largest: it must be from " in str(refused.value)
+        assert str(refused.value).endswith(f" to {most}")
+
+
+def of_none(self, signature, parts, *, width: int | None = None):
+    raise AssertionError("a model was built")
+
+
+def of_class(self, signature, parts, *, width=8, activation=nn.GELU):
+    raise AssertionError("a model was built")
+
+
+def of_nothing(self, signature, parts, *, width):
+    raise AssertionError("a model was built")
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (of_none, "the option width of toy-own has the default None, expected an int, float, bool or str"),
+        (of_class, "the option activation of toy-own has the default <class 'torch.nn.modules.activation.GELU'>, expected an"),
+        (of_nothing, "the option width of toy-own has no default, expected an int, float, bool or str"),
+    ],
+)
+def test_an_option_whose_default_says_no_type_is_refused(planned, build, said):
+    own = with_building(build)
+    for changes in ({}, {"model_width": "8"}):
+        with pytest.raises(UsageError) as refused:
+            planned(own, "toy-walk", "toy-own", **changes)
+        assert said in str(refused.value)
+    with pytest.raises(UsageError):
+        options_of(own.architectures["toy-own"].build, "toy-own")
+
+
+def test_a_task_brings_its_model_sizes_and_a_change_wins_over_them(planned):
+    class Scaled(toys.Walk):
+        name = "toy-scaled"
+        model = {"scale": 2, "no_such_option": 1}
+
+    mixed = toys_and(task=Scaled())
+    options = dict(planned(mixed, "toy-scaled", "toy-table")[0].record.options)
+    assert options["model.scale"] == 2 and options["model.wide"] is False and "model.no_such_option" not in options
+    assert dict(planned(mixed, "toy-scaled", "toy-table", model_scale=2.5)[0].record.options)["model.scale"] == 2.5
+
+
+class Scaling(toys.Nothing):
+    """Has options of every type."""
+
+    name = "toy-scaling"
+
+    def __init__(self, window: int = 16, rate: float = 0.5, gated: bool = False, kind: str = "rms") -> None:
+        self.options = (window, rate, gated, kind)
+
+    def configured(self, *, window: int = 16, rate: float = 0.5, gated: bool = False, kind: str = "rms") -> NormScheme:
+        if window < 1:
+            raise Unsupported(f"the window is {window}, expected at least 1")
+        return Scaling(window, rate, gated, kind)
+
+
+def scaled() -> Registry:
+    return toys_and(norm=Scaling())
+
+
+def test_options_of_a_part_reach_it_and_stand_in_the_record_and_in_the_label(planned):
+    known = scaled()
+    changes = {"norm_window": "8", "norm_rate": "0.25", "norm_gated": "on", "norm_kind": "layer"}
+    (experiment,) = planned(known, "toy-walk", "toy-table+toy-scaling", **changes)
+    assert experiment.parts["norm"].options == (8, 0.25, True, "layer")
+    assert known.norms["toy-scaling"].options == (16, 0.5, False, "rms")  # what others are given is as it was
+    expected = {"norm.window": 8, "norm.rate": 0.25, "norm.gated": True, "norm.kind": "layer"}
+    assert expected.items() <= dict(experiment.record.options).items()
+    assert dict(experiment.record.protocol.changes) == {key: str(value) for key, value in expected.items()}
+    assert experiment.entry == "toy-table+toy-scaling"
+
+
+def test_the_options_of_everything_in_an_experiment_stand_in_its_record_in_one_order(planned):
+    (experiment,) = planned(scaled(), "toy-walk", "toy-table+toy-scaling")
+    assert experiment.record.options == (
+        ("model.scale", 1.0),
+        ("model.wide", False),
+        ("norm.gated", False),
+        ("norm.kind", "rms"),
+        ("norm.rate", 0.5),
+        ("norm.window", 16),
+        ("optimizer.beta1", 0.9),
+        ("optimizer.beta2", 0.999),
+        ("optimizer.epsilon", 1e-8),
+    )
+    assert experiment.parts["norm"].options == (16, 0.5, False, "rms") and experiment.record.protocol.changes == ()
+
+
+def test_options_of_the_optimizer_reach_it_and_stand_in_the_record_and_in_the_label(toy_registry, planned):
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", optimizer_beta1="0.5", optimizer_epsilon="1e-8")
+    assert (experiment.optimizer.beta1, experiment.optimizer.beta2) == (0.5, 0.999)
+    assert dict(experiment.record.options)["optimizer.beta1"] == 0.5
+    assert experiment.record.protocol.changes == (("optimizer.beta1", "0.5"),)  # the epsilon is the optimizer's own
+    assert toy_registry.optimizers["adamw"].beta1 == 0.9
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"norm_windows": "8"}, ("toy-scaling", "norm.windows", "did you mean 'norm.window'?")),
+        ({"norm_window": "wide"}, ("norm.window='wide'", "a whole number")),
+        ({"norm_window": str(MAX_OPTION + 1)}, ("norm.window=16385", "toy-scaling", "from -16384 to 16384")),
+        ({"norm_window": "0"}, ("the window is 0, expected at least 1",)),
+        ({"optimizer_beta1": "2"}, ("beta1", "in [0, 1)", "2.0")),
+        ({"optimizer_beta3": "0.5"}, ("adamw", "optimizer.beta3", "optimizer.beta1")),
+        ({"attention_window": "8"}, ("attention.window cannot be set", "toy-table takes no attention")),
+    ],
+)
+def test_an_option_that_nothing_has_or_that_cannot_be_is_refused_with_what_would_work(planned, changes, said):
+    with pytest.raises(UsageError) as refused:
+        planned(scaled(), "toy-walk", "toy-table+toy-scaling", **changes)
+    for words in said:
+        assert words in str(refused.value)
+
+
+def test_an_option_of_another_part_is_not_one_of_this(planned):
+    with pytest.raises(UsageError, match=r"norm\.window"):
+        planned(scaled(), "toy-walk", "toy-table", norm_window="8")
+
+
+def changes(registry: Registry, **settings: str) -> list[dict[str, str]]:
+    """What the labels of a grid say that was changed."""
+    named = {key.replace("_", ".", 1): value for key, value in settings.items()}
+    found = plan(Request(["toy-walk"], ["toy-table"], (), (0,), "quick", named), registry)
+    return [dict(experiment.record.protocol.changes) for experiment in found.experiments]
+
+
+def test_a_label_names_the_changed_settings_in_one_order(registry):
+    labels = set()
+    for asked in ({"train.steps": "5", "model.layers": "1"}, {"model.layers": "1", "train.steps": "5"}):
+        (experiment,) = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", asked), registry).experiments
+        assert experiment.train.steps == 5 and dict(experiment.record.options)["model.layers"] == 1
+        labels.add(experiment.record.protocol)
+    version = PROTOCOLS["quick"].version
+    assert labels == {ProtocolUse("quick", version, (("model.layers", "1"), ("train.steps", "5")))}
+    assert str(*labels) == f"quick/{version} model.layers=1 train.steps=5"
+
+
+def test_a_protocol_without_changes_has_its_name_and_version_alone():
+    assert str(ProtocolUse("standard", 3)) == "standard/3"
+    assert ProtocolUse("standard", 3) == ProtocolUse("standard", 3, ()) != ProtocolUse("standard", 4)
+    assert len({ProtocolUse("standard", 3), ProtocolUse("standard", 3, ()), ProtocolUse("quick", 3)}) == 2
+
+
+def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_registry):
+    assert changes(toy_registry, train_lr="1e-3,3e-3") == [{"train.lr": "0.001"}, {}]  # quick's own is 0.003
+    assert changes(toy_registry, train_lr="1e-3, 2e-3", train_steps="5,7") == [
+        {"train.lr": lr, "train.steps": steps} for lr in ("0.001", "0.002") for steps in ("5", "7")
+    ]
+    assert changes(toy_registry, model_scale="1,2") == [{}, {"model.scale": "2.0"}]
+
+
+def test_values_that_are_equal_are_one(toy_registry):
+    assert changes(toy_registry, train_lr="2e-3,0.002,2E-3") == [{"train.lr": "0.002"}]
+    assert changes(toy_registry, train_lr="3e-3,0.003") == [{}]
+
+
+def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):
+    """2 and 2.0 are one number, however they were written."""
+
+    class Scaled(toys.Walk):
+        name = "toy-scaled"
+        model = {"scale": 2}
+
+    known = toys_and(task=Scaled())
+    (own,), (asked,) = (planned(known, "toy-scaled", "toy-table", **settings) for settings in ({}, {"model_scale": "2"}))
+    assert own.record == asked.record and own.run_id == asked.run_id

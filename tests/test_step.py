@@ -1,0 +1,213 @@
+"""The training step: the loss that it minimizes, optimizers of plugins, and averagers that see copies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import toys
+from conftest import CPU, initial
+from toy_registries import Marked, Weighted, but, toys_and
+
+from lgbench import Optimizer
+from lgbench.execution.scheduler import stacks
+from lgbench.experiment.plan import Request, plan
+from lgbench.training.data import stream
+from lgbench.training.train import train
+
+STEADY = {"train.steps": "10", "train.lr": "0.05", "train.warmup": "0", "train.batch": "8"}
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def planned(known, task, seeds=(0, 1), optimizer="adamw", averagers=(), **changes):
+    settings = STEADY | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
+    tasks = [task] if isinstance(task, str) else task
+    return plan(Request(tasks, ["toy-table"], averagers, seeds, "quick", settings, optimizer), known).experiments
+
+
+def rate(experiment, step: int) -> float:
+    """Falling linearly from the first step on, to nothing after the last."""
+    training = experiment.train
+    return training.lr * min(1.0, (training.steps - step + 1) / (training.steps - 1))
+
+
+def by_hand(experiment, optimizer_of):
+    """A loop over one model with an optimizer of torch, whose loss is written out: -sum w p log q / sum w."""
+    model, losses = initial(experiment), []
+    optimizer = optimizer_of(model)
+    for done, batch in enumerate(stream([(experiment.task, experiment.seed)], experiment.train, CPU), start=1):
+        inputs, right = batch.inputs[0], batch.targets[0]
+        p = right if right.is_floating_point() else F.one_hot(right, 3).to(torch.get_default_dtype())
+        weights = torch.ones(right.shape[:2]) if batch.weights is None else batch.weights[0]
+        loss = -(weights[..., None] * p * model(inputs).log_softmax(-1)).sum() / weights.sum()
+        for group in optimizer.param_groups:
+            group["lr"] = rate(experiment, done)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def assert_equal_to_hand(experiments, optimizer_of, tolerance=1e-6):
+    run = train(experiments, CPU)
+    for index, experiment in enumerate(experiments):
+        model, losses = by_hand(experiment, optimizer_of)
+        for name, weight in model.named_parameters():
+            torch.testing.assert_close(run.weights["raw"][name][index], weight.detach(), rtol=0, atol=tolerance)
+        assert run.curve.loss[:, index].tolist() == pytest.approx(losses, abs=tolerance)
+
+
+def adamw(model):
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == wanted] for wanted in (True, False))
+    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}])
+
+
+@pytest.mark.parametrize("task", ["toy-walk", "toy-largest", "toy-weighted", "toy-marked"])
+@pytest.mark.parametrize("targets", ["sampled", "exact"])
+def test_the_loss_is_the_weighted_cross_entropy_with_drawn_tokens_or_with_p_star_itself(double, task, targets):
+    known = toys_and(task=[Weighted(), Marked()])
+    assert_equal_to_hand(planned(known, task, train_targets=targets), adamw)
+
+
+def test_exact_targets_give_the_loss_that_drawn_ones_give_in_the_mean(toy_registry):
+    losses = [
+        train(planned(toy_registry, "toy-walk", (0,), train_steps=1, train_batch=4096, train_targets=targets), CPU).curve.loss
+        for targets in ("sampled", "exact")
+    ]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=0.02) and losses[0] != losses[1]
+
+
+class Spoilt(Weighted):
+    """Another p* where it counts for nothing."""
+
+    def sample(self, n, length, generator):
+        batch = super().sample(n, length, generator)
+        wrong = torch.tensor([0.0, 0.0, 1.0]).expand_as(batch.distribution)
+        return batch._replace(distribution=batch.distribution.where(batch.weights[..., None] > 0, wrong))
+
+
+def test_an_answer_of_weight_zero_is_not_trained_on():
+    weights = [
+        train(planned(toys_and(task=task), "toy-weighted", train_targets="exact"), CPU).weights["raw"]
+        for task in (Weighted(), Spoilt(), but(Weighted(), sample=toys.Walk.sample))
+    ]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not torch.equal(weights[0]["out.weight"], weights[2]["out.weight"])
+
+
+def test_a_task_with_weights_and_one_without_are_one_population_of_which_each_trains_as_alone(double):
+    known = toys_and(task=Weighted())
+    mixed = planned(known, ["toy-walk", "toy-weighted"], (0,))
+    assert len(stacks(mixed)) == 1
+    assert_equal_to_hand(mixed, adamw)
+
+
+class Momentum(Optimizer):
+    """SGD with momentum, elementwise or parameter by parameter."""
+
+    name = "toy-momentum"
+
+    def __init__(self, elementwise: bool = True, seen: dict | None = None) -> None:
+        self.elementwise, self.seen = elementwise, {} if seen is None else seen
+
+    def start(self, weights):
+        return {"velocity": {name: torch.zeros_like(w) for name, w in weights.items()}}
+
+    def update(self, state, weights, gradients, lr, decay, step):
+        self.seen |= {name: tuple(w.shape) for name, w in weights.items()}
+        self.seen["step"] = (*self.seen.get("step", ()), step.item())
+        velocity = {n: 0.9 * v + gradients[n] + decay[n] * weights[n] for n, v in state["velocity"].items()}
+        return {"velocity": velocity}, {n: w - lr[n] * velocity[n] for n, w in weights.items()}
+
+
+def sgd(model):
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim >= 2) == wanted] for wanted in (True, False))
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+
+@pytest.mark.parametrize(
+    ("elementwise", "shapes"),
+    [
+        (True, {"all": (2, 27)}),
+        (False, {"table.weight": (2, 3, 4), "out.weight": (2, 3, 4), "out.bias": (2, 3)}),
+    ],
+)
+def test_an_optimizer_of_a_plugin_trains_as_torchs_own_does(double, elementwise, shapes):
+    """It is given one tensor where it is elementwise, each parameter by its name where it is not, and the steps from 1 on."""
+    optimizer = Momentum(elementwise)
+    experiments = planned(toys_and(optimizer=optimizer), "toy-walk", optimizer="toy-momentum")
+    assert_equal_to_hand(experiments, sgd)
+    assert optimizer.seen.pop("step") == tuple(range(1, 11))
+    assert optimizer.seen == shapes
+
+
+class Largest(Optimizer):
+    """A step along the sign of each matrix's largest gradient: it has to know which matrix is whose."""
+
+    name = "toy-largest-step"
+    elementwise = False
+
+    def start(self, weights):
+        return {"steps": {name: torch.zeros(len(w)) for name, w in weights.items()}}
+
+    def update(self, state, weights, gradients, lr, decay, step):
+        new = {}
+        for name, gradient in gradients.items():
+            size = gradient.abs().flatten(1).amax(1).view(-1, *[1] * (gradient.ndim - 1))
+            new[name] = weights[name] - lr[name] * gradient.sign() * (gradient.abs() == size)
+        return {"steps": {name: tensor + 1 for name, tensor in state["steps"].items()}}, new
+
+
+def test_an_optimizer_that_looks_at_whole_matrices_sees_those_of_one_model_at_a_time():
+    known = toys_and(optimizer=Largest())
+    together = train(planned(known, "toy-walk", (0, 1, 2), optimizer="toy-largest-step"), CPU)
+    (alone,) = (train(planned(known, "toy-walk", (2,), optimizer="toy-largest-step"), CPU),)
+    for name, weight in alone.weights["raw"].items():
+        torch.testing.assert_close(together.weights["raw"][name][2], weight[0], rtol=0, atol=1e-5)
+        changed = (together.weights["raw"][name] != initial_weights(known, name)).flatten(1).sum(1)
+        assert changed.le(10).all() and changed.ge(1).all()  # one number of each matrix a step
+
+
+def initial_weights(known, name):
+    models = [initial(experiment) for experiment in planned(known, "toy-walk", (0, 1, 2))]
+    return torch.stack([dict(model.named_parameters())[name].detach() for model in models])
+
+
+class InPlace(toys.Mean):
+    """Does what no averager may do: changes what it is given."""
+
+    name = "toy-in-place"
+
+    def start(self, weights, schedule):
+        self.schedule = schedule
+        state = super().start(weights, schedule)
+        for weight in weights.values():
+            weight.fill_(7)
+        return state
+
+    def update(self, state, weights, step):
+        assert step.shape == () and step.dtype == torch.float64
+        new = super().update(state, weights, step)
+        for weight in weights.values():
+            weight.zero_()
+        return new
+
+
+def test_an_averager_that_changes_what_it_is_given_moves_no_number(toy_registry):
+    averager = InPlace()
+    known, settings = toys_and(averager=averager), {"train_average_every": 2}
+    run = train(planned(known, "toy-walk", averagers=["toy-in-place", "toy-mean"], **settings), CPU)
+    plain = train(planned(toy_registry, "toy-walk", averagers=["toy-mean"], **settings), CPU)
+    for variant in ("raw", "toy-mean"):
+        for name, weight in plain.weights[variant].items():
+            assert torch.equal(run.weights[variant][name], weight)
+            assert torch.equal(run.weights["toy-in-place"][name], run.weights["toy-mean"][name])
+    assert (averager.schedule.steps, averager.schedule.every) == (10, 2)

@@ -1,0 +1,54 @@
+"""Numbers of a file against those of a rerun: which are too far apart."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lgbench.submissions.agreement import Number, Tolerance, differences
+from lgbench.submissions.rows import Key
+
+
+def scores(*values, metric="tvd", n=8):
+    return {Key("raw", metric, 5, length): Number(value, n) for length, value in enumerate(values)}
+
+
+def curve(*values, metric="train_loss"):
+    return {Key("raw", metric, step, None): Number(value, 1) for step, value in enumerate(values, 1)}
+
+
+STRICT = Tolerance(single=0.01, mean=None, points=True)
+LENIENT = Tolerance(single=0.3, mean=0.1, points=False)
+
+
+@pytest.mark.parametrize(
+    ("filed", "here", "tolerance", "said"),
+    [
+        (scores(0.5), scores(0.505), STRICT, []),
+        (scores(0.5), scores(0.52), STRICT, ["tvd (raw) at length 0 is 0.5000 in the file and 0.5200 here"]),
+        (scores(0.50001), scores(0.50002), Tolerance(0, None, True), ["0.50001 in the file and 0.50002 here"]),
+        (scores(None, metric="roc_auc", n=0), scores(None, metric="roc_auc", n=0), STRICT, []),
+        (scores(None), scores(0.5), LENIENT, ["is undefined in the file and 0.5000 here"]),
+        (scores(0.5, n=7), scores(0.5), LENIENT, ["tvd (raw) at length 0 is over 7 in the file and over 8 here"]),
+        (scores(0.5, 0.1, 0.9), scores(0.5, 0.3, 0.6), STRICT, ["at length 2", "at length 1"]),
+        (scores(0.5, 0.5), scores(0.7, 0.3), LENIENT, []),
+        (scores(0.5, 0.5), scores(0.7, 0.6), LENIENT, ["the mean over lengths of tvd (raw) is 0.5000 in the file and 0.6500"]),
+        (curve(100.0, 0.1), curve(100.9, 0.105), STRICT, []),
+        (curve(100.0, 0.1), curve(102.0, 0.12), STRICT, ["train_loss at step 1", "train_loss at step 2"][::-1]),
+        (curve(math.nan, math.inf), curve(math.nan, math.inf), STRICT, []),
+        (curve(math.nan, 1.0), curve(1.0, math.inf), STRICT, ["is nan in the file", "is 1.0000 in the file and inf here"]),
+        (curve(1.0, 2.0), curve(2.0, 1.0), LENIENT, []),
+        (
+            curve(1.0, 2.0),
+            curve(1.0, 2.5),
+            LENIENT,
+            ["the mean over steps of train_loss is 1.5000 in the file and 1.7500 here"],
+        ),
+        (curve(1.0, metric="gradient_norm"), curve(99.0, metric="gradient_norm"), LENIENT, []),
+    ],
+)
+def test_numbers_that_are_too_far_apart_are_named_the_worst_first(filed, here, tolerance, said):
+    found = [difference.sentence for difference in differences(filed, here, tolerance)]
+    assert len(found) == len(said)
+    assert all(part in sentence for part, sentence in zip(said, found, strict=True))

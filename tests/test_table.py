@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from conftest import simulated, write_rows
+from rich.console import Console
+
+from lgbench.reports import table
+from lgbench.results.leaderboard import Results
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def write(entry, seed, task, values, **columns):
+        rows = simulated(values, task=task, family="alpha", entry=entry, seed=seed, **columns)
+        write_rows(tmp_path / f"{entry}{seed}{task}.parquet", rows)
+
+    for task in ("alpha-1", "alpha-2"):
+        write("held+norm", 0, task, {4: 0.0, 8: 0.05, 16: 0.05, 32: 0.05})
+        write("good+norm", 0, task, {4: 0.0, 8: 0.125, 16: 0.25, 32: 0.5})
+        write("good+norm", 1, task, {4: 0.0, 8: 0.375, 16: 0.25, 32: 0.25}, diverged_step=3)
+        write("poor+norm", 0, task, {4: 0.0, 8: 0.5 if task == "alpha-1" else 0.1, 16: 0.75, 32: None})
+        write("none+norm", 0, task, {4: 0.0, 8: 0.05, 16: None, 32: None})
+    write("lost+norm", 0, "alpha-1", {4: 0.0, 8: 0.0})
+    return Results(tmp_path)
+
+
+@pytest.fixture
+def boards(opened):
+    return opened.boards("tvd")
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def drawn(boards, width: int = 200) -> str:
+    out = io.StringIO()
+    table.table(boards, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_a_table_shows_means_with_intervals_below(boards):
+    lines = [re.split(r" {2,}", line.strip()) for line in drawn(boards).splitlines()]
+    assert ["tier", "interval", "entry", "seeds", "ID", "OOD", "length", "8", "16", "32"] in lines
+    assert ["rank", "effective"] in lines  # the first line of two columns' names
+    rows = {line[2]: line[3:] for line in lines if len(line) == 10}
+    assert rows["held+norm"] == ["1", "0.0250", "0.0500", ">=4x", "0.0500", "0.0500", "0.0500"]
+    assert rows["good+norm"] == ["2 (1 diverged, 1 not fitted)", "0.1250", "0.3125", "0.5x", "0.2500", "0.2500", "0.3750"]
+    assert rows["poor+norm"] == ["1 (1 not fitted)", "0.1500", "0.7500", "0.5x", "0.3000", "0.7500", "-"]
+    assert rows["none+norm"] == ["1", "0.0250", "-", "1x", "0.0500", "-", "-"]
+    assert [line[:3] for line in lines if len(line) == 10][1:] == [
+        ["1", "1-3", "held+norm"],
+        ["1", "1-3", "good+norm"],
+        ["1", "1-3", "poor+norm"],
+        ["-", "-", "none+norm"],
+    ]
+    below = lines[next(i for i, line in enumerate(lines) if "good+norm" in line) + 1]
+    assert below == ["0.000 0.919", "0.000 1.000", "0.000 1.000", "0.250 0.250", "0.000 1.000"]
+
+
+def test_entries_that_are_significantly_different_have_one_rank_each(tmp_path):
+    for entry, mean in (("first", 0.2), ("second", 0.5)):
+        for seed in range(5):
+            rows = simulated({8: 0.05, 16: mean + seed / 100 * mean}, entry=entry, seed=seed)
+            write_rows(tmp_path / f"{entry}{seed}.parquet", rows)
+    (board,) = Results(tmp_path).boards("tvd")
+    assert ["1", "1", "first"] in [line.split()[:3] for line in drawn([board]).splitlines()]
+    assert "| 2 | 2 | `second` | 5 |" in table.markdown([board])
+
+
+def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
+    text = drawn(boards)
+    for said in ("alpha: TVD", "lower is better", "mean over 2 tasks", "length 8", "quick/1", "task version 1"):
+        assert said in text
+    assert "lost+norm seed 0 has 1 of the 2 tasks and is left out" in text
+
+
+def test_a_table_names_the_tasks_that_were_not_fitted_and_by_how_many_seeds(boards):
+    (said,) = [note for note in table.notes(boards[0]) if note.startswith("Not fitted")]
+    assert "alpha-1 by 2 of 5 seeds" in said and "alpha-2 by 1 of 5 seeds" in said
+    assert said in drawn(boards) and said in table.markdown(boards)
+
+
+def test_a_task_that_no_seed_fitted_is_named_with_all_seeds(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}))
+    (said,) = table.notes(Results(tmp_path).boards("tvd")[0])
+    assert "Not fitted" in said and "alpha by all seeds" in said
+
+
+def test_where_everything_is_fitted_nothing_is_noted(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.05, 16: 0.5}))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert table.notes(board) == []
+    assert "fitted" not in drawn([board])
+
+
+@pytest.mark.parametrize(
+    ("length", "multiple", "shown"),
+    [
+        (0, 0.0, "-"),
+        (8, 0.5, "0.5x"),
+        (16, 1.3333, "1.33x"),
+        (16, 12.8, "12.8x"),
+        (16, 1365.3333, "1365x"),
+        (32, 4096.0, ">=4096x"),
+    ],
+)
+def test_the_effective_length_is_shown_in_training_lengths(length, multiple, shown):
+    row = SimpleNamespace(effective_length=length, effective_multiple=multiple)
+    assert table.effective_length(SimpleNamespace(all_lengths=[8, 16, 32]), row) == shown
+
+
+@pytest.mark.parametrize("width", [118, 90, 70, 62])
+def test_a_table_fits_the_width_of_its_console(boards, width):
+    text = drawn(boards, width)
+    notes = tuple(table.notes(boards[0]))  # which a terminal wraps as it likes
+    assert max(len(line) for line in text.splitlines() if not line.startswith(notes)) <= width
+    assert "…" not in text
+
+
+def test_a_narrow_console_drops_whole_lengths_and_says_so(boards):
+    said = "some lengths do not fit"
+    headers = {width: next(line for line in drawn(boards, width).splitlines() if "tier" in line) for width in (200, 122, 95)}
+    assert {width: re.findall(r" \d+", line) for width, line in headers.items()} == {
+        200: [" 8", " 16", " 32"],
+        122: [" 8", " 32"],
+        95: [],
+    }
+    assert [said in drawn(boards, width) for width in headers] == [False, True, True]
+
+
+def test_a_console_too_narrow_for_any_length_goes_over_several_lines_and_keeps_the_numbers(boards):
+    text = drawn(boards, 62)
+    assert "some lengths do not fit" in text
+    for row in boards[0].rows:
+        for kind in ("ID", "OOD"):
+            cell = row.cell(kind)
+            assert cell is None or f"{cell.mean:.4f}" in text
+            assert cell is None or cell.low is None or (f"{cell.low:.3f}" in text and f"{cell.high:.3f}" in text)
+    assert ">=4x" in text and "1-3" in text
+
+
+def test_higher_is_better_for_the_other_metrics(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, metric="accuracy"))
+    assert "accuracy (higher is better)" in drawn(Results(tmp_path).boards("accuracy"))
+
+
+def test_labels_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, changes=[("model.kind", "[red]x")], entry="a[/b]"))
+    assert "model.kind=[red]x" in drawn(Results(tmp_path).boards("tvd"))
+    assert "a[/b]" in drawn(Results(tmp_path).boards("tvd"))
+
+
+def test_markdown_holds_the_same_numbers_as_the_boards(boards):
+    text = table.markdown(boards)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    assert lines[0] == ["tier", "rank interval", "entry", "seeds", "ID", "OOD", "effective length", "8", "16", "32"]
+    assert {len(line) for line in lines} == {10}
+    (board,) = boards
+    for row, line in zip(board.rows, lines[2:], strict=True):
+        ranks = "-" if row.rank_interval is None else "-".join(map(str, row.rank_interval))
+        assert line[:3] == [str(row.tier or "-"), ranks, f"`{row.entry}`"]
+        assert line[3].split()[0] == str(len(row.seeds))
+        assert line[6] == table.effective_length(board, row)
+        columns = [("ID", None), ("OOD", None), *(("length", length) for length in (8, 16, 32))]
+        for column, shown in zip(columns, line[4:6] + line[7:], strict=True):
+            cell = row.cell(*column)
+            ends = "" if cell is None or cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]"
+            assert shown == ("-" if cell is None else f"{cell.mean:.4f}{ends}")
+    assert text.startswith("### alpha: TVD")
+    assert "lost+norm seed 0" in text
+
+
+def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
+    lines = list(csv.DictReader(io.StringIO(table.as_csv(boards))))
+    (board,) = boards
+    cells = [(row, cell) for row in board.rows for cell in row.cells]
+    for line, (row, cell) in zip(lines, cells, strict=True):
+        numbers = {name: float(text) if text else None for name, text in line.items() if name in NUMBERS}
+        best, worst = row.rank_interval or (None, None)
+        assert numbers == {name: getattr(cell, name) for name in ("length", "mean", "low", "high", "n")} | {
+            "tier": row.tier,
+            "best_rank": best,
+            "worst_rank": worst,
+            "effective_length": row.effective_length,
+            "seeds": len(row.seeds),
+            "diverged": len(row.diverged),
+            "not_fitted": len(row.not_fitted),
+            "task_version": 1,
+            "metric_version": 1,
+            "chance": None,
+        }
+        assert {name: text for name, text in line.items() if name not in NUMBERS} == {
+            "board": "alpha",
+            "metric": "tvd",
+            "protocol": "quick/1",
+            "entry": row.entry,
+            "column": cell.kind,
+        }
+
+
+NUMBERS = {"task_version", "metric_version", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged"}
+NUMBERS |= {"not_fitted", "chance", "length", "mean", "low", "high", "n"}
+
+
+def test_json_is_everything_that_a_board_is(boards):
+    shown = json.loads(table.as_json(boards), parse_constant=refuse)
+    assert shown == json.loads(json.dumps([dataclasses.asdict(board) for board in boards]))
+    (found,) = shown
+    assert (found["name"], found["train_length"], found["tasks"]) == ("alpha", 8, 2)
+    good = next(row for row in found["rows"] if row["entry"] == "good+norm")
+    assert (good["tier"], good["rank_interval"], good["better_than"]) == (1, [1, 3], [])
+    assert (good["seeds"], good["diverged"], good["not_fitted"]) == ([0, 1], [1], [1])
+    assert good["not_fitted_tasks"] == {"alpha-1": 1, "alpha-2": 1}
+    assert (good["effective_length"], good["effective_multiple"]) == (4, 0.5)
+    (last,) = [cell for cell in good["cells"] if cell["length"] == 32]
+    assert last == {"kind": "length", "length": 32, "mean": 0.375, "low": 0.0, "high": 1.0, "n": 2, "values": [0.5, 0.25]}
+
+
+@pytest.fixture
+def with_chance(tmp_path):
+    level = simulated({4: 0.1, 8: 0.3, 16: 0.5, 32: 0.75}, weights="chance")
+    write_rows(tmp_path / "run.parquet", simulated({4: 0.0, 8: 0.05, 16: 0.25, 32: 0.5}) + level)
+    return Results(tmp_path).boards("tvd")
+
+
+def test_a_line_below_the_entries_has_the_chance_level(with_chance):
+    rows = {words[0]: words[1:] for line in drawn(with_chance).splitlines() if (words := line.split())}
+    assert rows["chance"] == ["0.2000", "0.6250", "0.3000", "0.5000", "0.7500"]
+    *_, entry, chance = (line for line in table.markdown(with_chance).splitlines() if line.startswith("|"))
+    assert "`arch+norm`" in entry
+    cells = [cell.strip() for cell in chance.strip("|").split("|")]
+    assert cells == ["", "", "chance", "", "0.2000", "0.6250", "", "0.3000", "0.5000", "0.7500"]
+
+
+def test_csv_and_json_have_the_chance_level_of_each_column(with_chance):
+    lines = list(csv.DictReader(io.StringIO(table.as_csv(with_chance))))
+    found = {(line["column"], line["length"]): float(line["chance"]) for line in lines}
+    lengths = {("length", "4"): 0.1, ("length", "8"): 0.3, ("length", "16"): 0.5, ("length", "32"): 0.75}
+    assert found == lengths | {("ID", ""): 0.2, ("OOD", ""): 0.625}
+    (shown,) = json.loads(table.as_json(with_chance))
+    assert {"kind": "OOD", "length": None, "mean": 0.625} in shown["chance"]
+
+
+def test_without_a_chance_level_there_is_no_line_for_it(boards):
+    assert "chance" not in drawn(boards) and "chance" not in table.markdown(boards)
+
+
+def test_a_table_names_the_entries_that_lack_the_metric_and_how_many_seeds(tmp_path):
+    for seed in range(3):
+        both = simulated({8: 0.05, 16: 0.2}, seed=seed) + simulated({8: 0.9, 16: 0.8}, seed=seed, metric="accuracy")
+        write_rows(tmp_path / f"{seed}.parquet", both[: 4 if seed == 0 else 2])
+    (board,) = Results(tmp_path).boards("accuracy")
+    (said,) = table.notes(board)
+    assert "accuracy" in said and "arch+norm (2 seeds)" in said and said in drawn([board])
+    (complete,) = Results(tmp_path).boards("tvd")
+    assert table.notes(complete) == []
+
+
+def test_where_room_is_short_so_are_names(tmp_path):
+    for entry in ("transformer+pre-norm", "transformer+peri-norm"):
+        write_rows(tmp_path / f"{entry}.parquet", simulated({8: 0.5, 16: 0.5, 32: 0.5}, entry=entry))
+    boards = Results(tmp_path).boards("tvd")
+    assert "transformer+pre-norm" in drawn(boards, 200)
+    narrow = drawn(boards, 90)
+    assert "transformer" not in narrow and "pre-norm" in narrow and "peri-norm" in narrow

@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toys
+from conftest import CPU, TESTS
+from toy_registries import but, toys_and
+
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.provenance import made_by
+from lgbench.execution.runner import run_plan
+from lgbench.execution.scheduler import path_of
+from lgbench.execution.work_queue import RECORD, UNFINISHED, Claim, WorkQueue
+from lgbench.experiment.plan import Plan
+from lgbench.extensions.loading import Distribution
+
+MADE_BY = {"lgbench": "1", "torch": "2", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def runs(toy_registry, planned):
+    """Ten experiments that are one stack."""
+    return planned(toy_registry, "toy-walk", "toy-table", seeds=range(10), train_steps=2)
+
+
+def queue_on(folder: Path, experiments) -> WorkQueue:
+    """As a command that asks for these experiments has them."""
+    return WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
+
+
+def take(folder: Path, experiments, most: int = 100, made_by=MADE_BY) -> Claim | None:
+    return queue_on(folder, experiments).take(experiments, most, lambda members: made_by)
+
+
+def finish(folder: Path, experiments) -> None:
+    for experiment in experiments:
+        path_of(experiment, folder).touch()
+
+
+def abandon(claim: Claim, checkpoint: bool = True) -> Path:
+    """What a killed process leaves: everything but the lock, which the operating system takes from it."""
+    if checkpoint:
+        claim.checkpoint.write_text("a state")
+    claim.lock.release()
+    return claim.folder
+
+
+def left(folder: Path) -> set[str]:
+    """Everything under a folder that is no run file."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".parquet"}
+
+
+def test_a_claim_that_is_finished_leaves_run_files_alone(tmp_path, runs):
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
+        claim.checkpoint.write_text("a state")
+        finish(tmp_path, runs)
+    assert left(tmp_path) == set()
+    assert len(list(tmp_path.iterdir())) == 10
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_claim_that_fails_leaves_nothing(tmp_path, runs, checkpoint):
+    with pytest.raises(ValueError), take(tmp_path, runs) as claim:
+        if checkpoint:
+            claim.checkpoint.write_text("a state")
+        raise ValueError
+    assert left(tmp_path) == set()
+
+
+def test_an_interrupt_leaves_nothing_where_there_is_no_checkpoint(tmp_path, runs):
+    with pytest.raises(KeyboardInterrupt), take(tmp_path, runs):
+        raise KeyboardInterrupt
+    assert left(tmp_path) == set()
+
+
+def test_an_interrupt_once_runs_are_written_keeps_who_was_trained_together(tmp_path, runs):
+    """A smaller stack would round otherwise, and the rest end with other numbers."""
+    with pytest.raises(KeyboardInterrupt), take(tmp_path, runs, most=4):
+        finish(tmp_path, runs[:1])
+        raise KeyboardInterrupt
+    with take(tmp_path, runs, most=100) as claim:
+        assert claim.experiments == list(runs[:4])
+        finish(tmp_path, runs)
+    assert left(tmp_path) == set()
+
+
+def test_an_interrupt_keeps_the_checkpoint_and_the_same_command_goes_on_from_it(tmp_path, runs):
+    with pytest.raises(KeyboardInterrupt), take(tmp_path, runs, most=4) as claim:
+        claim.checkpoint.write_text("a state")
+        raise KeyboardInterrupt
+    assert claim.checkpoint.exists()
+    with take(tmp_path, runs, most=4) as again:
+        assert again.experiments == claim.experiments
+        assert again.checkpoint.read_text() == "a state"
+    assert left(tmp_path) == set()
+
+
+def test_nobody_else_can_take_a_run_that_is_taken(tmp_path, runs):
+    with take(tmp_path, runs, most=4) as mine:
+        with take(tmp_path, runs, most=100) as yours:
+            assert set(mine.experiments) | set(yours.experiments) == set(runs)
+            assert not set(mine.experiments) & set(yours.experiments)
+            assert take(tmp_path, runs) is None
+            assert take(tmp_path, runs[:1]) is None
+        assert mine.checkpoint.parent.exists() and not yours.checkpoint.parent.exists()
+        with take(tmp_path, runs) as again:
+            assert again.experiments == yours.experiments
+    assert left(tmp_path) == set()
+
+
+def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
+    finish(tmp_path, runs[2:5])
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == [*runs[:2], *runs[5:]]
+        finish(tmp_path, claim.experiments)
+    assert take(tmp_path, runs) is None
+    assert left(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(4, [4, 3, 3]), (10, [10]), (100, [10]), (9, [5, 5]), (5, [5, 5]), (3, [3, 3, 2, 2]), (1, [1] * 10)]
+)
+def test_parts_are_as_few_and_as_equal_as_can_be(tmp_path, runs, most, sizes):
+    taken = []
+    while claim := take(tmp_path, runs, most):
+        with claim:
+            finish(tmp_path, claim.experiments)
+        taken.append(claim.experiments)
+    assert [len(experiments) for experiments in taken] == sizes
+    assert [experiment for experiments in taken for experiment in experiments] == list(runs)
+
+
+def test_an_abandoned_population_is_gone_on_with_as_it_was(tmp_path, runs):
+    folder = abandon(take(tmp_path, runs, most=4))
+    with take(tmp_path, runs, most=3) as claim:  # less fits into memory now
+        assert claim.experiments == list(runs[:4]) and claim.folder == folder
+        assert claim.checkpoint.read_text() == "a state"
+        assert take(tmp_path, runs[:4]) is None
+
+
+def test_an_abandoned_population_comes_before_what_is_free(tmp_path, runs):
+    with take(tmp_path, runs, most=4):
+        folder = abandon(take(tmp_path, runs, most=3))
+    with take(tmp_path, runs, most=100) as claim:
+        assert claim.folder == folder and claim.experiments == list(runs[4:7])
+        with take(tmp_path, runs, most=100) as other:
+            assert other.experiments == [*runs[:4], *runs[7:]]
+
+
+def test_an_abandoned_population_without_a_checkpoint_has_the_same_members_too(tmp_path, runs):
+    abandon(take(tmp_path, runs, most=4), checkpoint=False)
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs[:4]) and not claim.checkpoint.exists()
+
+
+def test_an_abandoned_population_keeps_its_members_though_some_have_files(tmp_path, runs):
+    """Killed while it was evaluated; trained with others, a model's numbers would differ by rounding."""
+    abandon(take(tmp_path, runs, most=4))
+    finish(tmp_path, runs[:3])
+    with take(tmp_path, runs) as claim:
+        assert claim.checkpoint.exists() and claim.experiments == list(runs[:4])
+
+
+def test_a_command_that_asks_for_more_goes_on_with_what_is_abandoned(tmp_path, runs):
+    abandon(take(tmp_path, runs[2:5]))
+    with take(tmp_path, runs) as claim:
+        assert claim.checkpoint.exists() and claim.experiments == list(runs[2:5])
+        with take(tmp_path, runs) as other:
+            assert not other.checkpoint.exists() and set(other.experiments) == set(runs) - set(runs[2:5])
+
+
+def test_a_command_that_asks_for_a_part_trains_it_afresh_and_leaves_the_abandoned_one(tmp_path, runs):
+    folder = abandon(take(tmp_path, runs, most=4))
+    with take(tmp_path, runs[:2]) as claim:
+        assert not claim.checkpoint.exists() and claim.experiments == list(runs[:2])
+        finish(tmp_path, runs[:2])
+    assert (folder / "checkpoint.safetensors").read_text() == "a state"
+    with take(tmp_path, runs) as claim:
+        assert claim.checkpoint.exists() and claim.folder == folder
+
+
+def test_an_abandoned_population_is_not_gone_on_with_while_another_process_has_one_of_its_members(tmp_path, runs):
+    folder = abandon(take(tmp_path, runs, most=4))
+    with take(tmp_path, runs[:1]) as other:
+        with take(tmp_path, runs) as claim:
+            assert not claim.checkpoint.exists() and not set(claim.experiments) & set(other.experiments)
+        assert folder.exists()
+
+
+def test_an_abandoned_population_whose_runs_are_all_there_is_removed(tmp_path, runs):
+    folder = abandon(take(tmp_path, runs, most=4))
+    finish(tmp_path, runs[:4])
+    with take(tmp_path, runs) as claim:
+        assert not claim.checkpoint.exists() and claim.experiments == list(runs[4:])
+        assert not folder.exists()
+    assert left(tmp_path) == set()
+
+
+def test_an_abandoned_population_that_others_asked_for_is_left_to_them(tmp_path, runs):
+    folder = abandon(take(tmp_path, runs[:4]))
+    with take(tmp_path, runs[5:]) as claim:
+        assert claim.experiments == list(runs[5:])
+    assert (folder / "checkpoint.safetensors").read_text() == "a state"
+
+
+def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned):
+    """Two plugins may bring tasks of one shape, whose models are one population."""
+
+    def take_all(wanted):
+        return queue_on(tmp_path, wanted).take(wanted, 100, lambda members: made_by(members, CPU))
+
+    known = toys_and(Distribution("other", "1"), task=but(toys.Walk(), name="toy-other", family="toy-other"))
+    experiments = planned(known, ["toy-walk", "toy-other"], "toy-table")
+    assert made_by(experiments, CPU).items() >= {"lgbench-toys": "1.2.3", "other": "1", "device": "cpu"}.items()
+    abandon(take_all(experiments))
+    upgraded = [replace(each, plugins={**each.plugins, "other": "2"}) for each in experiments[1:]]
+    with take_all([experiments[0], *upgraded]) as claim:
+        assert claim.experiments == list(experiments) and not claim.checkpoint.exists()
+    abandon(take_all(experiments))
+    with take_all(experiments) as claim:
+        assert claim.experiments == list(experiments) and claim.checkpoint.exists()
+
+
+@pytest.mark.parametrize("version", ["lgbench", "torch", "device", "a-plugin"])
+def test_an_abandoned_population_of_other_versions_is_trained_afresh(tmp_path, runs, version):
+    abandon(take(tmp_path, runs))
+    with take(tmp_path, runs, made_by=MADE_BY | {version: "3"}) as claim:
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
+        assert json.loads((claim.folder / RECORD).read_text())["made_by"] == MADE_BY | {version: "3"}
+        finish(tmp_path, runs)
+    assert left(tmp_path) == set()
+
+
+def test_a_folder_that_was_being_made_when_its_process_was_killed_is_removed(tmp_path, runs):
+    folder = abandon(take(tmp_path, runs, most=4))
+    (folder / RECORD).rename(folder / f".{RECORD}.a1b2c3.partial")
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
+        assert not folder.exists()
+    assert left(tmp_path) == set()
+
+
+UNUSABLE = {
+    "empty": "",
+    "cut short": '{"runs": ["a"',
+    "no text": b"\xff\xfe",
+    "nested too deeply": "[" * 100_000,
+    "a list": "[]",
+    "nothing": "null",
+    "one key more": '{"runs": ["a"], "made_by": {}, "since": 3}',
+    "one key less": '{"runs": ["a"]}',
+    "runs that are a text": '{"runs": "a", "made_by": {}}',
+    "runs that are no texts": '{"runs": [1], "made_by": {}}',
+    "makers that are a list": '{"runs": ["a"], "made_by": ["torch"]}',
+    "versions that are no texts": '{"runs": ["a"], "made_by": {"torch": 2}}',
+}
+
+
+def spoil(folder: Path, record: str | bytes) -> None:
+    (folder / RECORD).write_bytes(record if isinstance(record, bytes) else record.encode())
+
+
+@pytest.mark.parametrize("record", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_abandoned_population_whose_record_is_unusable_is_removed_and_trained_afresh(tmp_path, runs, record):
+    folder = abandon(take(tmp_path, runs, most=4))
+    spoil(folder, record)
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs) and not claim.checkpoint.exists()
+        assert not folder.exists()
+    assert left(tmp_path) == set()
+
+
+@pytest.mark.parametrize("record", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_population_that_is_held_stays_whatever_its_record_is(tmp_path, runs, record):
+    held = take(tmp_path, runs, most=4)
+    held.checkpoint.write_text("a state")
+    spoil(held.folder, record)
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs) and claim.folder != held.folder
+    queue_on(tmp_path, runs).clear()
+    assert held.checkpoint.read_text() == "a state"
+    abandon(held)
+    queue_on(tmp_path, runs).clear()
+    assert left(tmp_path) == set()
+
+
+def test_a_population_that_is_held_without_a_usable_record_is_not_trained_a_second_time(tmp_path, runs):
+    """Its folder has the name that just these runs give it."""
+    with take(tmp_path, runs) as held:
+        spoil(held.folder, "")
+        assert take(tmp_path, runs) is None
+        assert (held.folder / RECORD).exists()
+    with take(tmp_path, runs) as claim:
+        assert claim.folder == held.folder
+
+
+def test_a_record_is_on_the_disk_before_it_gets_its_name(tmp_path, runs, monkeypatch):
+    seen = []
+
+    def fsync(handle):
+        (partial,) = (tmp_path / UNFINISHED).glob(f"*/.{RECORD}.*")
+        assert os.fstat(handle).st_ino == partial.stat().st_ino
+        assert not partial.with_name(RECORD).exists()
+        seen.append(json.loads(partial.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with take(tmp_path, runs) as claim:
+        assert seen == [json.loads((claim.folder / RECORD).read_text())]
+        assert seen[0] == {"runs": [experiment.run_id for experiment in runs], "made_by": MADE_BY}
+
+
+def test_locks_of_killed_processes_are_in_nobodys_way(tmp_path, runs):
+    (tmp_path / UNFINISHED).mkdir()
+    (tmp_path / f"{UNFINISHED}.lock").touch()
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs)
+    assert left(tmp_path) == set()
+
+
+def test_an_abandoned_population_that_other_commands_finish_is_removed(tmp_path, runs):
+    abandon(take(tmp_path, runs[:4]))
+    for part in (runs[:2], runs[2:4]):
+        assert not run_plan(Plan(part, ()), Execution(CPU, False), tmp_path, SilentProgress()).failed
+    assert left(tmp_path) == set()
+
+
+HOLDS = """
+import signal, sys
+sys.path.insert(0, sys.argv[1])
+import toys
+from pathlib import Path
+from test_work_queue import path_of, take
+from lgbench.experiment.plan import Request, plan
+from toy_registries import toys_and
+
+known = toys_and()
+runs = plan(Request(["toy-walk"], ["toy-table"], (), range(10), "quick", {"train.steps": "2"}), known).experiments
+claim = take(Path(sys.argv[2]), runs, most=4)
+print("took", *(experiment.seed for experiment in claim.experiments), flush=True)
+signal.pause()
+"""
+
+
+def test_another_process_keeps_what_it_took_until_it_is_killed(tmp_path, warm, runs):
+    with warm.start([TESTS, tmp_path], HOLDS) as other:
+        assert other.stdout.readline() == "took 0 1 2 3\n", other.stderr.read()
+        with take(tmp_path, runs) as claim:
+            assert claim.experiments == list(runs[4:])
+        assert take(tmp_path, runs[:4]) is None
+        other.kill()
+        assert other.wait() == -9
+        with take(tmp_path, runs) as claim:
+            assert claim.experiments == list(runs[:4])
+
+
+TAKES_ALL = (
+    HOLDS.partition("claim = take")[0]
+    + """
+folder, name = Path(sys.argv[2]), sys.argv[3]
+while claim := take(folder, runs, most=1):
+    with claim:
+        (experiment,) = claim.experiments
+        with path_of(experiment, folder).open("a") as file:
+            file.write(name)
+"""
+)
+
+
+def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_path, warm):
+    """Nothing is held for long here, so that the lock which is removed with the last claim is fought over."""
+    one, two = (warm.start([TESTS, tmp_path, name], TAKES_ALL) for name in "ab")
+    with one, two:
+        said = [process.communicate() for process in (one, two)]
+    assert (one.returncode, two.returncode) == (0, 0), said
+    names = [path.read_text() for path in tmp_path.glob("*.parquet")]
+    assert len(names) == 10 and all(name in ("a", "b") for name in names)
+    assert left(tmp_path) == set()
