@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PACKS := $(wildcard plugins/contrib/*)
 
+unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
+
 .PHONY: run test slow check docs lowest boards directory clean
 
 run: .venv/ready
@@ -14,7 +16,7 @@ test: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 slow: .venv/ready
-	$(BIN)/pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow and not gpu"
 
 check: .venv/ready
 	$(BIN)/ruff check

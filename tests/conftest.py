@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,8 @@ from lgbench.extensions.registry import Distribution, Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
+from lgbench.submissions import inspection, submission
+from lgbench.submissions.reader import Contents, Reader
 from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
@@ -47,6 +50,27 @@ CHEAP = {
     "evaluate.strings": 8,
     "evaluate.max_length": 48,
 }
+
+
+class OneReader(Reader):
+    """Its child process is kept until the current folder changes, for paths are relative to that of the child."""
+
+    folder: Path | None = None
+
+    def read(self, path: Path, *, rows: bool = True) -> Contents:
+        if self.folder != Path.cwd():
+            self._end()
+            self.folder = Path.cwd()
+        return super().read(path, rows=rows)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_reader() -> Iterator[None]:
+    """All inspections of a test process read files in one child process. Starting it takes longer than most of these tests."""
+    with OneReader() as reader, pytest.MonkeyPatch.context() as patch:
+        for module in (inspection, submission):
+            patch.setattr(module, "Reader", lambda: contextlib.nullcontext(reader))
+        yield
 
 
 @pytest.fixture(scope="session")

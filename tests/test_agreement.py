@@ -69,6 +69,7 @@ def assert_agreement(experiments, folder) -> None:
 SMALL = {"train_steps": 40, "train_batch": 8, "train_max_length": 12, "train_lr": "0.001,0.003"}
 
 
+@pytest.mark.slow
 def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(registry, planned, tmp_path):
     experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), averagers=None, **SMALL)
     assert_agreement(experiments, tmp_path)
@@ -89,6 +90,7 @@ def test_models_of_full_size_agree_too(registry, planned, tmp_path, tasks, arch,
     assert_agreement(experiments, tmp_path)
 
 
+@pytest.mark.slow
 def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(registry, planned):
     experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), **SMALL)
     members = [(experiment.task, experiment.seed) for experiment in experiments]
@@ -108,6 +110,7 @@ def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(re
         assert (fast.tensors()[name] - tensor).abs().max() <= WEIGHTS, name
 
 
+@pytest.mark.slow
 def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
     settings = {"train_steps": 20, "train_min_length": 4, "train_max_length": 5, "train_average_every": 2}
     experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)

@@ -194,6 +194,7 @@ print(json.dumps({"killed": killed, "found": found, "end": name}))
 """
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("before", ["", "old"], ids=["new", "there already"])
 def test_killed_at_any_moment_a_writer_leaves_the_file_as_it_was_or_whole(tmp_path, writing, before):

@@ -27,6 +27,7 @@ def results():
     return Results(LEADERBOARDS / "runs")
 
 
+@pytest.mark.slow
 def test_everything_generated_is_what_the_runs_say(generate, results):
     assert not results.left_out
     assert not generate.stale(results), "run `make boards`"
@@ -49,6 +50,7 @@ def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(generat
     assert {int(number.replace(",", "")) for number in shown} == steps
 
 
+@pytest.mark.slow
 def test_every_published_run_could_be_submitted_today():
     assert check_filed(LEADERBOARDS, Registry.load()) == []
 

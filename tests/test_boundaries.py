@@ -208,10 +208,9 @@ def plugins_among(modules: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def imported_by_now(toys_installed, tmp_path_factory) -> tuple[list[set[str]], Path]:
-    """What is imported after the package alone, after a run with toy plugins, and with every module; and the run's folder."""
+    """What is imported after a run with toy plugins, and with every module; and the run's folder."""
     folder = tmp_path_factory.mktemp("boundaries") / "results"
-    code = f"""import sys, importlib, lgbench
-{LIST_IMPORTED}
+    code = f"""import importlib
 {COMMANDS}
 words = "run --task all --arch toy-table,toy-fragile --average none --seeds 0 --protocol quick".split()
 assert run(*words, "--set", "train.steps=2", "--set", "evaluate.max_length=16", "--results", sys.argv[1]) == 0
@@ -222,20 +221,22 @@ for name in {[f"lgbench.{module}" for module in MODULES]}: importlib.import_modu
     return found, folder
 
 
-def test_the_package_alone_imports_nothing_heavy(imported_by_now):
-    (alone, _, _), _ = imported_by_now
+def test_the_package_alone_imports_nothing_heavy():
+    (alone,) = imported(f"import sys, lgbench; {LIST_IMPORTED}")
     assert "lgbench" in alone and not alone & {"torch", "duckdb", "pyarrow", "numpy"}
 
 
+@pytest.mark.slow
 def test_a_run_with_toy_plugins_needs_no_other_task_part_or_averager_and_no_duckdb(imported_by_now):
-    (_, ran, _), folder = imported_by_now
+    (ran, _), folder = imported_by_now
     assert {"torch", "toys"} <= ran and "duckdb" not in ran
     assert plugins_among(ran) == set(ESSENTIAL)
     assert len(list(folder.glob("*.parquet"))) == 5  # toy-fragile cannot be run on toy-largest
 
 
+@pytest.mark.slow
 def test_the_core_imports_no_plugin(imported_by_now):
-    (_, _, everything), _ = imported_by_now
+    (_, everything), _ = imported_by_now
     assert {"torch", "duckdb", "altair"} <= everything
     assert plugins_among(everything) == set(ESSENTIAL)  # which the run had asked for
 

@@ -349,19 +349,8 @@ def built_in_things() -> list[pytest.param]:
     return [pytest.param(list(checks), id=thing) for thing, checks in found]
 
 
-def needs_a_graph(check):
-    return check.name.endswith("its training step is one graph")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", built_in_things())
-def test_everything_built_in_passes_every_check_but_one(checks):
+def test_everything_built_in_passes_every_check(checks):
     for check in checks:
-        if not needs_a_graph(check):
-            check()
-
-
-@pytest.mark.slow  # a graph takes seconds
-@pytest.mark.parametrize("checks", built_in_things())
-def test_everything_built_in_trains_as_one_graph_or_says_why_not(checks):
-    for check in filter(needs_a_graph, checks):
         check()

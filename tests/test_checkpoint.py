@@ -266,10 +266,8 @@ def population(request, registry, toy_registry, planned):
     return experiments, numbers(train(experiments, CPU))
 
 
-ALONE = [pytest.param([stop], marks=pytest.mark.slow) for stop in (1, 37, CHUNK)]
-
-
-@pytest.mark.parametrize("stops", [[1, 37, CHUNK, CHUNK + 7, 83], *ALONE], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("stops", [[1, 37, CHUNK, CHUNK + 7, 83], [1], [37], [CHUNK]], ids=str)
 def test_training_in_parts_has_the_numbers_of_training_at_once(population, path, stops):
     experiments, whole = population
     said: list[str] = []

@@ -122,7 +122,7 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
         (["run", "--task", "", "--arch", "pre-norm"], "task"),
         (["show", "tomta"], "did you mean 'tomita'"),
         (["list", "tsaks"], "tasks"),
-        (["leaderbord"], "leaderboard"),
+        (["leaderbord"], "No such command 'leaderbord'"),
         (["leaderboard", "--results", "/nowhere/at/all"], "no results folder"),
         (["sql", "select 1", "--results", "/nowhere/at/all"], "no results folder"),
     ],

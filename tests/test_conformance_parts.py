@@ -460,6 +460,7 @@ def test_a_breach_is_found_and_named(registry, thing, rule, words):
     assert words in complaint(thing, rule, registry)
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_parts_that_keep_the_contract(registry):
     # In a model the built-in parts show it too; these are of kinds that no built-in part is.
     of_new_kinds = [WITH_SLOTS, needing(of_every_query, Need.ALL_QUERIES), needing(forgetting, Need.KEY_INPUT), OF_TOKENS]

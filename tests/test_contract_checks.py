@@ -15,6 +15,7 @@ THINGS = [*NORMS, Forgetting(), Window(), *POSITIONS, Lion(), Muon(), Copy(), Fl
 GRAPH = "its training step is one graph"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.name)
 def test_a_published_method_passes_all_checks(thing, recwarn) -> None:
     own = [check for check in checks(thing) if GRAPH not in check.__name__]

@@ -155,6 +155,7 @@ def rows(experiments, folder, population) -> dict[tuple[object, ...], float | No
     return {tuple(row[name] for name in names): row["value"] for row in found}
 
 
+@pytest.mark.slow
 def test_models_in_several_populations_have_the_numbers_of_one(registry, planned, tmp_path):
     """To the rounding of sums in another order."""
     settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"train_steps": 20, "model_layers": 1}

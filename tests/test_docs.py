@@ -54,8 +54,15 @@ def blocks(page: str) -> list[Block]:
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 MAKE = (("README.md", "Set up"), ("CONTRIBUTING.md", "Contributing"))
 PACKS = sorted(path.name for path in (ROOT / "plugins" / "contrib").iterdir() if path.is_dir())
-SLOW_SESSIONS = {"how-to/publish-a-plugin.md"}
-"""It makes, checks and tests three packages, a minute of work."""
+QUICK_SESSIONS = {
+    "index.md",
+    "explanation/code.md",
+    "how-to/add-a-task.md",
+    "how-to/change-lgbench.md",
+    "how-to/submit-results.md",
+    "reference/plugins.md",
+}
+"""The others take seconds of work each, publishing a plugin a minute."""
 
 
 def loaded(path: Path) -> ModuleType:
@@ -69,7 +76,7 @@ def loaded(path: Path) -> ModuleType:
 
 run_blocks = loaded(ROOT / "docs" / "_generate" / "run_blocks.py")
 SESSIONS = [
-    pytest.param(session, id=" ".join(session), marks=[pytest.mark.slow] if SLOW_SESSIONS & set(session) else [])
+    pytest.param(session, id=" ".join(session), marks=[] if set(session) <= QUICK_SESSIONS else [pytest.mark.slow])
     for session in run_blocks.sessions()
 ]
 
@@ -164,6 +171,7 @@ def test_the_commands_of_the_readme_are_accepted(tmp_path, monkeypatch):
     accepted(commands_of(the("README.md", "Use", "sh")), tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -172,6 +180,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert names["best"].fetchall()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", PACKS)
 def test_the_commands_of_a_packs_readme_are_accepted(pack, tmp_path, monkeypatch):
     (block,) = [b for b in BLOCKS if b.page == f"plugins/contrib/{pack}/README.md"]

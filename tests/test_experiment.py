@@ -151,6 +151,7 @@ def test_two_changes_of_one_setting_are_two_runs(registry, planned):
     assert len({e.run_id for e in experiments}) == len({str(e.record.protocol) for e in experiments}) == 16
 
 
+@pytest.mark.slow
 def test_run_ids_and_chance_levels_are_the_same_in_every_process(registry, planned):
     code = (
         "from lgbench.experiment.plan import *; from lgbench.extensions.registry import Registry\n"

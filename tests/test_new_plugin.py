@@ -216,7 +216,7 @@ def test_a_package_is_complete_and_says_who_wrote_it_for_what(kind, written):
     source = (folder / f"lgbench_own_{kind}" / "__init__.py").read_text(encoding="utf-8")
     assert f'\nLGBENCH_CONTRACT = "{CONTRACT[0]}.{CONTRACT[1]}"\n' in source
     assert (folder / f"lgbench_own_{kind}" / "py.typed").read_text() == ""
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
     assert len(files) == len(packages.FILES)
     assert not [path for path in files if re.search(r"{{ \w+ }}|{%", path.read_text(encoding="utf-8"))]
 

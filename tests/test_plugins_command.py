@@ -487,6 +487,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_restore_installs_the_output_of_freeze_and_freeze_prints_it_again(tmp_path):
     shelf = tmp_path / "shelf"
     built(shelf, project(tmp_path / "shelved", "plugin_shelved", "1.5"))
@@ -548,6 +549,7 @@ def without_pip(tmp_path_factory) -> Bare:
     return Bare(tmp_path_factory.mktemp("without_pip"))
 
 
+@pytest.mark.slow
 def test_a_requirement_that_is_there_already_and_one_that_is_no_plugin(tmp_path, with_pip):
     bare, file = with_pip, tmp_path / "plugins.txt"
     install(bare.site, "plugin_here", None, "1.0")

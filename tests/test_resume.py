@@ -81,7 +81,8 @@ def until(process: Process, words: str) -> Iterator[str]:
             return
 
 
-@pytest.mark.parametrize(("kills", "longest"), [(3, 0.7), pytest.param(20, 0.25, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "longest"), [(3, 0.7), (20, 0.25)])
 def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path, warm, environ, toys_alone, kills, longest):
     lgbench(*GRID, "--seeds", "0:3", "--results", tmp_path / "whole")
     draw = random.Random(7)
@@ -96,6 +97,7 @@ def test_a_grid_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_pa
     assert left(tmp_path / "killed") == left(tmp_path / "whole") == []
 
 
+@pytest.mark.slow
 def test_a_real_model_that_is_killed_ends_with_the_same_numbers(tmp_path, warm):
     command = ["run", "--task", "tomita-4", "--arch", "peri-norm", "--average", "ema,bema", "--seeds", "0,1", "--no-compile"]
     settings = ("train.steps=150", "train.batch=4", "model.layers=1")
@@ -133,9 +135,13 @@ main()
     [
         pytest.param("os", "os.link", 1, id="while the second run file gets its name"),
         pytest.param(
-            "lgbench.execution.work_queue", "lgbench.execution.work_queue.Claim.__exit__", 0, id="once all is written"
+            "lgbench.execution.work_queue",
+            "lgbench.execution.work_queue.Claim.__exit__",
+            0,
+            id="once all is written",
+            marks=pytest.mark.slow,
         ),
-        pytest.param("pathlib", "pathlib.Path.unlink", 2, id="while the last lock is removed"),
+        pytest.param("pathlib", "pathlib.Path.unlink", 2, id="while the last lock is removed", marks=pytest.mark.slow),
     ],
 )
 def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
@@ -157,7 +163,7 @@ def footers(folder: Path) -> dict[int, dict]:
     return {about["experiment"]["seed"]: about for about in found}
 
 
-@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_footer_says_what_of_the_run_other_processes_did(tmp_path, warm, environ, toys_alone, checkpoint):
     """The first trains four averages long, and is killed when the first of two models is evaluated."""
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--set", "train.average_every=5", "--results", tmp_path]

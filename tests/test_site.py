@@ -303,6 +303,7 @@ def test_bad_files_are_told_and_left_out(tmp_path):
     assert index["runs"] == {"arch+norm": 0}
 
 
+@pytest.mark.slow
 def test_the_command_imports_neither_torch_nor_a_plugin_and_its_help_nothing_heavy(folder, tmp_path):
     """One process: the help first, then a page, without the libraries for its curves, which take seconds to bundle."""
     code = """if True:

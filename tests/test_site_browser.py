@@ -265,6 +265,7 @@ def test_a_header_sorts_by_keyboard(look):
     expect(button).to_be_focused()
 
 
+@pytest.mark.slow
 def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
     page = visit()
     status, legend = page.get_by_role("status"), page.locator(".legend li")
@@ -284,6 +285,7 @@ def test_filters_hide_entries_and_their_curves_and_say_how_many_are_left(visit):
     expect(status).to_have_text("5 of 5 entries shown, 4 drawn")
 
 
+@pytest.mark.slow
 def test_the_ticked_entries_are_drawn(visit):
     page = visit()
     lines = curves(page).locator(ENTRIES)
@@ -453,6 +455,7 @@ def test_an_address_of_nothing_says_so(look):
     expect(page.locator("h1")).to_have_text("alpha")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_a_phone_scrolls_tables_and_never_the_page(look, view):
     page = look(view, width=360, height=740)
@@ -472,6 +475,7 @@ def test_a_phone_scrolls_tables_and_never_the_page(look, view):
         assert last["x"] > name["x"] + name["width"] and last["x"] + last["width"] <= 360
 
 
+@pytest.mark.slow
 def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
     page = visit()
     look = """() => {
@@ -501,6 +505,7 @@ def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_skip_link_goes_to_the_content(visit):
     page = visit("#/rules")
     page.keyboard.press("Tab")
@@ -509,6 +514,7 @@ def test_the_skip_link_goes_to_the_content(visit):
     assert page.url.endswith("#/rules")
 
 
+@pytest.mark.slow
 def test_the_focus_stays_on_a_facet_and_else_goes_to_the_heading(visit):
     page = visit()
     page.get_by_role("link", name="accuracy").press("Enter")
@@ -520,6 +526,7 @@ def test_the_focus_stays_on_a_facet_and_else_goes_to_the_heading(visit):
     expect(page.locator("h1")).to_have_text("alpha")
 
 
+@pytest.mark.slow
 def test_dark_is_dark_and_paper_is_white(visit):
     page = visit(color_scheme="dark")
     label = curves(page).locator("svg .role-axis-label text").first
@@ -531,6 +538,7 @@ def test_dark_is_dark_and_paper_is_white(visit):
     expect(page.locator("tbody th").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_nothing_moves_for_those_who_prefer_less_motion(visit):
     page = visit(reduced_motion="reduce")
     page.get_by_role("button", name="entry", exact=True).click()
@@ -540,6 +548,7 @@ def test_nothing_moves_for_those_who_prefer_less_motion(visit):
     assert page.locator("*").evaluate_all(durations) == ["0s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_axe_finds_nothing_wrong(look, view):
     """All rules where it is light; where it is dark, the rules that look at colours, for nothing else differs."""
@@ -567,6 +576,7 @@ def test_the_policy_stops_what_would_get_in(browser, address):
     assert refused and harmed is None and loaded == [address]
 
 
+@pytest.mark.slow
 def test_two_versions_of_a_metric_are_two_boards_that_say_so(browser, tmp_path):
     """The metric comes from run files alone, has no greatest value, and is missing in some runs."""
     for version, entry in ((1, "old+norm"), (2, "new+norm")):

@@ -61,7 +61,7 @@ def test_more_seeds_have_the_expanded_percentile_interval_of_scipys_bootstrap(wo
     reach = np.sqrt(seeds / (seeds - 1)) * scipy.stats.t.ppf(0.975, seeds - 1)
     share = 1 - 2 * scipy.stats.norm.sf(reach)
     expected = scipy.stats.bootstrap(
-        [values], np.mean, n_resamples=50_000, confidence_level=share, method="percentile", rng=0
+        [values], np.mean, n_resamples=50_000, confidence_level=share, method="percentile", random_state=0
     ).confidence_interval
     np.testing.assert_allclose(interval(values), expected, atol=0.12 * (expected.high - expected.low))
 
@@ -282,11 +282,13 @@ def false_positives(draw, entries, seeds, boards=1000):
     return found / boards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entries", "seeds"), [(2, 5), (4, 3), (4, 5), (12, 5)])
 def test_equal_entries_are_significantly_different_on_one_board_in_twenty_at_most(entries, seeds):
     assert false_positives(WORLDS["normal"][0], entries, seeds) <= 0.05 + 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["lognormal", "beta", "failing or perfect"])
 def test_equal_entries_are_significantly_different_no_more_often_where_seeds_scatter_unevenly(world):
     assert false_positives(WORLDS[world][0], 4, 5) <= 0.05

@@ -115,7 +115,7 @@ _task = click.option(
     type=NameInResults(lambda results: results.task_names),
     help="Family or task to show.  [default: every family]",
 )
-_protocol = click.option(
+protocol_option = click.option(
     "--protocol",
     type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
     help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
@@ -135,7 +135,7 @@ def metric_option(purpose: str) -> Callable[[Command], Command]:
 
 def board_options(purpose: str) -> Callable[[Command], Command]:
     """--task, --metric and --protocol, which choose boards; `purpose` is the help of the metric."""
-    return lambda command: _task(metric_option(purpose)(_protocol(command)))
+    return lambda command: _task(metric_option(purpose)(protocol_option(command)))
 
 
 def split(values: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.options import results_option
+from lgbench.cli.options import protocol_option, results_option
 from lgbench.cli.setup import opened
 
 
@@ -18,9 +18,7 @@ from lgbench.cli.setup import opened
     show_default=True,
     help="Folder for the page, index.html. A page that is already there is replaced.",
 )
-@click.option(
-    "--protocol", help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]'
-)
+@protocol_option
 @results_option
 def site(out: Path, protocol: str | None, results: Path) -> None:
     """Write all boards as one HTML page that works offline.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from types import EllipsisType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -17,7 +18,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 def require_declared(thing: Any, contract: type) -> None:
     """Raise PluginError, naming the attribute or method, if `thing` differs from what `contract` declares."""
     what = f"an object of {type(thing).__name__}"
-    for attribute, hint in get_type_hints(contract).items():
+    for attribute, hint in _hints(contract).items():
         expected = f"lgbench.{contract.__name__} declares {attribute}: {_written(contract, attribute)}"
         try:
             value = getattr(thing, attribute)
@@ -26,7 +27,7 @@ def require_declared(thing: Any, contract: type) -> None:
         if not _is(value, hint):
             raise PluginError(f"{what} has the {attribute} {value!r}; {expected}")
     for name, declared in _methods(contract):
-        if not _can_be_called_as(getattr(thing, name), declared):
+        if getattr(type(thing), name, None) is not declared and not _can_be_called_as(getattr(thing, name), declared):
             own, expected = (_called(name, method) for method in (getattr(thing, name), declared))
             raise PluginError(f"{what} has the method {own}; lgbench.{contract.__name__} declares {expected}: {outdated()}")
     _require_name(thing.name, what, contract)  # which every contract declares
@@ -64,11 +65,15 @@ def _written(contract: type, attribute: str) -> str:
     return str(owner.__annotations__[attribute])
 
 
-def _methods(contract: type) -> Iterator[tuple[str, Any]]:
+@cache
+def _hints(contract: type) -> Mapping[str, Any]:
+    return get_type_hints(contract)
+
+
+@cache
+def _methods(contract: type) -> Sequence[tuple[str, Any]]:
     """The methods that a plugin may write itself."""
-    for name, member in inspect.getmembers(contract, inspect.isfunction):
-        if not name.startswith("_"):
-            yield name, member
+    return [(name, member) for name, member in inspect.getmembers(contract, inspect.isfunction) if not name.startswith("_")]
 
 
 def _can_be_called_as(method: Any, declared: Any) -> bool:

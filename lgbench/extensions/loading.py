@@ -134,6 +134,8 @@ def watched(notes: list[str]) -> Iterator[None]:
 
 def _stated(text: bytes) -> str | None:
     """The value of LGBENCH_CONTRACT in a plugin's source; None if it has none."""
+    if b"LGBENCH_CONTRACT" not in text:
+        return None
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -152,12 +154,13 @@ def _literal(value: ast.expr) -> str:
 
 
 def _distribution(entry_point: EntryPoint) -> Distribution:
-    if not (entry_point.dist and "Version" in entry_point.dist.metadata):
+    metadata = entry_point.dist and entry_point.dist.metadata  # every access parses the file anew
+    if not (entry_point.dist and metadata and "Version" in metadata):
         return Distribution("unknown", "unknown")  # an installer stopped halfway
+    name, version = metadata["Name"], metadata["Version"]
     # PEP 610: a package that does not come from an index says where it comes from.
     try:
         direct = json.loads(entry_point.dist.read_text("direct_url.json") or "{}")
-        editable = bool(direct.get("dir_info", {}).get("editable"))
-        return Distribution(entry_point.dist.name, entry_point.dist.version, str(direct.get("url", "")), editable)
+        return Distribution(name, version, str(direct.get("url", "")), bool(direct.get("dir_info", {}).get("editable")))
     except (ValueError, AttributeError):
-        return Distribution(entry_point.dist.name, entry_point.dist.version)
+        return Distribution(name, version)

@@ -19,7 +19,10 @@ CHANCE = "chance"
 
 MIN_CONTEXTS, MAX_CONTEXTS = 128, 1024
 POSITIONS = 2**19
-"""As many contexts are drawn as have about so many positions, between the bounds above."""
+"""As many contexts are drawn as have about so many positions, between the bounds above.
+
+A submission holds the chance level that was computed with these numbers, and `lgbench submit` computes it again. Whoever
+changes them has to make the published runs anew."""
 
 
 @torch.inference_mode()

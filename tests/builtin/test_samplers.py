@@ -165,6 +165,7 @@ def test_the_empty_context_has_an_answer(registry: Registry, name: str) -> None:
     torch.testing.assert_close(distribution.sum(-1), torch.ones(5, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_answers_on_any_device_are_those_that_the_cpu_finds(registry: Registry, name: str, device: str) -> None:

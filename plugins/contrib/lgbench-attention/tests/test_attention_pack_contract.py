@@ -136,6 +136,7 @@ def test_models_in_one_stack_have_the_gradients_that_each_has_alone(name: str, q
             torch.testing.assert_close(gradients[0][key][index], weight.grad)
 
 
+@pytest.mark.slow  # a graph takes seconds
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in SPARSE])
 def test_training_in_one_stack_is_one_graph(name: str) -> None:
     spec = spec_of()
@@ -147,6 +148,7 @@ def test_training_in_one_stack_is_one_graph(name: str) -> None:
     torch.testing.assert_close(torch.compile(step, fullgraph=True, backend="eager")(*stacked), step(*stacked))
 
 
+@pytest.mark.slow  # a graph takes seconds
 @every
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses a deprecated autograd.Function
 def test_testing_is_one_graph(name: str) -> None:

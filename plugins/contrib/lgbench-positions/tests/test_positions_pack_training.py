@@ -87,6 +87,7 @@ def test_a_population_has_the_gradients_of_its_models_one_by_one(name: str) -> N
             torch.testing.assert_close(together[key][index], parameter.grad, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow  # a graph takes seconds
 @EVERY
 def test_forward_is_one_graph(name: str) -> None:
     model, x = population(name)[0], contexts()[0]

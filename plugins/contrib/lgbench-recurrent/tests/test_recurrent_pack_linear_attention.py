@@ -154,6 +154,7 @@ def test_one_query_may_see_many_thousands_of_keys() -> None:
     assert mixed.isfinite().all()
 
 
+@pytest.mark.slow  # a graph takes seconds
 def test_it_is_one_graph() -> None:
     module = build()
     q, k, v = (x.float() for x in queries_keys_values())

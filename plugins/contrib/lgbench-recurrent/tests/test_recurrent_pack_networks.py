@@ -219,6 +219,7 @@ def test_the_last_answer_is_the_last_of_the_answers_at_every_position(
     torch.testing.assert_close(last(inputs), every(inputs)[:, -1:])
 
 
+@pytest.mark.slow
 @kinds
 @norms
 @signatures
@@ -242,6 +243,7 @@ def test_gradients_reach_every_parameter(kind: str, signature: Signature) -> Non
         assert (parameter.grad != 0).any(), name
 
 
+@pytest.mark.slow  # a graph takes seconds
 @kinds
 def test_training_is_one_graph(kind: str) -> None:
     model = build(kind, LANGUAGE, layers=1)
