@@ -44,7 +44,6 @@ def remove_partial(path: Path) -> None:
 
 @contextmanager
 def _written(path: Path, scratch: Path | None) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=_prefix(path), suffix=SUFFIX, dir=scratch or path.parent)
     os.close(handle)
     partial = Path(name)

@@ -217,6 +217,12 @@ def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def environ(toys_installed: Path) -> dict[str, str]:
+    """The environment of a process in which only the toys are installed, and what every run needs."""
+    return {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
+
+
+@pytest.fixture
 def toys_alone(toys_installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this interpreter, only the toys are installed, and what every run needs."""
     monkeypatch.syspath_prepend(toys_installed)

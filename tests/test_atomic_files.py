@@ -26,12 +26,20 @@ def write(writing, path: Path, text: str, **options) -> None:
 
 
 @BOTH
-def test_a_file_appears_when_it_is_whole_under_folders_that_are_made(tmp_path, writing):
-    path = tmp_path / "deep" / "er" / "file"
+def test_a_file_appears_when_it_is_whole(tmp_path, writing):
+    path = tmp_path / "file"
     with writing(path) as partial:
         partial.write_text("done")
         assert not path.exists() and partial.parent == path.parent
     assert path.read_text() == "done" and names(path.parent) == ["file"]
+
+
+@BOTH
+def test_in_a_folder_that_is_gone_nothing_is_written(tmp_path, writing):
+    """As a process notices whose population another one has taken over."""
+    with pytest.raises(FileNotFoundError):
+        write(writing, tmp_path / "gone" / "file", "late")
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(("writing", "kept"), [(created, "old"), (replaced, "new")])
@@ -214,4 +222,4 @@ def test_nothing_in_the_core_gives_a_name_to_a_file_in_another_way():
     ways = ("os.link", "os.rename", "os.replace", ".rename(", "mkstemp", "NamedTemporaryFile", "shutil.move")
     others = [path for path in core.rglob("*.py") if path.name != "atomic_files.py"]
     using = {path.name for path in others for way in ways if way in path.read_text(encoding="utf-8")}
-    assert using <= {"new_plugin.py"}  # which gives a name to a folder
+    assert using <= {"new_plugin.py", "lease.py", "work_queue.py"}  # which give names to folders and links

@@ -23,12 +23,6 @@ SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
 TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
 
 
-@pytest.fixture
-def environ(toys_installed) -> dict[str, str]:
-    """The toys are what is installed."""
-    return {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
-
-
 def finished(process: Process) -> tuple[str, str]:
     """What a command that comes to its end has left to say: stdout, stderr."""
     out, error = process.communicate(timeout=100)
@@ -129,32 +123,43 @@ from lgbench.cli.main import main
 main()
 """
 
+CRASHES = """
+import os, signal, sys
+from lgbench.cli.main import main
+CHANGES = {{"os.mkdir", "os.symlink", "os.link", "os.rename", "os.remove", "os.rmdir", "os.truncate"}}
+left = iter(range({point}))
 
-@pytest.mark.parametrize(
-    ("module", "name", "calls"),
-    [
-        pytest.param("os", "os.link", 1, id="while the second run file gets its name"),
-        pytest.param(
-            "lgbench.execution.work_queue",
-            "lgbench.execution.work_queue.Claim.__exit__",
-            0,
-            id="once all is written",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("pathlib", "pathlib.Path.unlink", 2, id="while the last lock is removed", marks=pytest.mark.slow),
-    ],
-)
-def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
-    tmp_path, warm, environ, toys_alone, module, name, calls
-):
-    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--results"]
+def watch(event, arguments):
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in CHANGES) and next(left, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+main(prog_name="lgbench")
+"""
+"""Kills itself when it is about to change something on the disk, `point` changes after the first."""
+
+
+def crashed(warm: Warm, command: Sequence[object], point: int, environ: dict[str, str]) -> bool:
+    """Whether the command was killed at this point; False where it ended before."""
+    with warm.start(command, CRASHES.format(point=point), **environ) as process:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode in (0, -9), error
+        return process.returncode == -9
+
+
+@pytest.mark.parametrize(("first", "step"), [(11, 30), *(pytest.param(n, 8, marks=pytest.mark.slow) for n in range(8))])
+def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tmp_path, warm, environ, toys_alone, first, step):
+    """At every change of the disk; in the fast tests at a few."""
+    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--set", "train.steps=4", "--results"]
     lgbench(*command, tmp_path / "whole")
-    code = KILLS_ITSELF.format(module=module, name=name, calls=calls)
-    with warm.start([*command, tmp_path / "killed"], code, **environ) as process:
-        assert process.wait(timeout=60) == -9
-    lgbench(*command, tmp_path / "killed")
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
-    assert left(tmp_path / "killed") == []
+    point = first
+    while crashed(warm, [*command, tmp_path / f"{point}"], point, environ):
+        lgbench(*command, tmp_path / f"{point}")
+        assert rows(tmp_path / f"{point}") == rows(tmp_path / "whole"), point
+        assert left(tmp_path / f"{point}") == [], point
+        point += step
+    assert point > 60
 
 
 def footers(folder: Path) -> dict[int, dict]:

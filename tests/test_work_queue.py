@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import toys
 from conftest import CPU, TESTS
 from toy_registries import but, toys_and
 
+from lgbench.execution import lease
 from lgbench.execution.device import Execution
+from lgbench.execution.lease import name_of
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.provenance import made_by
 from lgbench.execution.runner import run_plan
@@ -42,12 +45,21 @@ def finish(folder: Path, experiments) -> None:
         path_of(experiment, folder).touch()
 
 
+DEAD = f"{lease._machine()}-{2**22}-1-abcdef"  # no system gives a process that number
+"""The holder's part of the name of a folder whose process was killed."""
+
+
 def abandon(claim: Claim, checkpoint: bool = True) -> Path:
-    """What a killed process leaves: everything but the lock, which the operating system takes from it."""
+    """What a killed process leaves: everything, under a name that says who it was."""
     if checkpoint:
         claim.checkpoint.write_text("a state")
-    claim.lock.release()
-    return claim.folder
+    claim.lease._end()
+    return claim.folder.rename(claim.folder.with_name(f"{name_of(claim.folder)}.{DEAD}"))
+
+
+def at_rest(folder: Path) -> Path:
+    """A population's folder when nobody holds it."""
+    return folder.with_name(name_of(folder))
 
 
 def left(folder: Path) -> set[str]:
@@ -64,12 +76,20 @@ def test_a_claim_that_is_finished_leaves_run_files_alone(tmp_path, runs):
     assert len(list(tmp_path.iterdir())) == 10
 
 
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_claim_that_fails_leaves_nothing(tmp_path, runs, checkpoint):
-    with pytest.raises(ValueError), take(tmp_path, runs) as claim:
-        if checkpoint:
-            claim.checkpoint.write_text("a state")
+def test_a_claim_that_fails_leaves_nothing_where_there_is_no_checkpoint(tmp_path, runs):
+    with pytest.raises(ValueError), take(tmp_path, runs):
         raise ValueError
+    assert left(tmp_path) == set()
+
+
+def test_a_claim_that_fails_keeps_its_checkpoint_until_all_runs_are_written(tmp_path, runs):
+    """A disk that is full costs nothing that was trained."""
+    with pytest.raises(OSError), take(tmp_path, runs, most=4) as claim:
+        claim.checkpoint.write_text("a state")
+        raise OSError(ENOSPC, "no space left")
+    with take(tmp_path, runs) as again:
+        assert again.experiments == claim.experiments and again.checkpoint.read_text() == "a state"
+        finish(tmp_path, runs)
     assert left(tmp_path) == set()
 
 
@@ -94,7 +114,7 @@ def test_an_interrupt_keeps_the_checkpoint_and_the_same_command_goes_on_from_it(
     with pytest.raises(KeyboardInterrupt), take(tmp_path, runs, most=4) as claim:
         claim.checkpoint.write_text("a state")
         raise KeyboardInterrupt
-    assert claim.checkpoint.exists()
+    assert (at_rest(claim.folder) / claim.checkpoint.name).exists()
     with take(tmp_path, runs, most=4) as again:
         assert again.experiments == claim.experiments
         assert again.checkpoint.read_text() == "a state"
@@ -139,7 +159,7 @@ def test_parts_are_as_few_and_as_equal_as_can_be(tmp_path, runs, most, sizes):
 def test_an_abandoned_population_is_gone_on_with_as_it_was(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
     with take(tmp_path, runs, most=3) as claim:  # less fits into memory now
-        assert claim.experiments == list(runs[:4]) and claim.folder == folder
+        assert claim.experiments == list(runs[:4]) and name_of(claim.folder) == name_of(folder)
         assert claim.checkpoint.read_text() == "a state"
         assert take(tmp_path, runs[:4]) is None
 
@@ -148,7 +168,7 @@ def test_an_abandoned_population_comes_before_what_is_free(tmp_path, runs):
     with take(tmp_path, runs, most=4):
         folder = abandon(take(tmp_path, runs, most=3))
     with take(tmp_path, runs, most=100) as claim:
-        assert claim.folder == folder and claim.experiments == list(runs[4:7])
+        assert name_of(claim.folder) == name_of(folder) and claim.experiments == list(runs[4:7])
         with take(tmp_path, runs, most=100) as other:
             assert other.experiments == [*runs[:4], *runs[7:]]
 
@@ -180,9 +200,9 @@ def test_a_command_that_asks_for_a_part_trains_it_afresh_and_leaves_the_abandone
     with take(tmp_path, runs[:2]) as claim:
         assert not claim.checkpoint.exists() and claim.experiments == list(runs[:2])
         finish(tmp_path, runs[:2])
-    assert (folder / "checkpoint.safetensors").read_text() == "a state"
+    assert (at_rest(folder) / "checkpoint.safetensors").read_text() == "a state"
     with take(tmp_path, runs) as claim:
-        assert claim.checkpoint.exists() and claim.folder == folder
+        assert claim.checkpoint.exists() and name_of(claim.folder) == name_of(folder)
 
 
 def test_an_abandoned_population_is_not_gone_on_with_while_another_process_has_one_of_its_members(tmp_path, runs):
@@ -190,7 +210,7 @@ def test_an_abandoned_population_is_not_gone_on_with_while_another_process_has_o
     with take(tmp_path, runs[:1]) as other:
         with take(tmp_path, runs) as claim:
             assert not claim.checkpoint.exists() and not set(claim.experiments) & set(other.experiments)
-        assert folder.exists()
+        assert at_rest(folder).exists()
 
 
 def test_an_abandoned_population_whose_runs_are_all_there_is_removed(tmp_path, runs):
@@ -198,7 +218,7 @@ def test_an_abandoned_population_whose_runs_are_all_there_is_removed(tmp_path, r
     finish(tmp_path, runs[:4])
     with take(tmp_path, runs) as claim:
         assert not claim.checkpoint.exists() and claim.experiments == list(runs[4:])
-        assert not folder.exists()
+        assert not folder.exists() and not at_rest(folder).exists()
     assert left(tmp_path) == set()
 
 
@@ -206,7 +226,7 @@ def test_an_abandoned_population_that_others_asked_for_is_left_to_them(tmp_path,
     folder = abandon(take(tmp_path, runs[:4]))
     with take(tmp_path, runs[5:]) as claim:
         assert claim.experiments == list(runs[5:])
-    assert (folder / "checkpoint.safetensors").read_text() == "a state"
+    assert (at_rest(folder) / "checkpoint.safetensors").read_text() == "a state"
 
 
 def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned):
@@ -234,6 +254,7 @@ def test_an_abandoned_population_of_other_versions_is_trained_afresh(tmp_path, r
         assert claim.experiments == list(runs) and not claim.checkpoint.exists()
         assert json.loads((claim.folder / RECORD).read_text())["made_by"] == MADE_BY | {version: "3"}
         finish(tmp_path, runs)
+    queue_on(tmp_path, runs).clear()
     assert left(tmp_path) == set()
 
 
@@ -242,7 +263,7 @@ def test_a_folder_that_was_being_made_when_its_process_was_killed_is_removed(tmp
     (folder / RECORD).rename(folder / f".{RECORD}.a1b2c3.partial")
     with take(tmp_path, runs) as claim:
         assert claim.experiments == list(runs) and not claim.checkpoint.exists()
-        assert not folder.exists()
+        assert not folder.exists() and not at_rest(folder).exists()
     assert left(tmp_path) == set()
 
 
@@ -272,7 +293,7 @@ def test_an_abandoned_population_whose_record_is_unusable_is_removed_and_trained
     spoil(folder, record)
     with take(tmp_path, runs) as claim:
         assert claim.experiments == list(runs) and not claim.checkpoint.exists()
-        assert not folder.exists()
+        assert not folder.exists() and not at_rest(folder).exists()
     assert left(tmp_path) == set()
 
 
@@ -282,22 +303,12 @@ def test_a_population_that_is_held_stays_whatever_its_record_is(tmp_path, runs, 
     held.checkpoint.write_text("a state")
     spoil(held.folder, record)
     with take(tmp_path, runs) as claim:
-        assert claim.experiments == list(runs) and claim.folder != held.folder
+        assert claim.experiments == list(runs[4:])
     queue_on(tmp_path, runs).clear()
     assert held.checkpoint.read_text() == "a state"
     abandon(held)
     queue_on(tmp_path, runs).clear()
     assert left(tmp_path) == set()
-
-
-def test_a_population_that_is_held_without_a_usable_record_is_not_trained_a_second_time(tmp_path, runs):
-    """Its folder has the name that just these runs give it."""
-    with take(tmp_path, runs) as held:
-        spoil(held.folder, "")
-        assert take(tmp_path, runs) is None
-        assert (held.folder / RECORD).exists()
-    with take(tmp_path, runs) as claim:
-        assert claim.folder == held.folder
 
 
 def test_a_record_is_on_the_disk_before_it_gets_its_name(tmp_path, runs, monkeypatch):
@@ -313,14 +324,6 @@ def test_a_record_is_on_the_disk_before_it_gets_its_name(tmp_path, runs, monkeyp
     with take(tmp_path, runs) as claim:
         assert seen == [json.loads((claim.folder / RECORD).read_text())]
         assert seen[0] == {"runs": [experiment.run_id for experiment in runs], "made_by": MADE_BY}
-
-
-def test_locks_of_killed_processes_are_in_nobodys_way(tmp_path, runs):
-    (tmp_path / UNFINISHED).mkdir()
-    (tmp_path / f"{UNFINISHED}.lock").touch()
-    with take(tmp_path, runs) as claim:
-        assert claim.experiments == list(runs)
-    assert left(tmp_path) == set()
 
 
 def test_an_abandoned_population_that_other_commands_finish_is_removed(tmp_path, runs):
@@ -373,7 +376,7 @@ while claim := take(folder, runs, most=1):
 
 
 def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_path, warm):
-    """Nothing is held for long here, so that the lock which is removed with the last claim is fought over."""
+    """Nothing is held for long here, so that the folders which are removed with the last claim are fought over."""
     one, two = (warm.start([TESTS, tmp_path, name], TAKES_ALL) for name in "ab")
     with one, two:
         said = [process.communicate() for process in (one, two)]

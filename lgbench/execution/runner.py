@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 import traceback
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance, scheduler
 from lgbench.execution.device import Execution, choose_device, full_float32
 from lgbench.execution.executor import Executor, LocalExecutor
+from lgbench.execution.lease import LeaseLost
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
@@ -90,7 +91,9 @@ def run_plan(
     left = scheduler.populations(plan.experiments, folder, execution, display, fail)
     for done in (executor or LocalExecutor()).run(left, runner.run):
         written += done.written
-        if done.error:
+        if isinstance(done.error, LeaseLost):
+            display.say(f"{done.error}; its runs are left to that process")
+        elif done.error:
             fail(done.work.claim.experiments, done.error)
     everything = [scheduler.path_of(experiment, folder) for experiment in plan.experiments]
     mine = frozenset(written)
@@ -120,6 +123,7 @@ class PopulationRunner:
                         rows = self._rows(experiment, trained, index)
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained, len(population)) | {"seconds": seconds}
+                        work.claim.lease.require()
                         run_files.write(path, rows, footer, scratch=work.claim.folder)
                         yield path
                     report(index + 1, None)
@@ -128,7 +132,13 @@ class PopulationRunner:
         population, device = work.claim.experiments, self.execution.device
         checkpoint = Checkpoint(work.claim.checkpoint, self.execution.checkpoint)
         with self.display.phase(f"train {_title(population)}", population[0].train.steps) as report:
-            trained = train(population, device, report, compile=work.compile, checkpoint=checkpoint, say=self.display.say)
+
+            def report_held(step: int, loss: Callable[[], float] | None) -> None:
+                if work.claim.lease.lost:
+                    work.claim.lease.require()
+                report(step, loss)
+
+            trained = train(population, device, report_held, compile=work.compile, checkpoint=checkpoint, say=self.display.say)
         for experiment, step in zip(population, trained.diverged, strict=True):
             if step:
                 self.display.say(f"{experiment.record.title}: diverged at step {step}")

@@ -81,6 +81,8 @@ def populations(
                     break
                 tried |= set(claim.experiments)
                 yield Work(claim, _compile(claim.experiments, each, execution, display))
+                if claim.lease.lost:
+                    tried -= set(claim.experiments)  # another process is making them
         elsewhere = sum(len(left(group)) for group in groups)
         if not elsewhere:
             queue.clear()

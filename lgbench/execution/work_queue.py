@@ -1,60 +1,35 @@
 """The work queue of a results folder: each process takes runs that no other process has, or continues those of a killed one.
 
-A population in training is a folder under `.unfinished`: a lock that its process holds, the ids of its runs, and the latest
-checkpoint. The operating system releases the locks of a killed process, so anybody may take a folder whose lock is free.
+Under `.unfinished` a population in training is a folder with the ids of its runs and the latest checkpoint. Its process holds
+it by a lease. A run is taken by making its marker, a link to the population's name, which the file system lets one process
+do. Only the holder of a population removes its markers, so no process judges another one's.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from filelock import FileLock, Timeout
-
 from lgbench.atomic_files import replaced
+from lgbench.errors import RunFailed
+from lgbench.execution import lease
+from lgbench.execution.lease import Lease, LeaseLost
 from lgbench.experiment.experiment import Experiment
 
 UNFINISHED = ".unfinished"
+MARKERS = "taken"
+"""The folder of the markers of runs."""
 RECORD = "population.json"
 
 MadeBy = Callable[[Sequence[Experiment]], Mapping[str, str]]
 """From the members of a population to the versions that take part in their training."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A population that this process alone trains. A context manager: its end removes the folder and releases the lock.
-
-    After an interrupt the folder stays if it has a checkpoint, or if some runs are written: with it the same command ends with
-    the same numbers, for it trains the same models together. After success and failure nothing stays.
-    """
-
-    experiments: list[Experiment]
-    folder: Path
-    lock: FileLock
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
-
-    def __enter__(self) -> Claim:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        interrupted = kind is not None and not issubclass(kind, Exception)
-        with _exclusive(self.folder.parent):
-            results = self.folder.parent.parent
-            begun = self.checkpoint.exists() or any(_finished(results, e.run_id) for e in self.experiments)
-            if not (interrupted and begun):
-                shutil.rmtree(self.folder)
-            self.lock.release()
 
 
 class _Record(NamedTuple):
@@ -64,12 +39,96 @@ class _Record(NamedTuple):
     made_by: dict[str, str]
 
 
-class _Abandoned(NamedTuple):
-    """A population of a killed process. This process holds its lock now."""
+class Markers:
+    """Which population has taken which run."""
 
-    folder: Path
-    lock: FileLock
-    record: _Record
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def all(self) -> dict[str, str]:
+        """The names of populations by the runs that they have taken."""
+        found = {}
+        with suppress(FileNotFoundError):
+            for path in self.folder.iterdir():
+                with suppress(OSError):  # given back in the meantime
+                    found[path.name] = os.readlink(path)
+        return found
+
+    def take(self, runs: Sequence[str], population: Lease) -> list[str]:
+        """Take runs for a population, up to the first that another one has; returns those that were taken."""
+        return list(takewhile(lambda run: self._take(run, population), runs))
+
+    def _take(self, run: str, population: Lease) -> bool:
+        while True:
+            try:
+                os.symlink(lease.name_of(population.folder), self.folder / run)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:  # another process has just removed the folder, which was empty
+                population.require()
+                self.folder.mkdir(exist_ok=True)
+            except OSError as error:
+                reason = f"{error.strerror}: the file system must have symbolic links, by which commands share work"
+                raise RunFailed(f"cannot make a link in {self.folder}: {reason}") from error
+            else:
+                return True
+
+    def give_back(self, population: Lease) -> None:
+        """Remove the markers of a population.
+
+        Each is moved into the population's folder first, which fails if another process has taken the population.
+        """
+        name = lease.name_of(population.folder)
+        for run in [run for run, taker in self.all().items() if taker == name]:
+            gone = population.folder / f"{run}.given-back"
+            with suppress(FileNotFoundError):
+                (self.folder / run).rename(gone)
+                gone.unlink()
+
+    def give_back_orphans(self, populations: Collection[str], watch: lease.Watch) -> None:
+        """Remove the markers of populations whose folder somebody has removed by hand, once that is certain."""
+        for run, name in self.all().items():
+            if name not in populations and watch.stands_still(f"{run} {name}", b""):
+                (self.folder / run).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A population that this process alone trains. A context manager: its end gives the runs back.
+
+    After an error the folder stays if it has a checkpoint, after an interrupt also if some of the runs are written. With it the
+    same command ends with the same numbers, for it trains the same models together. Otherwise nothing stays.
+    """
+
+    experiments: list[Experiment]
+    lease: Lease
+    markers: Markers
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.lease.folder
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind and issubclass(kind, LeaseLost):
+            return  # all of it is another process's
+        if kind is None or issubclass(kind, Exception):
+            self.lease.require()  # a lost lease is why nothing could be written
+        written = [_finished(self.results, experiment.run_id) for experiment in self.experiments]
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self.markers.give_back(self.lease)
+        if kind and not all(written) and (self.checkpoint.exists() or (interrupted and any(written))):
+            self.lease.park()
+        else:
+            self.lease.remove()
+        _remove_empty(self.markers.folder)
 
 
 class WorkQueue:
@@ -79,6 +138,8 @@ class WorkQueue:
         """`paths`: the path of each run's file."""
         self.results, self.folder = results, results / UNFINISHED
         self.paths = paths
+        self._markers = Markers(self.folder / MARKERS)
+        self._watch = lease.Watch()
         self._by_id = {experiment.run_id: experiment for experiment in paths}
 
     def unfinished(self, experiments: Sequence[Experiment]) -> list[Experiment]:
@@ -87,9 +148,9 @@ class WorkQueue:
 
     def clear(self) -> None:
         """Remove the folders that killed processes left of finished populations."""
-        if self.folder.exists() or _lock_of(self.folder).exists():
-            with _exclusive(self.folder), self._others():
-                pass
+        for _ in self._parked():
+            pass
+        _remove_empty(self._markers.folder)
 
     def take(self, group: Sequence[Experiment], most: int, made_by: MadeBy) -> Claim | None:
         """A population of at most `most` runs of `group` that are neither finished nor another process's; None if none is left.
@@ -98,66 +159,80 @@ class WorkQueue:
         versions that take part, which `made_by` gives, have not changed.
         """
         wanted = {experiment.run_id for experiment in group}
-        with _exclusive(self.folder):
-            with self._others() as (busy, abandoned):
-                for left in abandoned:
-                    runs, by = left.record
-                    members = [self._by_id[run] for run in runs if run in self._by_id]
-                    asked_for = len(members) == len(runs) and not wanted.isdisjoint(runs)
-                    free = busy.isdisjoint(experiment.run_id for experiment in self.unfinished(members))
-                    if asked_for and free and by == made_by(members):
-                        abandoned.remove(left)
-                        return Claim(members, left.folder, left.lock)
-            fresh = [experiment for experiment in self.unfinished(group) if experiment.run_id not in busy]
-            part = _first_part(fresh, most) if fresh else []
-            return self._make(part, made_by(part)) if part else None
+        for folder, record in self._parked():
+            members = [self._by_id[run] for run in record.runs if run in self._by_id]
+            asked_for = len(members) == len(record.runs) and not wanted.isdisjoint(record.runs)
+            if asked_for and record.made_by == made_by(members) and (claim := self._continued(folder, members)):
+                return claim
+        taken = self._markers.all()
+        free = [experiment for experiment in self.unfinished(group) if experiment.run_id not in taken]
+        return self._begun(_first_part(free, most), made_by) if free else None
 
-    @contextmanager
-    def _others(self) -> Iterator[tuple[set[str], list[_Abandoned]]]:
-        """The runs that other processes are training, and the populations of killed processes.
+    def _parked(self) -> Iterator[tuple[Path, _Record]]:
+        """The populations that nobody trains, with their records.
 
-        The latter are locked, and released at the end if they are still in the list. A folder without a usable record is
-        removed, because nobody can continue it; one that a process holds stays, though its runs are unknown.
+        Those of killed processes become such. Those of which nothing is left to do, or whose record is unusable, are removed.
         """
-        busy: set[str] = set()
-        abandoned: list[_Abandoned] = []
-        for folder in sorted(path for path in self.folder.iterdir() if path.is_dir()):
-            record, lock = _record(folder), _locked(folder)
-            if not lock:
-                busy |= set(record.runs if record else ())
-            elif record and not all(_finished(self.results, run) for run in record.runs):
-                abandoned.append(_Abandoned(folder, lock, record))
-            else:
-                shutil.rmtree(folder)
-                lock.release()
-        try:
-            yield busy, abandoned
-        finally:
-            for left in abandoned:
-                left.lock.release()
+        populations = self._populations()
+        self._markers.give_back_orphans({lease.name_of(folder) for folder in populations}, self._watch)
+        for folder in populations:
+            if folder.name.endswith(lease.GONE):
+                lease.remove_tree(folder)
+                continue
+            parked = lease.is_parked(folder)
+            if not parked and not self._watch.is_dead(folder):
+                continue
+            record = _record(folder)
+            done = record is None or all(_finished(self.results, run) for run in record.runs)
+            if parked and not done:
+                assert record
+                yield folder, record
+            elif held := lease.take(folder):
+                self._markers.give_back(held)
+                if done:
+                    held.remove()
+                else:
+                    assert record
+                    held.park()
+                    yield folder.with_name(lease.name_of(folder)), record
 
-    def _make(self, experiments: list[Experiment], made_by: Mapping[str, str]) -> Claim | None:
-        """None where another process holds the folder of just these runs, without a usable record."""
-        runs = [experiment.run_id for experiment in experiments]
-        folder = self.folder / hashlib.sha256(" ".join(runs).encode()).hexdigest()[:16]
-        if folder.exists():
-            before = _locked(folder)
-            if not before:
-                return None
-            shutil.rmtree(folder)  # nobody can continue it
-            before.release()
-        folder.mkdir()
-        lock = _lock_in(folder)
-        lock.acquire()
-        _write_record(folder, _Record(runs, dict(made_by)))
-        return Claim(experiments, folder, lock)
+    def _populations(self) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if path.is_dir() and path.name != MARKERS)
+        except FileNotFoundError:
+            return []
+
+    def _continued(self, folder: Path, members: list[Experiment]) -> Claim | None:
+        """A claim on a parked population; None where other processes have it, or one of its runs."""
+        if not (held := lease.take(folder)):
+            return None
+        left = [experiment.run_id for experiment in self.unfinished(members)]
+        if self._markers.take(left, held) == left:
+            return Claim(members, held, self._markers, self.results)
+        self._markers.give_back(held)
+        held.park()
+        return None
+
+    def _begun(self, experiments: list[Experiment], made_by: MadeBy) -> Claim | None:
+        """A claim on a new population of these runs, up to the first that another process takes; None if that is the first."""
+        held = lease.make(self.folder)
+        _write_record(held, experiments, made_by)
+        runs = set(self._markers.take([experiment.run_id for experiment in experiments], held))
+        mine = self.unfinished([experiment for experiment in experiments if experiment.run_id in runs])
+        if not mine:
+            self._markers.give_back(held)
+            held.remove()
+            return None
+        if len(mine) < len(experiments):
+            _write_record(held, mine, made_by)
+        return Claim(mine, held, self._markers, self.results)
 
 
 def _record(folder: Path) -> _Record | None:
     """None where there is no record of the form that :func:`_write_record` writes."""
     try:
         about = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(about, dict) or about.keys() != set(_Record._fields):
         return None
@@ -167,46 +242,22 @@ def _record(folder: Path) -> _Record | None:
     return record if all(isinstance(text, str) for text in (*record.runs, *record.made_by.values())) else None
 
 
-def _write_record(folder: Path, record: _Record) -> None:
-    with replaced(folder / RECORD) as partial:
+def _write_record(population: Lease, experiments: Sequence[Experiment], made_by: MadeBy) -> None:
+    record = _Record([experiment.run_id for experiment in experiments], dict(made_by(experiments)))
+    with replaced(population.folder / RECORD) as partial:
         partial.write_text(json.dumps(record._asdict()), encoding="utf-8")
 
 
-def _locked(folder: Path) -> FileLock | None:
-    """The lock of a population's folder, which this process now holds; None where another process holds it."""
-    lock = _lock_in(folder)
-    try:
-        lock.acquire()
-    except Timeout:
-        return None
-    return lock
-
-
-def _lock_in(folder: Path) -> FileLock:
-    """The lock of a population's folder, which is not waited for. An executor may release it in another thread."""
-    return FileLock(folder / "lock", timeout=0, thread_local=False)
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Inside, no other process reads or changes claims. At the end the folder is removed if it is empty."""
-    with FileLock(_lock_of(folder)):
-        folder.mkdir(exist_ok=True)
-        try:
-            yield
-        finally:
-            if not any(folder.iterdir()):
-                folder.rmdir()
-                _lock_of(folder).unlink()  # a waiting process sees that it is gone, and makes a new one
+def _remove_empty(markers: Path) -> None:
+    """Remove the folders of the queue where nothing is in them."""
+    for folder in (markers, markers.parent):
+        with suppress(OSError):  # it is gone, or not empty
+            folder.rmdir()
 
 
 def _finished(results: Path, run_id: str) -> bool:
     """Whether the run has a file, of this command or of another one."""
     return any(results.glob(f"*.{run_id}.parquet"))
-
-
-def _lock_of(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
 
 
 def _first_part(experiments: list[Experiment], most: int) -> list[Experiment]:

@@ -11,6 +11,7 @@ from lgbench.errors import UsageError
 def replace(path: Path, content: bytes) -> None:
     """Put a whole file in place of one that may be there. Raises UsageError where it cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path) as partial:
             partial.write_bytes(content)
     except OSError as error:

@@ -78,6 +78,7 @@ def write(folder: Path, files: Files, descriptions: Counter[Metric]) -> CacheFil
     about = json.dumps({"cached": files, "descriptions": counted})
     path = folder / FOLDER / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
     try:
+        path.parent.mkdir(exist_ok=True)
         with created(path) as partial, duckdb.connect() as connection:
             connection.execute("set preserve_insertion_order = false")  # takes a quarter less time
             connection.execute(

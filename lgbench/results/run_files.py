@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
         ("n", pa.int32()),  # answers, strings or steps that the value summarizes
         ("in_distribution", pa.bool_()),  # whether models are trained on this length; null for the training curve
         ("on_boards", pa.bool_()),  # whether boards show this length; null for the training curve
-        ("diverged_step", pa.int32()),  # first step with a loss that was not finite, null if none
+        ("diverged_step", pa.int32()),  # as lgbench.training.train.Trained has it, null if none
     ]
 )
 
@@ -58,6 +58,7 @@ def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path
     file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
     """
     table = rows.cast(SCHEMA).replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
     with created(path, scratch) as partial, partial.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
 
