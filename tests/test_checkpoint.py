@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,6 +74,41 @@ def test_every_tensor_comes_back_to_the_bit(path):
     assert Checkpoint(path, every=60).restore(tensors) == progress
     assert bits(tensors) == bits(state())
     assert {name: tensor.data_ptr() for name, tensor in tensors.items()} == places  # compiled steps hold on to them
+
+
+def test_a_flipped_bit_anywhere_is_found(path):
+    checkpoint = saved(path)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
+        tensors = blank(state())
+        try:
+            progress = checkpoint.restore(tensors)
+        except RunFileError:
+            assert bits(tensors) == bits(blank(state()))
+        else:  # a space between two words of the header
+            assert progress == TrainingProgress(7) and bits(tensors) == bits(state()), place
+
+
+def test_a_failed_save_keeps_the_state_before_and_training_goes_on(toy_registry, planned, path, monkeypatch):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=20)
+    whole = numbers(train(experiments, CPU))
+
+    def full(tensors, place, metadata):
+        save_file(tensors, place, metadata=metadata)
+        if metadata["step"] != "4":
+            raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    said: list[str] = []
+    trained = train(experiments, CPU, checkpoint=Checkpoint(path, 0), say=said.append)
+    assert numbers(trained) == whole
+    sentence = "no checkpoint after step {}: [Errno 28] No space left on device; training goes on"
+    assert said == [sentence.format(step) for step in range(1, 21) if step != 4]
+    assert list(path.parent.iterdir()) == [path]
+    monkeypatch.undo()
+    again = train(experiments, CPU, checkpoint=Checkpoint(path, 60), say=said.append)
+    assert said[-1] == "training goes on after step 4" and numbers(again) == whole
 
 
 def test_where_nothing_was_saved_nothing_is_restored(path):
@@ -220,6 +256,14 @@ def test_the_last_step_is_saved_where_training_took_long_enough_to_be_saved_befo
     checkpoint = Checkpoint(path, every=60)
     assert not checkpoint.due(last=True)
     checkpoint.save(TrainingProgress(1), state())
+    assert checkpoint.due(last=True) and not checkpoint.due(last=False)
+
+
+def test_the_last_step_of_a_long_training_is_saved_before_its_run_files_are_written(path, clock):
+    checkpoint = Checkpoint(path, every=600)
+    clock.now += 9.9
+    assert not checkpoint.due(last=True)
+    clock.now += 0.1
     assert checkpoint.due(last=True) and not checkpoint.due(last=False)
 
 

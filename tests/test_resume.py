@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,23 @@ def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tm
         assert left(tmp_path / f"{point}") == [], point
         point += step
     assert point > 60
+
+
+def test_a_run_file_that_cannot_be_written_costs_no_training(tmp_path, toys_alone, monkeypatch):
+    """As on a disk that is full for a while."""
+    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--results"]
+    lgbench(*command, tmp_path / "whole")
+    write = run_files.write
+
+    def full(*arguments, **options):
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run_files, "write", full)
+    failed = CliRunner().invoke(main, [*command, str(tmp_path / "full")], prog_name="lgbench")
+    assert failed.exit_code == 1 and "No space left on device" in failed.output
+    monkeypatch.setattr(run_files, "write", write)
+    assert "training goes on after step 20" in lgbench(*command, tmp_path / "full")
+    assert rows(tmp_path / "full") == rows(tmp_path / "whole") and left(tmp_path / "full") == []
 
 
 def footers(folder: Path) -> dict[int, dict]:

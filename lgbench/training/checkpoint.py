@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -25,19 +27,23 @@ class TrainingProgress(NamedTuple):
     """Seconds that the steps took, in all processes that did some of them."""
 
 
+WORTH_SECONDS = 10.0
+"""A training that took so long is saved at its end, for what comes after it may fail, such as writing the run files."""
+
+
 class Checkpoint:
     """The latest saved state of one population. The data stream has no state: every chunk has a generator of its own."""
 
     def __init__(self, path: Path, every: float) -> None:
         """`every`: seconds between two savings."""
         self.path, self.every = path, every
-        self._latest = time.monotonic()
+        self._began = self._latest = time.monotonic()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> TrainingProgress:
         """Copy the saved state into `tensors`; no step is done where nothing was saved.
 
         A half-written file that a killed process left is removed. Raises RunFileError, with `tensors` as they were, where the
-        file is not a state of theirs.
+        file is not a state of theirs, or not as it was saved.
         """
         remove_partial(self.path)
         if not self.path.exists():
@@ -45,9 +51,12 @@ class Checkpoint:
         try:
             with safe_open(self.path, "pt") as file:
                 saved = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it has no iterator
-                progress = _progress(file.metadata() or {})
+                metadata = file.metadata() or {}
+                progress = _progress(metadata)
         except (SafetensorError, OSError, ValueError) as error:
             raise RunFileError(f"the checkpoint {self.path} cannot be read: {error}") from error
+        if metadata[_CHECKSUM] != _checksum(progress, saved):
+            raise RunFileError(f"the checkpoint {self.path} is damaged: its checksum is another one")
         kinds = [{name: (t.shape, t.dtype) for name, t in state.items()} for state in (saved, tensors)]
         if kinds[0] != kinds[1]:
             raise RunFileError(f"the checkpoint {self.path} is of other models")
@@ -56,20 +65,43 @@ class Checkpoint:
         return progress
 
     def due(self, last: bool) -> bool:
-        """Whether it is time to save. The last step is saved only if an earlier one was."""
-        return time.monotonic() - self._latest >= self.every or (last and self.path.exists())
+        """Whether it is time to save. The last step is saved if an earlier one was, or if training took long."""
+        now = time.monotonic()
+        worth = last and (self.path.exists() or now - self._began >= WORTH_SECONDS)
+        return worth or now - self._latest >= self.every
 
     def save(self, progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> None:
-        """Save the state of a training. A kill at any moment leaves the earlier state or this one, whole."""
-        metadata = {name: str(value) for name, value in progress._asdict().items()}
-        with replaced(self.path) as partial:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata=metadata)
+        """Save the state of a training. A kill at any moment leaves the earlier state or this one, whole.
+
+        Raises OSError, with the earlier state as it was, where the file cannot be written.
+        """
         self._latest = time.monotonic()
+        here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        metadata = {name: str(value) for name, value in progress._asdict().items()} | {_CHECKSUM: _checksum(progress, here)}
+        try:
+            with replaced(self.path) as partial:
+                save_file(here, partial, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        self._latest = time.monotonic()
+
+
+_CHECKSUM = "checksum"
+
+
+def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
+    """Of everything that is saved. A single bit that the disk flips would otherwise be resumed to other numbers in silence."""
+    total = blake2b(repr(progress).encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
 
 
 def _progress(metadata: Mapping[str, str]) -> TrainingProgress:
     """Raises ValueError where a value is missing, as in checkpoints of an older lgbench, or is no number."""
-    missing = [name for name in TrainingProgress._fields if name not in metadata]
+    missing = [name for name in (*TrainingProgress._fields, _CHECKSUM) if name not in metadata]
     if missing:
         raise ValueError(f"its metadata lack {' and '.join(missing)}")
     return TrainingProgress(int(metadata["step"]), metadata["compiled"] == str(True), float(metadata["seconds"]))

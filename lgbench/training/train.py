@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from lgbench import seeds
 from lgbench.contracts import Weights
-from lgbench.errors import RunFileError
+from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
 from lgbench.training import cost
 from lgbench.training.acceleration import Captured, Compiled, room_for
@@ -95,7 +95,7 @@ def train(
                 average()
             population.mark(step)
             if checkpoint and checkpoint.due(last=step == training.steps):
-                checkpoint.save(progress(step), population.tensors())
+                _save(checkpoint, progress(step), population, say)
             report(step, lambda losses=losses: losses.mean().item())  # type: ignore[misc]
     loss, norm = population.curve.cpu().unbind(1)
     curve = Curve(population.marks, loss, norm)
@@ -138,6 +138,14 @@ def compiling_gain(population: Sequence[Experiment], each: cost.Cost, device: to
 def _programs(experiment: Experiment) -> int:
     """How many shapes of batches a training has."""
     return len(set(training_lengths(experiment.task, experiment.train)))
+
+
+def _save(checkpoint: Checkpoint, progress: TrainingProgress, population: Population, say: Callable[[str], None]) -> None:
+    """A disk that is full for a while costs no training."""
+    try:
+        checkpoint.save(progress, population.tensors())
+    except OSError as error:
+        say(f"no checkpoint after step {progress.step}: {first_line(error)}; training goes on")
 
 
 def _restored(population: Population, checkpoint: Checkpoint, compile: bool, say: Callable[[str], None]) -> TrainingProgress:
