@@ -180,6 +180,19 @@ def test_a_run_file_that_cannot_be_written_costs_no_training(tmp_path, toys_alon
     assert rows(tmp_path / "full") == rows(tmp_path / "whole") and left(tmp_path / "full") == []
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
+def test_a_damaged_run_file_is_told_and_kept_and_its_run_is_made_again(tmp_path, toys_alone, content):
+    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--results", tmp_path]
+    lgbench(*command)
+    before = rows(tmp_path)
+    path = tmp_path / min(before)
+    path.write_bytes(content)
+    said = lgbench(*command)
+    assert f"{path.name} was no whole file of this run, and is now {path.name}.damaged-1" in said and "1 run written" in said
+    assert rows(tmp_path) == before and left(tmp_path) == [f"{path.name}.damaged-1"]
+    assert (tmp_path / f"{path.name}.damaged-1").read_bytes() == content
+
+
 def footers(folder: Path) -> dict[int, dict]:
     """Every run file's footer by its seed."""
     found = [run_files.metadata(path) for path in folder.glob("*.parquet")]

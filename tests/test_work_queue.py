@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import toys
-from conftest import CPU, TESTS
+from conftest import CPU, TESTS, simulated, write_rows
 from toy_registries import but, toys_and
 
 from lgbench.execution import lease
@@ -42,7 +42,7 @@ def take(folder: Path, experiments, most: int = 100, made_by=MADE_BY) -> Claim |
 
 def finish(folder: Path, experiments) -> None:
     for experiment in experiments:
-        path_of(experiment, folder).touch()
+        write_rows(path_of(experiment, folder), simulated({8: 0.5}, run_id=experiment.run_id))
 
 
 DEAD = f"{lease._machine()}-{2**22}-1-abcdef"  # no system gives a process that number
@@ -132,6 +132,16 @@ def test_nobody_else_can_take_a_run_that_is_taken(tmp_path, runs):
         with take(tmp_path, runs) as again:
             assert again.experiments == yours.experiments
     assert left(tmp_path) == set()
+
+
+@pytest.mark.parametrize("content", ["empty", "cut short", "of another run"])
+def test_a_file_that_is_no_whole_file_of_a_run_does_not_count(tmp_path, runs, content):
+    finish(tmp_path, runs)
+    path = path_of(runs[3], tmp_path)
+    other = path_of(runs[4], tmp_path).read_bytes()
+    path.write_bytes({"empty": b"", "cut short": path.read_bytes()[:-9], "of another run": other}[content])
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == [runs[3]]
 
 
 def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
@@ -338,7 +348,7 @@ import signal, sys
 sys.path.insert(0, sys.argv[1])
 import toys
 from pathlib import Path
-from test_work_queue import path_of, take
+from test_work_queue import finish, take
 from lgbench.experiment.plan import Request, plan
 from toy_registries import toys_and
 
@@ -369,8 +379,9 @@ folder, name = Path(sys.argv[2]), sys.argv[3]
 while claim := take(folder, runs, most=1):
     with claim:
         (experiment,) = claim.experiments
-        with path_of(experiment, folder).open("a") as file:
+        with (folder / f"{experiment.run_id}.made").open("a") as file:
             file.write(name)
+        finish(folder, [experiment])
 """
 )
 
@@ -381,6 +392,6 @@ def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_
     with one, two:
         said = [process.communicate() for process in (one, two)]
     assert (one.returncode, two.returncode) == (0, 0), said
-    names = [path.read_text() for path in tmp_path.glob("*.parquet")]
-    assert len(names) == 10 and all(name in ("a", "b") for name in names)
-    assert left(tmp_path) == set()
+    made = list(tmp_path.glob("*.made"))
+    assert len(made) == 10 and all(path.read_text() in ("a", "b") for path in made)
+    assert left(tmp_path) == {path.name for path in made}

@@ -119,11 +119,14 @@ class PopulationRunner:
             with self.display.phase(f"evaluate {_title(population)}", len(population)) as report:
                 for index, experiment in enumerate(population):
                     path = scheduler.path_of(experiment, self.folder)
-                    if not path.exists():  # a killed process may have written some of the runs
+                    if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained, len(population)) | {"seconds": seconds}
                         work.claim.lease.require()
+                        if path.exists():
+                            aside = run_files.set_aside(path)
+                            self.display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
                         run_files.write(path, rows, footer, scratch=work.claim.folder)
                         yield path
                     report(index + 1, None)

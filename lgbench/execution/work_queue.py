@@ -22,6 +22,7 @@ from lgbench.errors import RunFailed
 from lgbench.execution import lease
 from lgbench.execution.lease import Lease, LeaseLost
 from lgbench.experiment.experiment import Experiment
+from lgbench.results import run_files
 
 UNFINISHED = ".unfinished"
 MARKERS = "taken"
@@ -141,10 +142,13 @@ class WorkQueue:
         self._markers = Markers(self.folder / MARKERS)
         self._watch = lease.Watch()
         self._by_id = {experiment.run_id: experiment for experiment in paths}
+        self._finished: set[Experiment] = set()
 
     def unfinished(self, experiments: Sequence[Experiment]) -> list[Experiment]:
-        """The experiments that have no run file yet."""
-        return [experiment for experiment in experiments if not self.paths[experiment].exists()]
+        """The experiments that have no run file yet. An empty, truncated or foreign file under a run's name is none."""
+        left = [experiment for experiment in experiments if experiment not in self._finished]
+        self._finished |= {e for e in left if run_files.is_run(self.paths[e], e.run_id)}
+        return [experiment for experiment in left if experiment not in self._finished]
 
     def clear(self) -> None:
         """Remove the folders that killed processes left of finished populations."""
@@ -257,7 +261,7 @@ def _remove_empty(markers: Path) -> None:
 
 def _finished(results: Path, run_id: str) -> bool:
     """Whether the run has a file, of this command or of another one."""
-    return any(results.glob(f"*.{run_id}.parquet"))
+    return any(run_files.is_run(path, run_id) for path in results.glob(f"*.{run_id}.parquet"))
 
 
 def _first_part(experiments: list[Experiment], most: int) -> list[Experiment]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
 
 METADATA_KEY = b"lgbench"
-
-CURVE_METRICS = ("train_loss", "gradient_norm")
-"""The names of the training curve's two values in the column `metric`."""
 
 SCHEMA = pa.schema(
     [
@@ -41,9 +39,11 @@ SCHEMA = pa.schema(
         ("n", pa.int32()),  # answers, strings or steps that the value summarizes
         ("in_distribution", pa.bool_()),  # whether models are trained on this length; null for the training curve
         ("on_boards", pa.bool_()),  # whether boards show this length; null for the training curve
-        ("diverged_step", pa.int32()),  # as lgbench.training.train.Trained has it, null if none
+        ("diverged_step", pa.int32()),  # the step at which the training diverged, null if it did not
     ]
 )
+
+_RUN_ID = SCHEMA.get_field_index("run_id")
 
 
 def path_for(folder: Path, record: ExperimentRecord) -> Path:
@@ -77,6 +77,11 @@ def metadata(path: Path) -> dict[str, Any]:
 
     Raises RunFileError with the reason where this is no run file.
     """
+    return _footer(path)[1]
+
+
+def _footer(path: Path) -> tuple[pq.FileMetaData, dict[str, Any]]:
+    """The footer of a run file, and what :func:`metadata` returns."""
     try:
         footer = pq.read_metadata(path)
         found = footer.schema.to_arrow_schema()
@@ -96,7 +101,24 @@ def metadata(path: Path) -> dict[str, Any]:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata") from error
     if not isinstance(about, dict):
         raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are not an object")
-    return about
+    return footer, about
+
+
+def is_run(path: Path, run_id: str) -> bool:
+    """Whether a file is a run file, and all its rows are of this run. Reads the footer alone."""
+    try:
+        footer, _ = _footer(path)
+    except RunFileError:
+        return False
+    groups = (footer.row_group(index).column(_RUN_ID).statistics for index in range(footer.num_row_groups))
+    return all(group is not None and group.has_min_max and group.min == group.max == run_id for group in groups)
+
+
+def set_aside(path: Path) -> Path:
+    """Give a file that is no run file, and stands where one belongs, another name; returns that."""
+    aside = next(place for n in count(1) if not (place := path.with_name(f"{path.name}.damaged-{n}")).exists())
+    path.rename(aside)
+    return aside
 
 
 def find(folder: Path) -> Iterator[Path]:
