@@ -7,9 +7,11 @@ import io
 import json
 
 import pytest
+from click.testing import CliRunner
 from conftest import simulated, write_rows
 from rich.console import Console
 
+from lgbench.cli.main import main
 from lgbench.reports import answer
 from lgbench.results.leaderboard import Results
 
@@ -64,3 +66,32 @@ def test_changes_of_a_protocol_are_a_map(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5}, changes=[("train.lr", "0.1"), ("train.steps", "5")]))
     found = Results(tmp_path).ask("select changes, changes['train.lr'] as lr from results")
     assert json.loads(answer.as_json(*found)) == [{"changes": {"train.lr": "0.1", "train.steps": "5"}, "lr": "0.1"}]
+
+
+REACHING = [
+    "copy results to '{folder}/out.csv'",
+    "select * from read_csv('{folder}/secret.csv')",
+    "select * from '{folder}/secret.csv'",
+    "attach '{folder}/other.db' as other",
+    "install httpfs",
+    "load httpfs",
+    "set enable_external_access = true",
+    "export database '{folder}/out'",
+]
+
+
+@pytest.mark.parametrize("query", REACHING)
+def test_a_query_reads_the_results_and_nothing_else(tmp_path, query):
+    write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
+    (tmp_path / "secret.csv").write_text("word\nopensesame\n")
+    before = sorted(tmp_path.rglob("*"))
+    done = CliRunner().invoke(main, ["sql", query.format(folder=tmp_path), "--results", str(tmp_path / "runs")])
+    assert done.exit_code == 2 and "opensesame" not in done.output, done.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unsafe_query_may_write_a_file(tmp_path):
+    write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
+    query = f"copy (select value from results) to '{tmp_path}/out.csv'"
+    done = CliRunner().invoke(main, ["sql", query, "--unsafe", "--results", str(tmp_path / "runs")])
+    assert done.exit_code == 0 and (tmp_path / "out.csv").read_text() == "value\n0.5\n"

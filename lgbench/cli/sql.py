@@ -20,15 +20,21 @@ from lgbench.cli.setup import console, opened
     show_default=True,
     help="Format of the output.",
 )
+@click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @results_option
-def sql(query: str, form: str, results: Path) -> None:
+def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     """Query the table `results` in DuckDB's SQL.
+
+    The query can read that table and nothing else, unless --unsafe is given.
 
     For example: lgbench sql "select entry, avg(value) from results where metric = 'tvd' and length = 64 group by all"
     """
     from lgbench.reports import answer
 
-    names, rows = opened(results).ask(query)
+    table = opened(results)
+    if not unsafe:
+        table.guard()
+    names, rows = table.ask(query)
     if form == "table":
         answer.table(names, rows, console())
     else:

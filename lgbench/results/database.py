@@ -30,6 +30,8 @@ SQL_TYPES = {
     "map<string, string>": "map(varchar, varchar)",
 }
 
+_WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
+
 Content = TypeVar("Content")
 
 
@@ -40,6 +42,7 @@ class Database:
         """Raises UsageError where there is no folder, or no run in it."""
         self.folder = Path(folder)
         self.left_out: list[str] = []
+        self._guarded = False
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self.connection = duckdb.connect()
@@ -94,13 +97,26 @@ class Database:
         rows = self.connection.execute("select distinct unnest([family, task]) from results").fetchall()
         return [str(row[0]) for row in rows]
 
+    def guard(self) -> None:
+        """From now on, queries read the results and nothing else: they write no file, load no extension and change no setting."""
+        own = ", ".join("'" + str(cached.path).replace("'", "''") + "'" for cached in self._cached)
+        self.connection.execute(
+            f"set allowed_paths = [{own}]; set enable_external_access = false; set lock_configuration = true"
+        )
+        self._guarded = True
+
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Column names and rows of any query over `results`. UsageError with DuckDB's words where it is wrong."""
         try:
-            if not duckdb.extract_statements(sql):
+            statements = duckdb.extract_statements(sql)
+            if not statements:
                 raise UsageError("the query is empty; try select * from results limit 5")
+            if self._guarded and _WRITING & {statement.type for statement in statements}:
+                raise UsageError("the query writes a file, which --unsafe allows")
             cursor = self.connection.execute(sql)
             return [column[0] for column in cursor.description or []], cursor.fetchall()
+        except duckdb.PermissionException as error:
+            raise UsageError(f"the query reaches for more than the table `results`, which --unsafe allows: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 
