@@ -13,6 +13,7 @@ from rich.console import Console
 
 from lgbench.cli.main import main
 from lgbench.reports import answer
+from lgbench.results import database
 from lgbench.results.leaderboard import Results
 
 
@@ -69,6 +70,7 @@ def test_changes_of_a_protocol_are_a_map(tmp_path):
 
 
 REACHING = [
+    "copy results to '{folder}/runs/.cache/new.cache'",
     "copy results to '{folder}/out.csv'",
     "select * from read_csv('{folder}/secret.csv')",
     "select * from '{folder}/secret.csv'",
@@ -80,14 +82,18 @@ REACHING = [
 ]
 
 
+@pytest.mark.parametrize("many", [1, 250], ids=["cached", "loose"])
 @pytest.mark.parametrize("query", REACHING)
-def test_a_query_reads_the_results_and_nothing_else(tmp_path, query):
+def test_a_query_reads_the_results_and_nothing_else(tmp_path, monkeypatch, query, many):
+    monkeypatch.setattr(database, "MANY", many)
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     (tmp_path / "secret.csv").write_text("word\nopensesame\n")
-    before = sorted(tmp_path.rglob("*"))
-    done = CliRunner().invoke(main, ["sql", query.format(folder=tmp_path), "--results", str(tmp_path / "runs")])
+    results = ["--results", str(tmp_path / "runs")]
+    assert CliRunner().invoke(main, ["sql", "select value from results", "--format", "csv", *results]).output == "value\n0.5\n"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    done = CliRunner().invoke(main, ["sql", query.format(folder=tmp_path), *results])
     assert done.exit_code == 2 and "opensesame" not in done.output, done.output
-    assert sorted(tmp_path.rglob("*")) == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_an_unsafe_query_may_write_a_file(tmp_path):

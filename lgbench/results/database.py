@@ -98,11 +98,10 @@ class Database:
         return [str(row[0]) for row in rows]
 
     def guard(self) -> None:
-        """From now on, queries read the results and nothing else: they write no file, load no extension and change no setting."""
+        """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
         own = ", ".join("'" + str(cached.path).replace("'", "''") + "'" for cached in self._cached)
-        self.connection.execute(
-            f"set allowed_paths = [{own}]; set enable_external_access = false; set lock_configuration = true"
-        )
+        self.connection.execute(f"set allowed_paths = [{own}]")
+        self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
