@@ -91,8 +91,11 @@ def random_rows(seed, tasks=("alpha-1", "alpha-2", "beta"), metrics=("tvd", "acc
 @pytest.mark.parametrize("seed", range(6))
 def test_boards_equal_a_computation_by_hand(tmp_path, seed):
     rows = random_rows(seed)
-    write_rows(tmp_path / "1.parquet", rows[::2])
-    write_rows(tmp_path / "2.parquet", rows[1::2])
+    runs = defaultdict(list)
+    for row in rows:
+        runs[row["entry"], row["task"], row["seed"]].append(row)
+    for number, own in enumerate(runs.values()):
+        write_rows(tmp_path / f"{number}.parquet", own)
     results = Results(tmp_path)
     for metric in ("tvd", "accuracy"):
         for name in (None, "alpha", "alpha-2", "beta"):

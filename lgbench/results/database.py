@@ -13,13 +13,16 @@ from typing import Any, TypeVar
 import duckdb
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.errors import RunFileError, UsageError
+from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
 from lgbench.results.metrics import Metric, described
 
 MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
+
+LIMITS = {"max_lengths": 1000, "max_text": 2000}
+"""Boards show about twenty lengths, and names have at most hundreds of characters. A file with much more fills the memory."""
 
 SQL_TYPES = {
     "string": "varchar",
@@ -49,7 +52,8 @@ class Database:
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
         columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in run_files.SCHEMA)
         self.connection.execute(f"create table loose ({columns})")
-        self._cached, found = cache.find(self.folder, cache.state(self.folder, run_files.find(self.folder)))
+        readable = filter(self._has_text, run_files.find(self.folder))
+        self._cached, found = cache.find(self.folder, cache.state(self.folder, readable))
         footers = {name: about for name in found if (about := self._read(name, run_files.metadata))}
         self._described = {name: described(about) for name, about in footers.items()}
         self._loose: list[str] = []
@@ -60,6 +64,15 @@ class Database:
         if self._cached:
             rows = self.connection.read_parquet([cache.unglobbed(own.path) for own in self._cached]).union(rows)
         rows.create_view("results")
+
+    def _has_text(self, path: Path) -> bool:
+        """Whether a path is text, which DuckDB needs. A name on a disk may be any bytes."""
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            self.left_out.append(f"{str(path)!r} cannot be read: its name is not UTF-8; rename it")
+            return False
+        return True
 
     @property
     def files(self) -> list[str]:
@@ -121,6 +134,13 @@ class Database:
 
     def _load(self, files: cache.Files) -> None:
         """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
+        try:
+            unsound = self._unsound(files)
+        except duckdb.Error as error:
+            self._load_halves(files, error)
+            return
+        self.left_out += [f"{self.folder / name} cannot be on a board: {reason}" for name, reason in unsound.items()]
+        files = {name: state for name, state in files.items() if name not in unsound}
         if len(files) >= MANY and (cached := cache.write(self.folder, files, self._descriptions(files))):
             self._cached.append(cached)
             return
@@ -130,12 +150,23 @@ class Database:
                 self.connection.execute(load, {"paths": [cache.unglobbed(self.folder / name) for name in files]})
             self._loose += files
         except duckdb.Error as error:
-            names = list(files)
-            if half := len(names) // 2:
-                for part in (names[:half], names[half:]):
-                    self._load({name: files[name] for name in part})
-            elif self._read(names[0], run_files.read):
-                raise RunFileError(f"DuckDB cannot read the runs in {self.folder}: {error}") from error
+            self._load_halves(files, error)
+
+    def _load_halves(self, files: cache.Files, error: duckdb.Error) -> None:
+        names = list(files)
+        if half := len(names) // 2:
+            for part in (names[:half], names[half:]):
+                self._load({name: files[name] for name in part})
+        elif self._read(names[0], run_files.read):
+            self.left_out.append(f"{self.folder / names[0]} cannot be read by DuckDB: {first_line(error)}")
+
+    def _unsound(self, files: cache.Files) -> dict[str, str]:
+        """The files whose rows cannot be on a board, each with the reason."""
+        if not files:
+            return {}
+        names = {str(self.folder / name): name for name in files}
+        asked = {"paths": [cache.unglobbed(path) for path in names], **LIMITS}
+        return {names[path]: reason for path, reason in self.connection.execute(packaged("unsound"), asked).fetchall()}
 
     def _descriptions(self, names: Iterable[str]) -> Counter[Metric]:
         """How many of these run files describe a metric so."""

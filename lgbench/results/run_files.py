@@ -43,6 +43,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+_MAX_DEPTH, _MAX_FOOTER, _MAX_ROWS = 20, 2**20, 2**18
+"""Levels of a footer's JSON, bytes of a footer, and rows. A run has about 6, 20,000 and 2,000."""
 _RUN_ID = SCHEMA.get_field_index("run_id")
 
 
@@ -85,12 +87,19 @@ def _footer(path: Path) -> tuple[pq.FileMetaData, dict[str, Any]]:
     try:
         footer = pq.read_metadata(path)
         found = footer.schema.to_arrow_schema()
-    except (pa.ArrowException, OSError) as error:
+        names = found.names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         empty = path.is_file() and path.stat().st_size == 0
         reason = "is empty" if empty else f"is no readable Parquet file ({first_line(error)})"
         raise RunFileError(f"{path} {reason}") from error
+    for what, found_here, most in (
+        ("bytes in its footer", footer.serialized_size, _MAX_FOOTER),
+        ("rows", footer.num_rows, _MAX_ROWS),
+    ):
+        if found_here > most:
+            raise RunFileError(f"{path} is not a run of lgbench: it has {found_here} {what}, and a run has {most} at most")
     if not found.remove_metadata().equals(SCHEMA):
-        missing = [name for name in SCHEMA.names if name not in found.names]
+        missing = [name for name in SCHEMA.names if name not in names]
         detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
         raise RunFileError(f"{path} is not a run of lgbench: {detail}")
     if not footer.num_rows:
@@ -101,7 +110,22 @@ def _footer(path: Path) -> tuple[pq.FileMetaData, dict[str, Any]]:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata") from error
     if not isinstance(about, dict):
         raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are not an object")
+    if _is_nested(about):
+        raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are nested deeper than {_MAX_DEPTH} levels")
     return footer, about
+
+
+def _is_nested(content: object) -> bool:
+    """Whether JSON is nested deeper than any run's metadata; found without recursion, which has its own limit."""
+    level = [content]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
 
 
 def is_run(path: Path, run_id: str) -> bool:

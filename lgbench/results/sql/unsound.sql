@@ -1,0 +1,28 @@
+-- The run files whose rows no board can be made from, and why. A run file is one run, so all its rows name the same one.
+select filename, reason
+from (
+    select
+        filename,
+        case
+            when bool_or(
+                run_id is null or entry is null or task is null or family is null or task_version is null or protocol is null
+                or protocol_version is null or changes is null or seed is null or weights is null or metric is null
+            ) then 'it has rows without a value in a column that must have one'
+            when bool_or(len(map_keys(changes)) <> len(list_distinct(map_keys(changes))))
+            then 'it has a changed setting twice in one row'
+            when
+                min(run_id) <> max(run_id) or min(entry) <> max(entry) or min(task) <> max(task) or min(family) <> max(family)
+                or min(seed) <> max(seed) or min(task_version) <> max(task_version) or min(protocol) <> max(protocol)
+                or min(protocol_version) <> max(protocol_version)
+            then 'its rows are of several runs, and a run file has one'
+            when max(length(entry || task || family || protocol || weights || metric || changes::varchar)) > $max_text
+            then 'it has a name or a setting of more than ' || $max_text || ' characters'
+            when max(abs(value)) filter (isfinite(value)) > 1e100 then 'it has a value beyond 1e100'
+            when count(distinct length) filter (on_boards) > $max_lengths
+            then 'it has more than ' || $max_lengths || ' lengths for boards'
+        end as reason
+    from read_parquet($paths, hive_partitioning = false, filename = true)
+    group by filename
+)
+where reason is not null
+order by filename

@@ -1,0 +1,176 @@
+"""Damaged and hostile run files: each is read, or named and left out, and the rest is ranked."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import site_runs
+from conftest import simulated, write_rows
+
+from lgbench.errors import LgbenchError
+from lgbench.reports import figure, site, table
+from lgbench.results import run_files
+from lgbench.results.compare import compare
+from lgbench.results.leaderboard import Results
+
+BEST, POOR = "best+norm", "poor+norm"
+ODD: list[Any] = [None, True, -1, 1e308, float("nan"), "x" * 5000, "\ud800", "[red]\x1b[31m\n", 10**30, [], {}, [[[]]]]
+OTHERS: dict[type, list[Any]] = {
+    str: ["", "x" * 5000, "\x1b[2J", "<script>", "a\nb"],
+    int: [0, -1, 2**31 - 1, -(2**31)],
+    float: [float("nan"), float("inf"), -1e308],
+    list: [[("a", "b")] * 3, [("train.lr", "x" * 9000)]],
+}
+
+
+class Mutants:
+    """One file of a small folder of runs, changed in ways that a seed decides."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.draw = random.Random(seed)
+        for number, entry in enumerate((BEST, POOR)):
+            for model in range(3):
+                site_runs.write_run(folder, "beta", entry, model, number)
+        self.victim = max(folder.glob("*.parquet"))
+        self.whole, self.rows = self.victim.read_bytes(), pq.read_table(self.victim)
+
+    def mutate(self) -> None:
+        kinds: list[Callable[[], bytes]] = [self.flipped, self.flipped, self.cut, self.other_footer, self.other_rows]
+        self.victim.write_bytes(self.draw.choice(kinds)())
+
+    def flipped(self) -> bytes:
+        """With some bits flipped, half of the time near the end, where the footer is."""
+        content = bytearray(self.whole)
+        for _ in range(self.draw.choice([1, 1, 1, 3, 20])):
+            first = self.draw.choice([0, max(0, len(content) - 6000)])
+            content[self.draw.randrange(first, len(content))] ^= 1 << self.draw.randrange(8)
+        return bytes(content)
+
+    def cut(self) -> bytes:
+        return self.whole[: self.draw.randrange(len(self.whole))]
+
+    def other_footer(self) -> bytes:
+        """With one thing of the footer left out or replaced; at times nested deeply, or no text."""
+        text = json.dumps(self._changed(json.loads(self.rows.schema.metadata[run_files.METADATA_KEY])))
+        if self.draw.random() < 0.1:
+            depth = self.draw.choice([15, 900, 50_000])
+            text = '{"experiment": ' + '{"a": ' * depth + "1" + "}" * depth + "}"
+        raw = text.encode("utf-8", "surrogatepass")
+        if self.draw.random() < 0.1:
+            raw = raw[: len(raw) // 2] + b"\xff\xfe" + raw[len(raw) // 2 :]
+        return written(self.rows.replace_schema_metadata({run_files.METADATA_KEY: raw}))
+
+    def other_rows(self) -> bytes:
+        """With some values replaced by others of their type, or by none."""
+        rows = self.rows.to_pylist()
+        for _ in range(self.draw.choice([1, 3, 50])):
+            row = self.draw.choice(rows)
+            name = self.draw.choice(list(row))
+            row[name] = self.draw.choice([None, self.draw.choice(OTHERS.get(type(row[name]), [row[name]]))])
+        return written(pa.Table.from_pylist(rows, schema=self.rows.schema))
+
+    def _changed(self, content: Any) -> Any:
+        if not (isinstance(content, dict | list) and content and self.draw.random() < 0.9):
+            return self.draw.choice(ODD)
+        place = self.draw.choice(list(content) if isinstance(content, dict) else range(len(content)))
+        if isinstance(content, dict) and self.draw.random() < 0.15:
+            del content[place]
+        else:
+            content[place] = self._changed(content[place])
+        return content
+
+
+def written(rows: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(rows, out)
+    return out.getvalue().to_pybytes()
+
+
+def read_in_every_way(results: Results, *, drawn: bool) -> None:
+    """The boards, a comparison, a query, and where `drawn` a figure and the page. Each may refuse, in a sentence."""
+    for metric in results.metric_names[:4]:
+        boards = results.boards(metric)
+        table.as_json(boards), table.as_csv(boards)
+    results.ask("select * from results limit 3")
+    ways: list[Callable[[], object]] = [lambda: compare(results, BEST, POOR, "tvd")]
+    if drawn:
+        ways += [lambda: figure.figure(results.boards("tvd"), [BEST]), lambda: site.page(results)]
+    for way in ways:
+        try:
+            way()
+        except LgbenchError as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize(("seed", "many"), [(0, 8), *(pytest.param(n, 40, marks=pytest.mark.slow) for n in range(1, 26))])
+def test_no_damaged_file_takes_a_board_down(tmp_path, seed, many):
+    """A thousand mutants with the slow ones."""
+    mutants = Mutants(tmp_path, seed)
+    left_out = 0
+    for number in range(many):
+        mutants.mutate()
+        results = Results(tmp_path)
+        left_out += bool(results.left_out)
+        assert all(mutants.victim.name in sentence for sentence in results.left_out)
+        read_in_every_way(results, drawn=number % 20 == 0)
+        shown = {row.entry for board in results.boards("tvd", "beta") for row in board.rows}
+        assert BEST in shown
+    assert many / 4 < left_out < many
+
+
+def test_a_file_of_many_runs_lengths_or_long_names_is_left_out_and_says_why(tmp_path):
+    good = simulated({8: 0.5, 16: 0.5})
+    write_rows(tmp_path / "good.parquet", good)
+    write_rows(tmp_path / "many.parquet", [good[0] | {"entry": f"e{n}", "seed": n} for n in range(3000)])
+    write_rows(tmp_path / "long.parquet", [good[0] | {"length": n + 1, "run_id": "1", "on_boards": True} for n in range(1001)])
+    write_rows(tmp_path / "wide.parquet", [row | {"entry": "e" * 50_000_000, "run_id": "2"} for row in good])
+    write_rows(tmp_path / "deep.parquet", good, experiment={"a": "b" * 2**21})
+    found = Results(tmp_path).left_out
+    reasons = {
+        "many": "its rows are of several runs, and a run file has one",
+        "long": "it has more than 1000 lengths for boards",
+        "wide": "it has a name or a setting of more than 2000 characters",
+        "deep": "bytes in its footer, and a run has 1048576 at most",
+    }
+    assert len(found) == len(reasons)
+    for name, reason in reasons.items():
+        assert any(f"{name}.parquet" in sentence and reason in sentence for sentence in found), (name, found)
+
+
+def test_a_file_whose_name_is_no_text_is_left_out(tmp_path):
+    good = write_rows(tmp_path / "good.parquet", simulated({8: 0.5}))
+    with open(bytes(tmp_path) + b"/\xff.parquet", "wb") as file:
+        file.write(good.read_bytes())
+    results = Results(tmp_path)
+    (sentence,) = results.left_out
+    assert "its name is not UTF-8; rename it" in sentence and results.boards("tvd")
+
+
+MEMORY = """
+import sys
+from lgbench.cli.main import main
+try:
+    main(["leaderboard", "--results", sys.argv[1]], prog_name="lgbench")
+finally:
+    print("peak", *[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
+"""
+
+
+def test_a_board_beside_a_million_seeds_stays_below_a_gibibyte(tmp_path):
+    good = write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.5}))
+    row = pa.Table.from_pylist(simulated({8: 0.5}), schema=run_files.SCHEMA)
+    seeds = pa.array(range(10**6), pa.int64())
+    rows = row.take(pa.array([0] * 10**6)).set_column(run_files.SCHEMA.get_field_index("seed"), "seed", seeds)
+    pq.write_table(rows.replace_schema_metadata(pq.read_metadata(good).metadata), tmp_path / "many.parquet")
+    done = subprocess.run([sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0 and "many.parquet" in done.stderr, done.stderr
+    assert int(done.stdout.split("peak ")[1]) * 1024 < 2**30
