@@ -1,8 +1,8 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
 The contracts of plugins are importable from here, and so are :func:`run` and :func:`read_results`. Plugins may use
-three modules more: :mod:`lgbench.attending` has what attentions share, :mod:`lgbench.noise` randomness in training, and
-:mod:`lgbench.testing` the checks for their tests.
+four modules more: :mod:`lgbench.attending` has what attentions share, :mod:`lgbench.chain` modules one after the other,
+:mod:`lgbench.noise` randomness in training, and :mod:`lgbench.testing` the checks for their tests.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lgbench.contracts import (
     Language,
     Matrix,
     Measurement,
+    Model,
     Need,
     NormScheme,
     Optimizer,
@@ -41,6 +42,7 @@ from lgbench.contracts import (
     StringScores,
     SublayerSpec,
     Task,
+    TensorModule,
     Tokens,
     Vectors,
     Weights,
@@ -69,6 +71,7 @@ __all__ = [
     "LgbenchError",
     "Matrix",
     "Measurement",
+    "Model",
     "Need",
     "NormScheme",
     "Optimizer",
@@ -85,6 +88,7 @@ __all__ = [
     "Strings",
     "SublayerSpec",
     "Task",
+    "TensorModule",
     "Tokens",
     "Unsupported",
     "UsageError",

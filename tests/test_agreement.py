@@ -15,7 +15,7 @@ from torch.func import grad, vmap
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.execution.scheduler import stacks
+from lgbench.execution.scheduler import grouped
 from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
@@ -54,7 +54,7 @@ def numbers(experiments, folder, execution) -> tuple[dict[tuple[object, ...], fl
 
 def assert_agreement(experiments, folder) -> None:
     """Compiled and all in one population, as against one by one and as they are."""
-    assert len(stacks(experiments)) == 1
+    assert len(grouped(experiments)) == 1
     plain, _ = numbers(experiments, folder / "plain", Execution(CPU, compile=False, population=1))
     fast, said = numbers(experiments, folder / "fast", Execution(CPU, compile=True))
     assert [sentence for sentence in said if sentence.startswith("compiled the training step")] == said
@@ -198,9 +198,10 @@ def test_no_built_in_model_is_run_one_by_one_in_a_population(registry, planned):
     tasks = ["tomita-4", "dyck-2-3", "set-complement", "max-retrieval", "dictionary-lookup"]
     settings = {"train_steps": 1, "train_batch": 2, "model_width": 8}
     experiments = planned(registry, tasks, entries, seeds=(0, 1), averagers=None, **settings)
-    assert {(experiment.record.architecture, experiment.record.norm) for experiment in experiments} == pairs
+    placed = pairs - {("set-attention", "pre-norm")}  # which has no place there
+    assert {(experiment.record.architecture, experiment.record.norm) for experiment in experiments} == placed
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        for stack in stacks(experiments):
-            train(stack, CPU)
+        for group in grouped(experiments):
+            train(group, CPU)
     assert [str(warning.message) for warning in warned] == []

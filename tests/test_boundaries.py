@@ -27,6 +27,7 @@ ROOMS = {
     "atomic_files": set(),
     "contracts": set(),
     "attending": {"contracts"},
+    "chain": {"contracts"},
     "hookspecs": {"contracts"},
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,

@@ -195,7 +195,7 @@ def test_long_contexts_are_drawn_a_few_at_a_time(monkeypatch):
             sizes.append(n * (length + 1))
             return super().sample(n, length, generator)
 
-    monkeypatch.setattr(chance_module, "POSITIONS", 4096)
+    monkeypatch.setattr(chance_module, "SAMPLED_POSITIONS", 4096)
     found = chance(Counted(), METRICS, Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 1024))
     assert max(sizes) <= 4096
     bounds = chance_module.MIN_CONTEXTS, chance_module.MAX_CONTEXTS

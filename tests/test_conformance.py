@@ -127,6 +127,7 @@ ESTIMATED = "p* matches an independent estimate"
 FUNCTION = "p* is a function of the context"
 PREFIXES = "prefixes are distributed as shorter contexts are"
 SIBLINGS = "its siblings have names of its own family"
+SHOWN = "some answer counts at a length that boards show"
 MARKED = "some answer counts at every length"
 STRINGS = "half of its strings are members, and p* says which"
 
@@ -177,15 +178,15 @@ TASKS = [
     (
         giving(WALK, lambda x, p: (x, p * 1.1)),
         SHAPED,
-        "it has values from 0 to 1.1 and sums up to 1.1",
+        "it has values from 0 to 1.1 and a sum of 1.1, expected 0 to 1 and a sum of 1",
     ),
     (but(WALK, sample=lambda self, *given: tuple(WALK.sample(*given))), SHAPED, "`sample` gives tuple, expected lgbench.Batch"),
     (weighing(lambda w: None), SHAPED, "it answers at marked positions and gives no weights: return Batch("),
-    (weighing(lambda w: w[:, 1:]), SHAPED, "its weights have the shape (3, 3), expected (3, 4) and no number below 0"),
-    (weighing(lambda w: -w), SHAPED, "its weights have the shape (3, 4), expected (3, 4) and no number below 0"),
+    (weighing(lambda w: w[:, 1:]), SHAPED, "its weights have the shape (3, 3), expected (3, 4) for n, answers"),
+    (weighing(lambda w: -w), SHAPED, "its weights have values from -1 to -0, expected finite numbers, none below 0"),
     (weighing(lambda w: w.double()), SHAPED, "its weights are (3, 4) float64, expected float32"),
-    (weighing(lambda w: w / 0), SHAPED, "its weights have the shape (3, 4), expected (3, 4) and no number below 0"),
-    (weighing(lambda w: w.masked_fill(w > 0, torch.inf)), SHAPED, "no number below 0, all finite"),
+    (weighing(lambda w: w / 0), SHAPED, "its weights have values from nan to nan, expected finite numbers, none below 0"),
+    (weighing(lambda w: w.masked_fill(w > 0, torch.inf)), SHAPED, "from 0 to inf, expected finite numbers, none below 0"),
     (giving(WALK, lambda x, p: (x, p * 1.1)), DISTRIBUTION, "at length 1 a p* sums to 1.1, expected 1"),
     (giving(WALK, lambda x, p: (x, p - 0.5)), DISTRIBUTION, "at length 1 p* has the probability -0.5"),
     (giving(LARGEST, lambda x, p: (x, p / 0)), DISTRIBUTION, "p* has the probability nan"),
@@ -218,6 +219,12 @@ TASKS = [
     ),
     (giving(WALK, lambda x, p: (x, p.roll(1, 0))), FUNCTION, "another time"),
     (weighing(torch.ones_like), ESTIMATED, "it raised IndexError: list index out of range"),
+    (
+        giving(WALK, lambda x, p: (x, p, (torch.arange(1, x.shape[1] + 1) % 5 == 0).float().expand(x.shape))),
+        SHOWN,
+        "under the protocol quick no answer of toy-walk counts at a length that boards show (1, 2, 4, ...): give Task.lengths",
+    ),
+    (weighing(torch.zeros_like), SHOWN, "no answer of toy-copying counts at a length that boards show (2, 4, 5, ...)"),
     (weighing(torch.zeros_like), MARKED, "at length 2 some context has no answer that counts: give one a weight above 0"),
     (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.66"),
     (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 5.0"),

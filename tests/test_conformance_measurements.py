@@ -104,7 +104,9 @@ SEPARATED = "strings whose scores are separated have the best value"
 
 ROWS = [
     (but(DIVERGENCE, name="kl-divergence"), DECLARED, "use lower-case letters, digits and underscores, at most 100"),
-    (but(DIVERGENCE, name="raw"), DECLARED, "has the name 'raw', which is reserved"),
+    (but(DIVERGENCE, name="raw"), DECLARED, "has the name 'raw', which is reserved: use another, such as my_raw"),
+    (but(DIVERGENCE, name="train_loss"), DECLARED, "'train_loss', which is reserved: use another, such as my_train_loss"),
+    (but(DIVERGENCE, name="gradient_norm"), DECLARED, "has the name 'gradient_norm', which is reserved"),
     (but(DIVERGENCE, range=[0, 20]), DECLARED, "has the range [0, 20]; lgbench.Measurement declares range: tuple[float, float"),
     (but(DIVERGENCE, lower_is_better=None), DECLARED, "lgbench.Measurement declares lower_is_better: bool"),
     (but(DIVERGENCE, __doc__=None), DOCUMENTED, "it has no docstring"),

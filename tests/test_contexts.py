@@ -60,7 +60,7 @@ def weights(change):
 BROKEN = {
     "a sum above 1": (toys.Walk(), one_answer([0.5, 0.5, 0.5]), ["1.5", "a sum of 1"]),
     "a sum below 1": (toys.Walk(), one_answer([0.5, 0.25, 0.0]), ["0.75", "a sum of 1"]),
-    "all zeros": (toys.Walk(), one_answer([0.0, 0.0, 0.0]), ["sums up to 0"]),
+    "all zeros": (toys.Walk(), one_answer([0.0, 0.0, 0.0]), ["values from 0 to 1 and a sum of 0, expected"]),
     "a negative value": (toys.Walk(), one_answer([1.5, -0.5, 0.0]), ["-0.5", "1.5", "0 to 1"]),
     "no number": (toys.Walk(), one_answer([math.nan, 0.5, 0.5]), ["nan", "0 to 1"]),
     "an infinite value": (toys.Walk(), one_answer([math.inf, 0.0, 0.0]), ["inf"]),
@@ -72,12 +72,21 @@ BROKEN = {
     "an answer too many": (toys.Largest(), p_star(lambda p: p.repeat(1, 2, 1)), ["2 answers", "expected 1", "once"]),
     "a token that is none": (toys.Walk(), lambda b: b._replace(inputs=b.inputs + 1), ["from 0 to 2"]),
     "a token below 0": (toys.Walk(), lambda b: b._replace(inputs=b.inputs - 1), ["from 0 to 2"]),
-    "a weight below 0": (toys.Walk(), weights(lambda b: -torch.ones(5, 6)), ["no number below 0"]),
-    "an infinite weight": (Weighted(), weights(lambda b: b.weights / 0), ["finite"]),
+    "a weight below 0": (
+        toys.Walk(),
+        weights(lambda b: -torch.ones(5, 6)),
+        ["its weights have values from -1 to -1, expected finite numbers, none below 0"],
+    ),
+    "an infinite weight": (Weighted(), weights(lambda b: b.weights.clone().fill_(math.inf)), ["inf, expected finite numbers"]),
     "weights of whole numbers": (Weighted(), weights(lambda b: b.weights.long()), ["torch.int64", "float32"]),
     "a p* of whole numbers": (toys.Largest(), p_star(lambda p: p.long()), ["torch.int64", "float32"]),
-    "a weight that is no number": (Weighted(), weights(lambda b: b.weights * math.nan), ["no number below 0"]),
-    "weights of another shape": (Weighted(), weights(lambda b: b.weights[:, 1:]), ["(5, 5)", "(5, 6)"]),
+    "a weight that is no number": (Weighted(), weights(lambda b: b.weights * math.nan), ["from nan to nan"]),
+    "weights of another shape": (
+        Weighted(),
+        weights(lambda b: b.weights[:, 1:]),
+        ["its weights have the shape (5, 5), expected (5, 6) for n, answers"],
+    ),
+    "a plain tuple": (toys.Walk(), tuple, ["`sample` gives tuple, expected lgbench.Batch: return Batch(inputs, distribution)"]),
     "marks that are missing": (Marked(), weights(lambda b: None), ["marked positions", "Batch(inputs, distribution, weights)"]),
 }
 

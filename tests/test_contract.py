@@ -8,7 +8,7 @@ from enum import Enum
 from typing import get_args
 
 import lgbench
-from lgbench import attending, contracts, hookspecs, noise, testing
+from lgbench import attending, chain, contracts, hookspecs, noise, testing
 
 VERSION = (2, 0)
 
@@ -16,25 +16,25 @@ HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "o
 
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
-    *("EmbeddingModule", "Language", "Matrix", "Measurement", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
+    *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
     *("Predictions", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
-    *("SublayerSpec", "Task", "Tokens", "Vectors", "Weights"),
+    *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
     *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run"),
 }
 
 METHODS = {
     "Architecture": {"build": "(self, signature, parts, *args, **options)"},
     "Attention": {"build": "(self, spec)"},
-    "AttentionModule": {"__call__": "(self, q, k, v, bias, **needed)"},
+    "AttentionModule": {"__call__": "(self, q, k, v, bias, **needed)", "forward": "(self, q, k, v, bias, *args, **needed)"},
     "Averager": {
         "reference": "(self, start, path, schedule)",
         "start": "(self, weights, schedule)",
         "update": "(self, state, weights, step)",
         "weights": "(self, state)",
     },
-    "BiasModule": {"__call__": "(self, q, k, **tokens)"},
+    "BiasModule": {"__call__": "(self, q, k, **tokens)", "forward": "(self, q, k, *args, **tokens)"},
     "Configurable": {"configured": "(self)"},
-    "EmbeddingModule": {"__call__": "(self, x, **tokens)"},
+    "EmbeddingModule": {"__call__": "(self, x, **tokens)", "forward": "(self, x, *args, **tokens)"},
     "Language": {"strings": "(self, n, length, generator)", "testable_length": "(self, length)"},
     "Measurement": {
         "chance": "(self, distribution, test)",
@@ -42,6 +42,7 @@ METHODS = {
         "of_strings": "(self, scores)",
         "source": "(self, task)",
     },
+    "Model": {"__call__": "(self, inputs)", "forward": "(self, inputs)"},
     "NormScheme": {
         "embed": "(self, width)",
         "final": "(self, width)",
@@ -57,13 +58,14 @@ METHODS = {
         "update": "(self, state, weights, gradients, lr, decay, step)",
     },
     "Position": {"bias": "(self, spec)", "embed": "(self, width, positions)", "rotate": "(self, spec)"},
-    "RotationModule": {"__call__": "(self, q, k, **tokens)"},
+    "RotationModule": {"__call__": "(self, q, k, **tokens)", "forward": "(self, q, k, *args, **tokens)"},
     "Task": {
         "reference": "(self, context)",
         "sample": "(self, n, length, generator)",
         "sibling": "(self, name)",
         "text": "(self, inputs)",
     },
+    "TensorModule": {"__call__": "(self, x)", "forward": "(self, x)"},
 }
 
 PROPERTIES = {
@@ -86,6 +88,7 @@ ATTRIBUTES = {
         *("about", "label", "landmark", "lower_is_better", "name", "partial"),
         *("range", "threshold", "title", "version", "worst"),
     },
+    "Model": set(),
     "NormScheme": set(),
     "Optimizer": {"elementwise"},
     "Position": {"reads_tokens"},
@@ -93,6 +96,7 @@ ATTRIBUTES = {
     "Task": {
         *("about", "budgets", "family", "lengths", "max_length", "model", "name", "signature", "train_lengths", "version"),
     },
+    "TensorModule": set(),
 }
 
 CONFIGURABLE = {"Attention", "NormScheme", "Optimizer", "Position"}
@@ -126,6 +130,7 @@ HELPERS = {
     attending.needed_inputs: "(needs, query_input, key_input)",
     attending.visible: "(q, k)",
     attending.visible_counts: "(q, k)",
+    chain.Chain: "(*args)",
     noise.Noise: "(*shape)",
     testing.checks: "(*things)",
 }

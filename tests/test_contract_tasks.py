@@ -221,19 +221,21 @@ def test_the_chance_level_is_that_of_the_positions_that_count(runs, task: Task, 
 
 
 class Unsound(Copy):
-    """Promises more than there is."""
+    """Promises more than there is, but for the first context."""
 
     def sample(self, n: int, length: int, generator: Generator) -> Batch:
         batch = super().sample(n, length, generator)
-        return batch._replace(distribution=batch.distribution * 1.25)
+        batch.distribution[1:] *= 1.25
+        return batch
 
 
 class OutOfRange(Copy):
-    """Has a token more than its signature."""
+    """Has a token more than its signature, but for the first context."""
 
     def sample(self, n: int, length: int, generator: Generator) -> Batch:
         batch = super().sample(n, length, generator)
-        return batch._replace(inputs=batch.inputs + 1)
+        batch.inputs[1:] += 1
+        return batch
 
 
 @pytest.mark.parametrize(("task", "said"), [(Unsound(), "1.25.* a sum of 1"), (OutOfRange(), "from 0 to 4")])

@@ -14,7 +14,7 @@ from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.execution.scheduler import populations, stacks
+from lgbench.execution.scheduler import grouped, populations
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
@@ -160,7 +160,7 @@ def test_models_in_several_populations_have_the_numbers_of_one(registry, planned
     """To the rounding of sums in another order."""
     settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"train_steps": 20, "model_layers": 1}
     experiments = planned(registry, ["tomita-1", "tomita-4"], "peri-norm", (0, 1), averagers=None, **settings)
-    assert len(stacks(experiments)) == 1
+    assert len(grouped(experiments)) == 1
     together = rows(experiments, tmp_path / "together", None)
     for population in (1, 2):
         apart = rows(experiments, tmp_path / f"{population} at a time", population)
@@ -170,7 +170,7 @@ def test_models_in_several_populations_have_the_numbers_of_one(registry, planned
 def test_a_population_that_mixes_rates_decays_and_warmups_trains_each_as_it_would_be_alone(toy_registry, planned):
     grid = {"train_lr": "0.003,0.03", "train_weight_decay": "0,0.5", "train_warmup": "0,0.1,1"}
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), train_steps=30, **grid)
-    assert len(experiments) == 24 and len(stacks(experiments)) == 1
+    assert len(experiments) == 24 and len(grouped(experiments)) == 1
     run = train(experiments, CPU)
     for index, experiment in enumerate(experiments):
         *_, (model, loss) = plain_training(experiment)

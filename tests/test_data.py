@@ -170,4 +170,4 @@ def test_a_task_that_breaks_its_own_p_star_is_stopped_by_name_in_whatever_chunk(
 
     with pytest.raises(PluginError, match="toy-late at length 6") as raised:
         list(alone(Late(), settings(toys.Walk(), steps=5 * CHUNK), 0))
-    assert "sums up to 1.5" in str(raised.value)
+    assert "a sum of 1.5" in str(raised.value)

@@ -228,7 +228,7 @@ def test_small_chunks_keep_every_count_and_bound_the_batch(task, monkeypatch):
     whole = scores(task, {"raw": model})
     assert max(length * n for length, n in sizes) > 50
     sizes.clear()
-    monkeypatch.setattr(evaluate_module, "POSITIONS", 50)
+    monkeypatch.setattr(evaluate_module, "DRAWN_POSITIONS", 50)
     monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 50)
     parts = scores(task, {"raw": model})
     assert max(length * n for length, n in sizes) <= 50
@@ -246,7 +246,7 @@ def test_how_much_a_model_sees_at_once_changes_no_number(task, monkeypatch):
 
 
 def test_a_context_longer_than_a_chunk_is_still_evaluated(monkeypatch):
-    monkeypatch.setattr(evaluate_module, "POSITIONS", 1)
+    monkeypatch.setattr(evaluate_module, "DRAWN_POSITIONS", 1)
     monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 1)
     found = scores(toys.Walk(), {"raw": walk_oracle}, contexts=3)
     assert {s.n for s in found if s.metric == "tvd"} == {3}

@@ -76,7 +76,7 @@ class InAProcess:
 
 
 def planned_grid(planned, known=None):
-    """Two stacks, each divided in two: four populations."""
+    """Two groups, each divided in two: four populations."""
     known = known or toys_and()
     return planned(known, ["toy-walk", "toy-largest"], "toy-table", (0, 1, 2), averagers=["toy-mean"], **SETTINGS)
 
@@ -171,7 +171,7 @@ def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(p
 
 
 def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned, tmp_path):
-    """And a plugin's error in one stack stops no other."""
+    """And a plugin's error in one group stops no other."""
     seen = []
 
     class Watching(LocalExecutor):

@@ -18,7 +18,7 @@ from lgbench.errors import PluginError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.execution.scheduler import path_of, stacks
+from lgbench.execution.scheduler import grouped, path_of
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
@@ -101,6 +101,7 @@ def test_a_label_tells_an_averager_from_another_one_of_its_name(planned):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_settings_are_those_of_the_protocol(registry, protocol, monkeypatch):
     monkeypatch.setattr("lgbench.experiment.experiment.longest_input", lambda task, length: length + 1)  # it takes seconds
+    monkeypatch.setattr("lgbench.experiment.plan.no_answer_counts", lambda task, train, evaluate: None)  # this too
     for experiment in plan(Request(["all"], ["pre-norm"], (), (0,), protocol), registry).experiments:
         record, task = experiment.record, registry.tasks[experiment.record.task]
         assert (experiment.train, experiment.evaluate) == PROTOCOLS[protocol].settings(task)
@@ -255,6 +256,45 @@ def test_only_impossible_pairs_are_an_error_with_every_reason(toy_registry):
         plan(Request(["toy-largest"], ["toy-fragile"], (), (0,), "quick"), toy_registry)
 
 
+def with_batches(change) -> Registry:
+    """The toys, and a task `toy-own` that changes the batches of a walk."""
+
+    def sample(self, n, length, generator):
+        return change(toys.Walk().sample(n, length, generator))
+
+    return toys_and(task=but(toys.Walk(), name="toy-own", sample=sample))
+
+
+def test_a_task_of_which_no_answer_counts_at_a_length_of_boards_is_refused_and_the_rest_is_planned(planned):
+    def at_multiples_of_three(batch):
+        weights = (torch.arange(1, batch.inputs.shape[1] + 1) % 3 == 0).float()
+        return batch._replace(weights=weights.expand(batch.inputs.shape))
+
+    known = with_batches(at_multiples_of_three)
+    settings = {"train.max_length": "4"}
+    found = plan(Request(["toy-own", "toy-walk"], ["toy-table"], (), (0, 1), "quick", settings), known)
+    assert tasks(found.experiments) == ["toy-walk"]
+    assert found.refusals == (
+        "toy-table+toy-nothing cannot be run on toy-own: no answer of toy-own counts at a length that boards show "
+        "(1, 2, 4, ...): give Task.lengths at which some count",
+    )
+    assert len(planned(known, "toy-own", "toy-table", train_max_length=6)) == 1  # which boards show
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (tuple, "task toy-own at length 64: `sample` gives tuple, expected lgbench.Batch: return Batch(inputs, distribution)"),
+        (lambda batch: batch._replace(distribution=batch.distribution * 2), "task toy-own at length 64: p* is no probability"),
+        (lambda batch: 1 / 0, "drawing contexts failed with ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_task_that_breaks_its_contract_is_refused_and_blamed_before_anything_is_trained(change, said):
+    with pytest.raises(UsageError) as refused:
+        plan(Request(["toy-own"], ["toy-table"], (), (0,), "quick"), with_batches(change))
+    assert str(refused.value).startswith(f"toy-table+toy-nothing cannot be run on toy-own: {said}")
+
+
 def test_an_error_of_an_architecture_becomes_one_line():
     def build(self, signature, parts):
         raise RuntimeError("Storage size calculation overflowed with sizes=[1, 2]\nException raised from computeStorageNbytes")
@@ -309,10 +349,10 @@ def test_planning_does_not_touch_global_randomness(registry, planned):
 
 def test_populations_join_seeds_and_tasks_of_one_shape_and_nothing_else(toy_registry, registry, planned, tmp_path):
     experiments = planned(toy_registry, ["toy-walk", "toy-largest"], "toy-table", seeds=(0, 1, 2))
-    groups = stacks(experiments)
+    groups = grouped(experiments)
     assert sorted(len(group) for group in groups) == [3, 3]
     norms = planned(registry, ["tomita-1", "tomita-2"], ["pre-norm", "peri-norm"], seeds=(0, 1))
-    assert sorted((len(group), len(entries(group))) for group in stacks(norms)) == [(4, 1), (4, 1)]
+    assert sorted((len(group), len(entries(group))) for group in grouped(norms)) == [(4, 1), (4, 1)]
     assert len({path_of(e, tmp_path) for e in norms}) == len(norms)
 
 
@@ -321,11 +361,11 @@ def test_populations_join_seeds_and_tasks_of_one_shape_and_nothing_else(toy_regi
     [{"optimizer_beta1": "0.8,0.9"}, {"model_layers": "1,2"}, {"train_targets": "sampled,exact"}, {"train_batch": "2,3"}],
 )
 def test_models_that_cannot_be_one_stack_are_two(registry, planned, change):
-    assert [len(group) for group in stacks(planned(registry, "tomita-1", "pre-norm", seeds=(0, 1), **change))] == [2, 2]
+    assert [len(group) for group in grouped(planned(registry, "tomita-1", "pre-norm", seeds=(0, 1), **change))] == [2, 2]
 
 
 def test_the_longest_input_of_a_task_is_looked_at_once_for_all_entries_and_seeds(planned):
-    """It takes seconds where contexts are long."""
+    """It takes seconds where contexts are long. Another context says which answers count, where it is tested."""
     drawn = []
 
     class Counted(toys.Walk):
@@ -339,4 +379,4 @@ def test_the_longest_input_of_a_task_is_looked_at_once_for_all_entries_and_seeds
     experiments = planned(toys_and(task=Counted()), "toy-counted", archs, seeds=(0, 1), **settings)
     for experiment in (*experiments, experiments[0].with_seed(7)):
         experiment.build()
-    assert len(experiments) == 8 and sorted(drawn) == [10, 20, 30]
+    assert len(experiments) == 8 and sorted(drawn) == [10, 20, 20, 30, 30]

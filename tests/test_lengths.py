@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import toys
-from toy_registries import Marked, but, experiment_of
+from toy_registries import Marked, Weighted, but, experiment_of
 
-from lgbench.experiment.lengths import board_lengths, longest_input, spaced_lengths
+from lgbench.experiment.lengths import (
+    answered_lengths,
+    board_lengths,
+    context_lengths,
+    longest_input,
+    no_answer_counts,
+    spaced_lengths,
+)
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.evaluate import answered_lengths, context_lengths
 from lgbench.results.rows import is_in_distribution
 
 
@@ -73,6 +80,68 @@ def test_the_longest_input_has_the_begin_token_and_the_strings_of_a_language():
 
     found = [longest_input(task, 20) for task in (toys.Walk(), toys.Largest(), toys.Even(), Rarely(), Marked())]
     assert found == [20, 20, 21, 24, 20]
+
+
+def weighing(task, weigh):
+    """The task, with weights (n, A) of its own for n contexts of a length."""
+
+    def sample(self, n, length, generator):
+        batch = task.sample(n, length, generator)
+        return batch._replace(weights=weigh(batch.distribution[..., 0], generator))
+
+    return but(task, sample=sample)
+
+
+def at_every(count, start):
+    """Of the answers 1, 2, 3, ... those of `start`, `start` + `count`, ... count."""
+
+    def weigh(like, generator):
+        answers = 1 + torch.arange(like.shape[1])
+        return ((answers >= start) & ((answers - start) % count == 0)).float().expand_as(like)
+
+    return weigh
+
+
+def rarely(like, generator):
+    return (torch.rand(like.shape, generator=generator) < 0.2).float()
+
+
+def never(like, generator):
+    return torch.zeros_like(like)
+
+
+@pytest.mark.parametrize(
+    ("task", "longest", "shown"),
+    [
+        (weighing(toys.Walk(), at_every(3, 3)), 32, "1, 2, 4, ..."),  # the training length is 5
+        (but(weighing(toys.Walk(), at_every(3, 3)), lengths=(4, 7)), 32, "4, 7"),
+        (weighing(toys.Even(), at_every(3, 4)), 32, "1, 2, 4, ..."),  # the first answer is to no symbol
+        (weighing(toys.Largest(), never), 32, "1, 2, 4, ..."),
+        (weighing(Marked(), never), 2, "1, 2"),
+        (but(toys.Walk(), lengths=()), 32, "none"),
+    ],
+)
+def test_a_task_of_which_no_answer_counts_where_boards_look_is_named_with_what_would_work(task, longest, shown):
+    expected = f"no answer of {task.name} counts at a length that boards show ({shown}): give Task.lengths at which some count"
+    assert no_answer_counts(task, *settings(1, 5, longest)) == expected
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        toys.Walk(),
+        toys.Even(),
+        toys.Largest(),
+        Weighted(),
+        Marked(),  # of a context of 1 nothing counts
+        weighing(toys.Walk(), at_every(100, 5)),  # the training length alone
+        but(weighing(toys.Walk(), at_every(3, 3)), lengths=(4, 9)),
+        weighing(toys.Walk(), rarely),
+        weighing(toys.Largest(), rarely),
+    ],
+)
+def test_one_answer_that_counts_is_enough(task):
+    assert no_answer_counts(task, *settings(1, 5, 32)) is None
 
 
 def test_a_length_is_in_distribution_if_models_are_trained_on_it():

@@ -326,6 +326,8 @@ def test_a_name_whose_class_would_hide_something_is_refused(name, kind):
         ("pre-norm", "optimizer", "provides the norm 'pre-norm'"),
         ("all", "task", "'all' is a reserved name"),
         ("chance", "averager", "'chance' is a reserved name"),
+        ("train-loss", "measurement", "'train_loss' is a reserved name: choose another, such as my-train-loss"),
+        ("gradient-norm", "measurement", "'gradient_norm' is a reserved name"),
         ("norms", "norm", "a module lgbench_norms exists already"),
     ],
 )

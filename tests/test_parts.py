@@ -8,10 +8,22 @@ from types import ModuleType
 
 import pytest
 import torch
+import toys
 from conftest import CPU, parts_of, with_model
 from torch import Tensor, nn
+from toy_registries import but, toys_and
 
-from lgbench import Attention, AttentionSpec, Need, Position, Unsupported, UsageError, hookimpl
+from lgbench import (
+    Attention,
+    AttentionSpec,
+    Need,
+    NormScheme,
+    Position,
+    SublayerSpec,
+    Unsupported,
+    UsageError,
+    hookimpl,
+)
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.names import find_entries
 from lgbench.experiment.plan import Request, plan
@@ -109,12 +121,101 @@ def test_a_part_that_is_the_architectures_own_is_not_another_entry(known, planne
 
 
 def test_an_entry_without_a_norm_is_named_without_one(registry, planned):
-    named = planned(registry, "max-retrieval", ["set-attention", "set-attention+no-norm", "set-attention+pre-norm", "no-norm"])
+    named = planned(registry, "max-retrieval", ["set-attention", "set-attention+no-norm", "set-attention+peri-norm", "no-norm"])
     assert [experiment.entry for experiment in named] == [
         "set-attention",
-        "set-attention+pre-norm",
+        "set-attention+peri-norm",
         "transformer+no-norm",
     ]
+
+
+def with_norm(norm: NormScheme) -> Registry:
+    """What is installed, and a norm scheme."""
+    registry, module = Registry.load(), ModuleType("own")
+    module.lgbench_norms = hookimpl(specname="lgbench_norms")(lambda: [norm])
+    assert registry.add(module, "own", Distribution("own", "1")).error is None
+    return registry
+
+
+def test_a_norm_scheme_that_places_nothing_in_an_architecture_is_no_entry(registry):
+    norms = [scheme.name for scheme in registry.norms if scheme.name != "no-norm"]
+    found = plan(Request(["max-retrieval"], [f"set-attention+{norm}" for norm in norms], (), (0,), "quick"), registry)
+    assert [experiment.record.norm for experiment in found.experiments] == [norm for norm in norms if norm != "pre-norm"]
+    assert found.refusals == (
+        "set-attention+pre-norm cannot be run on max-retrieval: pre-norm places no norm in set-attention: "
+        "leave it out, or name a norm scheme that places one there",
+    )
+
+
+class Bare(NormScheme):
+    """Nothing, but for what the classes below add."""
+
+    name = "bare"
+
+    def embed(self, width: int) -> nn.Module:
+        return nn.Identity()
+
+    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+        return Residual(sublayer)
+
+    def output(self, spec: SublayerSpec) -> nn.Module:
+        return nn.Sequential(nn.Identity(), nn.Sequential())
+
+    def final(self, width: int) -> nn.Module:
+        return nn.Identity()
+
+
+class Residual(nn.Module):
+    """x + 0.5 sublayer(x)."""
+
+    def __init__(self, sublayer: nn.Module) -> None:
+        super().__init__()
+        self.sublayer = sublayer
+
+    def forward(self, x: Tensor) -> Tensor:
+        change = self.sublayer(x)
+        return x[..., -change.shape[-2] :, :] + 0.5 * change
+
+
+ADDED = {
+    "embed": lambda self, width: nn.LayerNorm(width),
+    "output": lambda self, spec: nn.Sequential(nn.Identity(), nn.Tanh()),
+    "query": lambda self, spec: nn.RMSNorm(spec.head_dim),
+    "key": lambda self, spec: nn.RMSNorm(spec.head_dim),
+    "head": lambda self, spec: nn.RMSNorm(spec.head_dim),
+    "gain": lambda self, spec, matrix: 0.5 if matrix == "value" else 1.0,
+}
+
+
+@pytest.mark.parametrize("place", ADDED)
+def test_a_norm_scheme_with_one_place_that_an_architecture_has_is_an_entry(planned, place):
+    added = type("Added", (Bare,), {place: ADDED[place]})()
+    assert [each.entry for each in planned(with_norm(added), "max-retrieval", "set-attention+bare")] == ["set-attention+bare"]
+
+
+def test_a_norm_scheme_without_a_place_that_an_architecture_has_is_no_entry_there_and_one_elsewhere(planned):
+    last = type("Last", (Bare,), {"final": lambda self, width: nn.LayerNorm(width)})()
+    for norm in (Bare(), last):
+        known = with_norm(norm)
+        with pytest.raises(UsageError, match="bare places no norm in set-attention: leave it out"):
+            planned(known, "max-retrieval", "set-attention+bare")
+        assert len(planned(known, "max-retrieval", "bare")) == 1  # the residual connection is the scheme's own
+
+
+def test_an_architecture_that_never_asks_for_a_norm_has_no_entry_with_one(planned):
+    known = toys_and(norm=Bare())
+    assert [each.entry for each in planned(known, "toy-walk", ["toy-fragile"])] == ["toy-fragile+toy-nothing"]  # its own
+    with pytest.raises(UsageError, match="bare places no norm in toy-fragile"):
+        planned(known, "toy-walk", "toy-fragile+bare")
+
+
+def test_an_architecture_may_look_closer_at_a_norm_scheme(planned):
+    def build(self, signature, parts):
+        assert isinstance(parts.norm, Bare)
+        return toys.Table(signature, parts.norm, 1.0)
+
+    known = toys_and(norm=Bare(), architecture=but(toys.TableArchitecture(), name="toy-own", build=build))
+    assert len(planned(known, "toy-walk", "toy-own+bare")) == 1
 
 
 def test_another_part_is_another_run(known, planned):

@@ -167,7 +167,10 @@ class Scaling(toys.Nothing):
     def configured(self, *, window: int = 16, rate: float = 0.5, gated: bool = False, kind: str = "rms") -> NormScheme:
         if window < 1:
             raise Unsupported(f"the window is {window}, expected at least 1")
-        return Scaling(window, rate, gated, kind)
+        return Scaling(window, 1 / (1 / rate), gated, kind)
+
+    def final(self, width: int) -> nn.Module:
+        return nn.RMSNorm(width)
 
 
 def scaled() -> Registry:
@@ -216,7 +219,8 @@ def test_options_of_the_optimizer_reach_it_and_stand_in_the_record_and_in_the_la
         ({"norm_windows": "8"}, ("toy-scaling", "norm.windows", "did you mean 'norm.window'?")),
         ({"norm_window": "wide"}, ("norm.window='wide'", "a whole number")),
         ({"norm_window": str(MAX_OPTION + 1)}, ("norm.window=16385", "toy-scaling", "from -16384 to 16384")),
-        ({"norm_window": "0"}, ("the window is 0, expected at least 1",)),
+        ({"norm_window": "0"}, ("toy-scaling cannot have norm.window=0: the window is 0, expected at least 1",)),
+        ({"norm_rate": "0"}, ("toy-scaling cannot have norm.rate=0.0: `configured` failed with ZeroDivisionError: ",)),
         ({"optimizer_beta1": "2"}, ("beta1", "in [0, 1)", "2.0")),
         ({"optimizer_beta3": "0.5"}, ("adamw", "optimizer.beta3", "optimizer.beta1")),
         ({"attention_window": "8"}, ("attention.window cannot be set", "toy-table takes no attention")),
@@ -227,6 +231,24 @@ def test_an_option_that_nothing_has_or_that_cannot_be_is_refused_with_what_would
         planned(scaled(), "toy-walk", "toy-table+toy-scaling", **changes)
     for words in said:
         assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "left", "said"),
+    [
+        ("norm.window", "0,16", 16, "toy-scaling cannot have norm.window=0: the window is 0, expected at least 1"),
+        ("norm.rate", "0,0.25", 0.25, "toy-scaling cannot have norm.rate=0.0: `configured` failed with ZeroDivisionError: "),
+        ("optimizer.beta1", "2,0.5", 0.5, "adamw cannot have optimizer.beta1=2.0: "),
+        ("model.wide", "on,off", False, "toy-table is never wide"),
+    ],
+)
+def test_a_value_of_a_grid_that_cannot_be_is_refused_and_the_others_are_planned(key, values, left, said):
+    request = Request(["toy-walk"], ["toy-table+toy-scaling"], (), (0, 1), "quick", {key: values})
+    found = plan(request, scaled())
+    assert [experiment.seed for experiment in found.experiments] == [0, 1]
+    assert {dict(experiment.record.options)[key] for experiment in found.experiments} == {left}
+    (refusal,) = found.refusals
+    assert refusal.startswith(f"toy-table+toy-scaling cannot be run on toy-walk: {said}")
 
 
 def test_an_option_of_another_part_is_not_one_of_this(planned):

@@ -10,7 +10,7 @@ from conftest import CPU, initial
 from toy_registries import Marked, Weighted, but, toys_and
 
 from lgbench import Optimizer
-from lgbench.execution.scheduler import stacks
+from lgbench.execution.scheduler import grouped
 from lgbench.experiment.plan import Request, plan
 from lgbench.training.data import stream
 from lgbench.training.train import train
@@ -105,7 +105,7 @@ def test_an_answer_of_weight_zero_is_not_trained_on():
 def test_a_task_with_weights_and_one_without_are_one_population_of_which_each_trains_as_alone(double):
     known = toys_and(task=Weighted())
     mixed = planned(known, ["toy-walk", "toy-weighted"], (0,))
-    assert len(stacks(mixed)) == 1
+    assert len(grouped(mixed)) == 1
     assert_equal_to_hand(mixed, adamw)
 
 

@@ -16,7 +16,7 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
-from lgbench.submissions.completeness import MIN_SEEDS
+from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS
 from lgbench.submissions.submission import check_filed, submit
 
 
@@ -166,7 +166,7 @@ def test_tasks_and_seeds_that_lack_are_named_with_the_command_that_makes_them(ma
     found = refusals(kept, board, installed)
     assert len(found) == len(said) and all(part in sentence for part, sentence in zip(said, found, strict=True))
     task = said[0].split(" on ")[-1].split(" ")[0]
-    command = f"`lgbench run --task {task} --arch toy-table+toy-nothing --protocol standard --seeds 0:{MIN_SEEDS}`"
+    command = f"`lgbench run --task {task} --arch toy-table+toy-nothing --protocol standard --seeds 0:{MIN_SUBMITTED_SEEDS}`"
     assert command in found[0]
 
 

@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from lgbench.submissions.agreement import Number, Tolerance, differences
-from lgbench.submissions.rows import Key
+from lgbench.submissions.agreement import Number, Tolerance, disagreements
+from lgbench.submissions.rows import RowKey
 
 
 def scores(*values, metric="tvd", n=8):
-    return {Key("raw", metric, 5, length): Number(value, n) for length, value in enumerate(values)}
+    return {RowKey("raw", metric, 5, length): Number(value, n) for length, value in enumerate(values)}
 
 
 def curve(*values, metric="train_loss"):
-    return {Key("raw", metric, step, None): Number(value, 1) for step, value in enumerate(values, 1)}
+    return {RowKey("raw", metric, step, None): Number(value, 1) for step, value in enumerate(values, 1)}
 
 
 STRICT = Tolerance(single=0.01, mean=None, points=True)
@@ -49,6 +49,6 @@ LENIENT = Tolerance(single=0.3, mean=0.1, points=False)
     ],
 )
 def test_numbers_that_are_too_far_apart_are_named_the_worst_first(filed, here, tolerance, said):
-    found = [difference.sentence for difference in differences(filed, here, tolerance)]
+    found = [disagreement.sentence for disagreement in disagreements(filed, here, tolerance)]
     assert len(found) == len(said)
     assert all(part in sentence for part, sentence in zip(said, found, strict=True))

@@ -8,7 +8,7 @@ import torch
 from conftest import CPU, initial, plain_training, scores, with_model
 from torch import nn
 
-from lgbench.execution.scheduler import stacks
+from lgbench.execution.scheduler import grouped
 from lgbench.training.curve import POINTS
 from lgbench.training.train import train
 
@@ -55,7 +55,7 @@ def test_other_tasks_in_the_population_change_nothing(registry, planned):
     settings = {"train_steps": 10, "train_batch": 4}
     alone = planned(registry, "tomita-4", "pre-norm", **settings)
     mixed = planned(registry, ["tomita-1", "tomita-4"], "pre-norm", **settings)
-    assert len(stacks(mixed)) == 1
+    assert len(grouped(mixed)) == 1
     one, two = trained(alone), trained(mixed)
     for name, weight in one.weights["raw"].items():
         torch.testing.assert_close(two.weights["raw"][name][1], weight[0], rtol=1e-4, atol=2e-6)

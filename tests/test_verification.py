@@ -117,8 +117,8 @@ def test_a_run_that_was_taken_from_another_seed_is_found(made, honest, tmp_path,
     (verdict,) = verdicts([stolen], installed)
     lines = list(verdict.lines())
     assert lines[0].startswith("differs: toy-table+toy-nothing on small-even seed 77: ")
-    assert len(lines) == 7 and lines[5] == f"  and {len(verdict.differences) - 5} more"
-    excess = [difference.excess for difference in verdict.differences]
+    assert len(lines) == 7 and lines[5] == f"  and {len(verdict.disagreements) - 5} more"
+    excess = [disagreement.excess for disagreement in verdict.disagreements]
     assert excess == sorted(excess, reverse=True) and len(excess) > 5
 
 
@@ -217,7 +217,7 @@ def upwards(rows):
 def test_where_rounding_differs_means_may_not_move_by_much(honest, tmp_path, installed):
     path = forged(honest, tmp_path / "run.parquet", lambda about: about["environment"].update(torch="2.0.0"), upwards)
     (verdict,) = verdicts([path], installed)
-    named = {difference.sentence.partition(" is ")[0] for difference in verdict.differences}
+    named = {disagreement.sentence.partition(" is ")[0] for disagreement in verdict.disagreements}
     assert named == {f"the mean over lengths of tvd ({weights})" for weights in ("raw", "toy-mean")}
 
 

@@ -26,7 +26,7 @@ NOT_LOADED = {"canonical", "next", "prev", "edit"}
 OUTSIDE = re.compile(r"""(?:@import\s*|url\()\s*["']?((?:https?:)?//[^"')\s]+)""")
 
 
-class Found(HTMLParser):
+class PageLinks(HTMLParser):
     """The anchors of a page, the links on it, and what it loads."""
 
     def __init__(self, text: str) -> None:
@@ -46,8 +46,8 @@ class Found(HTMLParser):
 
 
 @cache
-def found(page: Path) -> Found:
-    return Found(page.read_text(encoding="utf-8"))
+def found(page: Path) -> PageLinks:
+    return PageLinks(page.read_text(encoding="utf-8"))
 
 
 def problems(site: Path) -> Iterator[str]:

@@ -6,26 +6,23 @@ any plugin.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from itertools import groupby
 from typing import Any
 
-import torch
 from command_line import commands
 from mkdocs.exceptions import PluginError
 from tables import prose, table
 
-from lgbench import Answers, Task, Tokens
+from lgbench import Task
 from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
 from lgbench.results.run_files import SCHEMA
-from lgbench.seeds import generator
 
-SAMPLE_LENGTH = 8
-SHOWN = 6
-"""Answers that are written out for a sampled context."""
+MANY_TASKS = 3
+"""A family with more tasks shows one context of each."""
 
 REGISTRY = Registry.load()
 if problems := REGISTRY.problems():
@@ -50,12 +47,10 @@ def measurements() -> str:
 
 
 def _measurement(each: Any) -> str:
-    low, high = each.range
-    values = f"{low:g} to {high:g}" if high is not None else f"{low:g} or more"
-    better = "lower" if each.lower_is_better else "higher"
+    better = describe.direction(each)
     kept = "has none" if each.threshold is None else f"ends where the mean is no longer {better} than {each.threshold:g}"
-    facts = f"Version {each.version}. Values: {values}; {better} is better. The effective length {kept}."
-    return f"### {each.name}\n\n{prose(_about(each))}\n\n{facts}\n"
+    facts = f"Version {each.version}. Values: {describe.value_range(each)}; {better} is better. The effective length {kept}."
+    return f"### {each.name}\n\n{prose(describe.about(each))}\n\n{facts}\n"
 
 
 def protocols() -> str:
@@ -77,7 +72,7 @@ def columns(described: str) -> str:
 
 def _family(name: str, own: list[Task]) -> str:
     first = own[0]
-    parts = [f"## {name}\n", prose(_documentation(first)), "", _sizes(own), ""]
+    parts = [f"## {name}\n", prose(describe.docstring(first)), "", _sizes(own), ""]
     if any(task.about for task in own):
         parts += [table(["task", "rule"], [[f"`{task.name}`", prose(task.about)] for task in own]), ""]
     parts += ["What each protocol spends on it, and the longest context that it tests:\n", _budgets(own), ""]
@@ -89,12 +84,8 @@ def _family(name: str, own: list[Task]) -> str:
 def _sizes(own: list[Task]) -> str:
     rows = []
     for task in own:
-        signature, (low, high) = task.signature, task.train_lengths
-        reads = (
-            f"{signature.inputs.size} tokens" if isinstance(signature.inputs, Tokens) else f"{signature.inputs.width} features"
-        )
-        trained = f"{low} to {high}" if signature.answers is Answers.LAST else f"up to {high}"
-        model = ", ".join(f"{key}={value}" for key, value in task.model.items()) or "the architecture's own"
+        reads, trained, signature = describe.reads(task), describe.trained_lengths(task), task.signature
+        model = ", ".join(f"{key}={describe.setting(value)}" for key, value in task.model.items()) or "the architecture's own"
         rows.append([f"`{task.name}`", task.version, reads, signature.classes, signature.answers.value, trained, model])
     return table(["task", "version", "reads", "classes", "answers", "trained on lengths", "model sizes"], rows)
 
@@ -117,51 +108,31 @@ def _budget(settings: tuple[Any, Any]) -> tuple[str, ...]:
 def _samples(own: list[Task]) -> str:
     rows = []
     for task in own:
-        length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
-        drawn = task.sample(1 if len(own) > 3 else 3, length, generator(0, "show", task.name))
-        for context, answer in zip(drawn.inputs, drawn.distribution[:, -1], strict=True):
-            rows.append([f"`{task.name}`", f"`{task.text(context)}`", _answer(task, answer)])
+        for sample in describe.samples(task)[: 1 if len(own) > MANY_TASKS else None]:
+            rows.append([f"`{task.name}`", f"`{sample.context}`", _answers(sample)])
     return table(["task", "context", "p\\* of what follows"], rows)
 
 
-def _answer(task: Task, distribution: torch.Tensor) -> str:
-    legal = [f"`{name}` {p:.3g}" for name, p in zip(task.answers, distribution.tolist(), strict=True) if p > 0]
-    more = f", and {len(legal) - SHOWN} more" if len(legal) > SHOWN else ""
-    return ", ".join(legal[:SHOWN]) + more
+def _answers(sample: describe.Sample) -> str:
+    more = [f"and {sample.left_out} more"] if sample.left_out else []
+    return ", ".join([*(f"`{name}` {p:.3g}" for name, p in sample.answers), *more])
 
 
 def _thing(kind: str, thing: Any, origin: str) -> str:
-    lines = [f"### {thing.name}\n", prose(_about(thing)), ""]
+    lines = [f"### {thing.name}\n", prose(describe.about(thing)), ""]
     lines.append(f"Comes with `{origin}`.")
     if kind == "architecture":
         if thing.about:
-            lines.insert(2, f"\n{prose(_documentation(thing))}\n")
+            lines.insert(2, f"\n{prose(describe.docstring(thing))}\n")
         parts = [f"{name} `{part}`" for name, part in thing.defaults.items()]
         lines.append(f"Parts where an entry names none: {', '.join(parts)}." if parts else "It takes no parts.")
-    if options := _options(kind, thing):
-        prefix = "model" if kind == "architecture" else kind
-        lines.append("Options: " + ", ".join(f"`{prefix}.{name}={value}`" for name, value in options.items()) + ".")
+    if options := describe.options(kind, thing):
+        lines.append("Options: " + ", ".join(f"`{name}={value}`" for name, value in options.items()) + ".")
     return "\n".join([*lines, ""])
-
-
-def _options(kind: str, thing: Any) -> Mapping[str, Any]:
-    """What `--set` reaches, with the defaults."""
-    method = thing.build if kind == "architecture" else getattr(thing, "configured", None)
-    parameters = inspect.signature(method).parameters.values() if method else ()
-    return {p.name: _value(p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def _sorted(catalog: Iterable[Any]) -> list[Any]:
     return sorted(catalog, key=lambda thing: str(thing.name))
-
-
-def _about(thing: Any) -> str:
-    return thing.about or _documentation(thing)
-
-
-def _documentation(thing: Any) -> str:
-    """The docstring of its class."""
-    return inspect.cleandoc(type(thing).__doc__ or "")
 
 
 def _value(value: Any) -> str:

@@ -9,19 +9,18 @@ import click
 
 from lgbench.cli.options import plugin_option
 from lgbench.cli.setup import console, installed
-
-KINDS = ("tasks", "archs", "norms", "attentions", "positions", "optimizers", "averagers", "metrics", "protocols")
+from lgbench.extensions.describe import KINDS
 
 
 @click.command(name="list")
-@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.argument("kind", type=click.Choice(list(KINDS)))
 @plugin_option
 def list_names(kind: str, plugins: Sequence[Path]) -> None:
     """List tasks, architectures, parts, metrics or protocols.
 
-    KIND is tasks, archs, norms, attentions, positions, optimizers, averagers, metrics or protocols. Each line has a name and a
-    sentence about it; `lgbench show NAME` says more. Metrics are a table: whether a lower or a higher value is better, the
-    range of values, the threshold of the effective length, and whether contexts or strings are measured.
+    Each line has a name and a sentence about it; `lgbench show NAME` says more. Metrics are a table: whether a lower or a
+    higher value is better, the range of values, the threshold of the effective length, and whether contexts or strings are
+    measured.
     """
     from lgbench.extensions import describe
 

@@ -94,8 +94,9 @@ def run(
 ) -> None:
     """Train entries on tasks and test them at every length.
 
-    One entry on one task with one seed is a run, and has a Parquet file. Options that take names can be repeated, or take
-    several names joined by commas; every combination is run. A run that is in the results folder already is not run again.
+    One entry on one task with one seed is a run, and has a Parquet file. --task, --arch and --average can be repeated, or take
+    several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run. --optimizer and
+    --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not run again.
     Several commands at the same time share the work.
     """
     from lgbench.execution.console import ConsoleProgress

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.list import KINDS
 from lgbench.cli.options import Names, plugin_option
 from lgbench.cli.setup import installed
+from lgbench.extensions.describe import KINDS
 
 
 @click.command()

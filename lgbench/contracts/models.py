@@ -2,6 +2,10 @@
 
 Shapes: B contexts, T positions, V classes, F input features; in attention H heads of D features, Q queries, K keys, and W, the
 width of the residual stream.
+
+The protocols here (`TensorModule`, `AttentionModule`, `EmbeddingModule`, `RotationModule`, `BiasModule`, `Model`) say how an
+`nn.Module` is called. They are for mypy alone. torch gives `nn.Module.__call__` no signature, so mypy compares `forward`. Its
+`*args` and keyword arguments stand for those that a module names itself, such as `query_input` or `tokens`.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from lgbench.contracts.options import Configurable
 from lgbench.contracts.tasks import Signature
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Role = Literal["attention", "mlp"]
 """What a sublayer does. One that mixes positions has the role "attention", also if it is recurrent or a state-space model. One
@@ -46,6 +50,16 @@ class SublayerSpec:
         return self.width // self.heads
 
 
+class TensorModule(Protocol):
+    """An `nn.Module` from one tensor to another: a sublayer, and what the methods of :class:`NormScheme` return."""
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        """As others call it."""
+
+    def forward(self, x: Tensor, /) -> Tensor:
+        """The methods of :class:`NormScheme` say the shapes."""
+
+
 class NormScheme(Configurable):
     """Which norm stands where in a model. A scheme decides both the kind of norm and its place.
 
@@ -55,11 +69,11 @@ class NormScheme(Configurable):
     """
 
     @abstractmethod
-    def embed(self, width: int) -> nn.Module:
+    def embed(self, width: int) -> TensorModule:
         """The module after the embedding: (..., W) -> (..., W)."""
 
     @abstractmethod
-    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+    def residual(self, spec: SublayerSpec, sublayer: TensorModule) -> TensorModule:
         """The sublayer within its residual connection: (..., T, W) -> (..., T, W).
 
         A sublayer may answer for the last position only, (..., 1, W). Then only the last position of the result counts, and
@@ -67,22 +81,22 @@ class NormScheme(Configurable):
         """
 
     @abstractmethod
-    def output(self, spec: SublayerSpec) -> nn.Module:
+    def output(self, spec: SublayerSpec) -> TensorModule:
         """The module on a sublayer's output, (..., W) -> (..., W), in architectures without a residual connection."""
 
     @abstractmethod
-    def final(self, width: int) -> nn.Module:
+    def final(self, width: int) -> TensorModule:
         """The module before the logits: (..., W) -> (..., W)."""
 
-    def query(self, spec: SublayerSpec) -> nn.Module | None:
+    def query(self, spec: SublayerSpec) -> TensorModule | None:
         """The module on the queries of each head, (B, H, Q, D) -> the same shape, before the position code; None for none."""
         return None
 
-    def key(self, spec: SublayerSpec) -> nn.Module | None:
+    def key(self, spec: SublayerSpec) -> TensorModule | None:
         """The module on the keys of each head, (B, H, K, D) -> the same shape, before the position code; None for none."""
         return None
 
-    def head(self, spec: SublayerSpec) -> nn.Module | None:
+    def head(self, spec: SublayerSpec) -> TensorModule | None:
         """The module on each head's output, (B, H, Q, D) -> the same shape, before the output projection; None for none."""
         return None
 
@@ -138,9 +152,12 @@ class AttentionSpec:
 
 
 class AttentionModule(Protocol):
-    """What :meth:`Attention.build` returns: an `nn.Module` that is called like this."""
+    """What :meth:`Attention.build` returns: an `nn.Module` that takes values by queries and keys."""
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **needed: Tensor) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, /, **needed: Tensor) -> Tensor:
+        """As architectures call it."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, /, *args: Any, **needed: Any) -> Tensor:
         """What each of the Q positions takes from the values: (B, H, Q, D).
 
         q (B, H, Q, D), or (B, H, K, D) with Need.ALL_QUERIES; k and v (B, H, K, D). `bias` is added to scale q . k before
@@ -157,8 +174,8 @@ class Attention(Configurable):
     """What the module needs besides q, k, v and bias."""
 
     @abstractmethod
-    def build(self, spec: AttentionSpec) -> nn.Module:
-        """An :class:`AttentionModule` for one layer.
+    def build(self, spec: AttentionSpec) -> AttentionModule:
+        """The module for one layer.
 
         Training calls it in training mode, through `torch.func.vmap`; testing calls it in evaluation mode. Raises
         :class:`lgbench.Unsupported`, with the reason, where the attention cannot work as `spec` says.
@@ -168,21 +185,30 @@ class Attention(Configurable):
 class EmbeddingModule(Protocol):
     """What :meth:`Position.embed` returns: an `nn.Module` (B, T, W) -> (B, T, W)."""
 
-    def __call__(self, x: Tensor, **tokens: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, /, **tokens: Tensor) -> Tensor:
+        """As architectures call it."""
+
+    def forward(self, x: Tensor, /, *args: Any, **tokens: Any) -> Tensor:
         """`tokens` is empty, or has the item `tokens`, (B, T) int64, where the code reads tokens."""
 
 
 class RotationModule(Protocol):
     """What :meth:`Position.rotate` returns: an `nn.Module` from queries and keys to queries and keys of the same shapes."""
 
-    def __call__(self, q: Tensor, k: Tensor, **tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, q: Tensor, k: Tensor, /, **tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """As architectures call it."""
+
+    def forward(self, q: Tensor, k: Tensor, /, *args: Any, **tokens: Any) -> tuple[Tensor, Tensor]:
         """q (B, H, Q, D) are the queries of the last Q of the K positions of k (B, H, K, D)."""
 
 
 class BiasModule(Protocol):
     """What :meth:`Position.bias` returns: an `nn.Module` from queries and keys to a bias."""
 
-    def __call__(self, q: Tensor, k: Tensor, **tokens: Tensor) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, /, **tokens: Tensor) -> Tensor:
+        """As architectures call it."""
+
+    def forward(self, q: Tensor, k: Tensor, /, *args: Any, **tokens: Any) -> Tensor:
         """q (B, H, Q, D), k (B, H, K, D) -> (H, Q, K), or (B, H, Q, K) where the bias depends on the context."""
 
 
@@ -192,20 +218,20 @@ class Position(Configurable):
     reads_tokens: bool = False
     """Whether its modules also get the token ids of all positions, as the keyword argument `tokens`, (B, K) int64."""
 
-    def embed(self, width: int, positions: int) -> nn.Module | None:
-        """An :class:`EmbeddingModule` after the embedding, for T at most `positions`; None for none."""
+    def embed(self, width: int, positions: int) -> EmbeddingModule | None:
+        """The module after the embedding, for T at most `positions`; None for none."""
         return None
 
-    def rotate(self, spec: AttentionSpec) -> nn.Module | None:
-        """A :class:`RotationModule`, which changes queries and keys before their dot products; None for none.
+    def rotate(self, spec: AttentionSpec) -> RotationModule | None:
+        """The module that changes queries and keys before their dot products; None for none.
 
         It changes each query and key by its own position alone: later positions do not matter. Raises
         :class:`lgbench.Unsupported`.
         """
         return None
 
-    def bias(self, spec: AttentionSpec) -> nn.Module | None:
-        """A :class:`BiasModule`, whose result is added to the logits; None for none. Raises :class:`lgbench.Unsupported`."""
+    def bias(self, spec: AttentionSpec) -> BiasModule | None:
+        """The module whose result is added to the logits; None for none. Raises :class:`lgbench.Unsupported`."""
         return None
 
 
@@ -222,6 +248,16 @@ class Parts:
     """Positions of the longest input that the model will get."""
 
 
+class Model(Protocol):
+    """What :meth:`Architecture.build` returns: an `nn.Module` from inputs to logits."""
+
+    def __call__(self, inputs: Tensor, /) -> Tensor:
+        """As lgbench calls it."""
+
+    def forward(self, inputs: Tensor, /) -> Tensor:
+        """(B, T) or (B, T, F) -> logits (B, A, V), with A as :class:`lgbench.Answers` says."""
+
+
 class Architecture(ABC):
     """A way to build a model for a signature."""
 
@@ -233,8 +269,8 @@ class Architecture(ABC):
     """The kinds of parts that it takes (norm, attention, position), and its part where an entry names none of that kind."""
 
     @abstractmethod
-    def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> nn.Module:
-        """A model (B, T) or (B, T, F) -> logits (B, A, V), with A as :class:`lgbench.Answers` says.
+    def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> Model:
+        """A model with fresh weights.
 
         Options are keyword-only parameters with defaults of type int, float, bool or str; `--set model.OPTION=VALUE` sets
         them. Raises :class:`lgbench.Unsupported`, with the reason, where the architecture cannot serve the signature, the

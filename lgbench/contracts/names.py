@@ -16,6 +16,9 @@ METRIC_NAME = re.compile(r"(?!\w{101})[a-z][a-z0-9]*(_[a-z0-9]+)*")
 RESERVED_NAMES = ("all", "none", "raw", "chance")
 """Words of the command line and of results. No plugin may use them as names."""
 
+CURVE_METRICS = ("train_loss", "gradient_norm")
+"""The names of the training curve's two values in run files. No measurement may use them as names."""
+
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
 

@@ -32,7 +32,7 @@ from lgbench.training.train import Trained, train
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """The run files of all experiments, written by this command or found at its end, and its failures."""
 
     written: list[Path]
@@ -72,7 +72,7 @@ def run(
 
 def run_plan(
     plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay, executor: Executor | None = None
-) -> Outcome:
+) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     Other processes may do the same at the same time. Returns when every run is there or failed here. Raises UsageError where
@@ -97,7 +97,7 @@ def run_plan(
             fail(done.work.claim.experiments, done.error)
     everything = [scheduler.path_of(experiment, folder) for experiment in plan.experiments]
     mine = frozenset(written)
-    return Outcome(written, [path for path in everything if path not in mine and path.exists()], failed)
+    return PlanOutcome(written, [path for path in everything if path not in mine and path.exists()], failed)
 
 
 @dataclass

@@ -35,8 +35,8 @@ def path_of(experiment: Experiment, folder: Path) -> Path:
     return run_files.path_for(folder, experiment.record)
 
 
-def stacks(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
-    """Groups of experiments; each group can be trained as one stack."""
+def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    """Groups of experiments; the members of a group can train together."""
     groups: dict[Hashable, list[Experiment]] = defaultdict(list)
     for experiment in experiments:
         groups[experiment.population_key].append(experiment)
@@ -63,7 +63,7 @@ def populations(
         return queue.unfinished([experiment for experiment in group if experiment not in tried])
 
     queue.clear()
-    groups = stacks(queue.unfinished(experiments))
+    groups = grouped(queue.unfinished(experiments))
     while True:
         for index, group in enumerate(groups):
             while todo := left(group):

@@ -24,6 +24,8 @@ def draw(task: Task, n: int, length: int, generator: Generator, check: bool = Tr
 
 def problem(task: Task, batch: Batch, n: int) -> str | None:
     """The first thing that is wrong with a batch of n contexts; None if it is right."""
+    if not isinstance(batch, Batch):
+        return f"`sample` gives {type(batch).__name__}, expected lgbench.Batch: return Batch(inputs, distribution)"
     inputs, p, weights = batch.inputs, batch.distribution, batch.weights
     signature = task.signature
     answers = 1 if signature.answers is Answers.LAST else inputs.shape[1]
@@ -40,10 +42,12 @@ def problem(task: Task, batch: Batch, n: int) -> str | None:
     if not (_within(p, -TOLERANCE, 1 + TOLERANCE) and _within(sums, 1 - TOLERANCE, 1 + TOLERANCE)):
         worst = sums.flatten()[(sums - 1).abs().argmax()].item()
         values = f"values from {p.min().item():.4g} to {p.max().item():.4g}"
-        return f"p* is no probability distribution: it has {values} and sums up to {worst:.4g}, expected 0 to 1 and a sum of 1"
-    if weights is not None and (weights.shape != p.shape[:2] or not _within(weights, 0, finfo(weights.dtype).max)):
-        shapes = f"the shape {tuple(weights.shape)}, expected {tuple(p.shape[:2])}"
-        return f"its weights have {shapes} and no number below 0, all finite"
+        return f"p* is no probability distribution: it has {values} and a sum of {worst:.4g}, expected 0 to 1 and a sum of 1"
+    if weights is not None and weights.shape != p.shape[:2]:
+        return f"its weights have the shape {tuple(weights.shape)}, expected {tuple(p.shape[:2])} for n, answers"
+    if weights is not None and not _within(weights, 0, finfo(weights.dtype).max):
+        values = f"values from {weights.min().item():.4g} to {weights.max().item():.4g}"
+        return f"its weights have {values}, expected finite numbers, none below 0"
     if weights is None and signature.answers is Answers.MARKED:
         return "it answers at marked positions and gives no weights: return Batch(inputs, distribution, weights)"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -85,7 +85,7 @@ class Experiment:
             test_positions=self._positions(max(self.train.max_length, self.evaluate.max_length)),
         )
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
-        return self.architecture.build(self.task.signature, parts, **options)
+        return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
 
     def _positions(self, length: int) -> int:
         if length not in self.positions:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from lgbench.contracts import DEFAULT_OPTIMIZER, Averager, Measurement, Optimizer, Task
-from lgbench.errors import Unsupported, UsageError, first_line
+from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
+from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.names import Entry, find_entries, find_tasks
+from lgbench.experiment.norms import places_nothing
 from lgbench.experiment.protocols import Protocol, check_settings, override, protocol_named
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
@@ -53,6 +55,8 @@ class _Chosen:
     seeds: tuple[int, ...]
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     """By task, see `Experiment.positions`."""
+    unanswered: dict[Hashable, str | None] = field(default_factory=dict)
+    """By task and lengths, see :func:`no_answer_counts`."""
 
 
 def plan(request: Request, registry: Registry) -> Plan:
@@ -74,10 +78,12 @@ def plan(request: Request, registry: Registry) -> Plan:
     refusals: dict[str, None] = {}
     pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
     for (task, entry), changes in product(pairs, grid(request.changes or {})):
-        seeds = list(_experiments(task, entry, changes, chosen))
-        reason = _refusal(seeds[0])
-        if reason:
-            refusals[f"{seeds[0].entry} cannot be run on {task.label}: {reason}"] = None
+        try:
+            seeds = list(_experiments(task, entry, changes, chosen))
+            _require_answers(seeds[0], chosen)
+            _require_model(seeds[0])
+        except Unsupported as reason:
+            refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {reason}"] = None
         else:
             experiments |= dict.fromkeys(seeds)
     if not experiments:
@@ -86,14 +92,14 @@ def plan(request: Request, registry: Registry) -> Plan:
 
 
 def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Iterator[Experiment]:
-    """An experiment for each seed."""
+    """An experiment for each seed. Raises Unsupported for a part or an optimizer that cannot have its options."""
     plain = chosen.protocol.settings(task.thing)
     train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
     check_settings(task.thing, train, evaluate)
     options = _options(task.thing, entry, chosen.optimizer, changes)
     before, after = flat(*plain, _options(task.thing, entry, chosen.optimizer, {})), flat(train, evaluate, options)
-    parts = {kind: _configured(kind, part, options) for kind, part in entry.parts.items()}
-    optimizer = _configured("optimizer", chosen.optimizer, options)
+    parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
+    optimizer = _configured("optimizer", chosen.optimizer, options, changes)
     named = {kind: part.label for kind, part in entry.parts.items()}
     for seed in chosen.seeds:
         record = ExperimentRecord(
@@ -153,10 +159,17 @@ def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Map
     }
 
 
-def _configured(section: str, found: Found[Any], options: Options) -> Any:
-    """The thing with its options set; as its plugin made it where it has none."""
-    own = {key.removeprefix(f"{section}."): value for key, value in options.items() if key.startswith(f"{section}.")}
-    return found.thing.configured(**own) if own else found.thing
+def _configured(section: str, found: Found[Any], options: Options, changes: Mapping[str, str]) -> Any:
+    """The thing with its options set; as its plugin made it where it has none. Raises Unsupported, naming the options."""
+    own = {key: value for key, value in options.items() if key.startswith(f"{section}.")}
+    if not own:
+        return found.thing
+    try:
+        return found.thing.configured(**{key.removeprefix(f"{section}."): value for key, value in own.items()})
+    except Exception as error:  # the code of a part or an optimizer may raise anything
+        asked = {key: value for key, value in own.items() if key in changes} or own
+        named = " and ".join(f"{key}={value}" for key, value in asked.items())
+        raise Unsupported(f"{found.label} cannot have {named}: {_reason(error, '`configured`')}") from error
 
 
 def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[Averager], ...]:
@@ -171,13 +184,38 @@ def _versions(*found: Found[Any]) -> dict[str, str]:
     return {each.origin.name: each.origin.version for each in found}
 
 
-def _refusal(experiment: Experiment) -> str | None:
-    """Why the model cannot be built; None if it can."""
+def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
+    """Raise Unsupported if the task has no answer that boards would show. Looks at the contexts of a task once."""
+    task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
+    key = (experiment.record.task, *board_lengths(task, train, evaluate))
+    if key not in chosen.unanswered:
+        try:
+            chosen.unanswered[key] = no_answer_counts(task, train, evaluate)
+        except Exception as error:  # the code of a task may raise anything
+            chosen.unanswered[key] = _reason(error, "drawing contexts")
+    if reason := chosen.unanswered[key]:
+        raise Unsupported(reason)
+
+
+def _require_model(experiment: Experiment) -> None:
+    """Raise Unsupported, with the reason, if the model cannot be built, or if its norm scheme places nothing in it."""
     try:
         with initial(experiment.seed, "weights"):
             experiment.build()
-    except Unsupported as error:
-        return str(error)
     except Exception as error:  # the code of an architecture or a part may raise anything
-        return f"building the model failed with {type(error).__name__}: {first_line(error)}"
-    return None
+        raise Unsupported(_reason(error, "building the model")) from error
+    norm, architecture = experiment.parts.get("norm"), experiment.architecture
+    if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
+        return
+    with initial(experiment.seed, "weights"):
+        idle = places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build())
+    if idle:
+        raise Unsupported(
+            f"{norm.name} places no norm in {architecture.name}: leave it out, or name a norm scheme that places one there"
+        )
+
+
+def _reason(error: Exception, doing: str) -> str:
+    """What an error says of a pair that is impossible."""
+    known = isinstance(error, LgbenchError)  # its message is a sentence already
+    return str(error) if known else f"{doing} failed with {type(error).__name__}: {first_line(error)}"

@@ -8,7 +8,7 @@ from functools import cache
 from types import EllipsisType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from lgbench.contracts import METRIC_NAME, NAME, RESERVED_NAMES, Measurement
+from lgbench.contracts import CURVE_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
 from lgbench.errors import PluginError
 from lgbench.extensions.loading import outdated
 
@@ -34,11 +34,12 @@ def require_declared(thing: Any, contract: type) -> None:
 
 
 def _require_name(name: str, what: str, contract: type) -> None:
-    pattern, separators = (METRIC_NAME, "underscores") if contract is Measurement else (NAME, "hyphens")
+    measured = contract is Measurement
+    pattern, separators, free = (METRIC_NAME, "underscores", "my_") if measured else (NAME, "hyphens", "my-")
     if not pattern.fullmatch(name):
         raise PluginError(f"{what} has the name {name!r}: use lower-case letters, digits and {separators}, at most 100")
-    if name in RESERVED_NAMES:
-        raise PluginError(f"{what} has the name {name!r}, which is reserved: use another, such as my-{name}")
+    if name in RESERVED_NAMES or (measured and name in CURVE_METRICS):
+        raise PluginError(f"{what} has the name {name!r}, which is reserved: use another, such as {free}{name}")
 
 
 def _is(value: object, hint: Any) -> bool:

@@ -1,11 +1,11 @@
-"""What `lgbench list` and `lgbench show` print."""
+"""Descriptions of everything that is installed: for `lgbench list`, `lgbench show` and the reference of the documentation."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
 from lgbench.errors import UsageError, unknown
@@ -26,14 +26,26 @@ KINDS = {
     "optimizers": "optimizer",
     "averagers": "averager",
     "metrics": "measurement",
+    "protocols": "protocol",
 }
-"""The user's word for each kind of thing that plugins provide."""
+"""The user's word for each kind of thing: those that plugins provide, and protocols."""
 
 METRIC_COLUMNS = ("name", "title", "better", "range", "threshold", "computed from")
 
 SAMPLE_LENGTH = 8
+SAMPLES = 3
 MAX_ANSWERS = 6
 """Answers with a probability that are shown after one context."""
+
+
+class Sample(NamedTuple):
+    """A context, and p* after it."""
+
+    context: str
+    answers: Sequence[tuple[str, float]]
+    """The first legal answers, with their probabilities."""
+    left_out: int
+    """How many other answers are legal."""
 
 
 def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
@@ -45,7 +57,7 @@ def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
 def metric_table(registry: Registry) -> list[tuple[str, ...]]:
     """A row for each metric, in the order of :data:`METRIC_COLUMNS`."""
     return [
-        (m.name, m.title, _direction(m), _range(m), _number(m.threshold, "none"), _computed_from(m, registry.tasks))
+        (m.name, m.title, direction(m), value_range(m), _number(m.threshold, "none"), _computed_from(m, registry.tasks))
         for m in registry.measurements
     ]
 
@@ -57,8 +69,72 @@ def about(item: Described) -> str:
 
 def documentation(item: Described) -> str:
     """The docstring of its class, without doctests."""
-    paragraphs = inspect.cleandoc(type(item).__doc__ or "").split("\n\n")
-    return "\n\n".join(p for p in paragraphs if not p.lstrip().startswith(">>>"))
+    return "\n\n".join(p for p in docstring(item).split("\n\n") if not p.lstrip().startswith(">>>"))
+
+
+def docstring(item: Described) -> str:
+    """The docstring of its class."""
+    return inspect.cleandoc(type(item).__doc__ or "")
+
+
+def reads(task: Task) -> str:
+    """The tokens or features of its contexts."""
+    inputs = task.signature.inputs
+    return f"{inputs.size} tokens" if isinstance(inputs, Tokens) else f"{inputs.width} features"
+
+
+def trained_lengths(task: Task) -> str:
+    """The lengths of its contexts in training. A task that answers at every prefix trains on the longest, and so on all."""
+    low, high = task.train_lengths
+    return f"up to {high}" if task.signature.answers is Answers.EVERY_PREFIX else f"{low} to {high}"
+
+
+def samples(task: Task) -> list[Sample]:
+    """Contexts up to their last answer that counts, drawn with seed 0. UsageError if the task has none of that length."""
+    from lgbench import seeds
+
+    length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
+    try:
+        batch = task.sample(SAMPLES, length, seeds.generator(0, "show", task.name))
+    except ValueError as error:
+        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
+    answers = batch.distribution.shape[1]
+    found = []
+    for index, context in enumerate(batch.inputs):
+        counted = range(answers) if batch.weights is None else batch.weights[index].nonzero().flatten().tolist()
+        last = counted[-1] if counted else answers - 1
+        shown = context[: len(context) - (answers - 1 - last)]
+        p = batch.distribution[index, last].tolist()
+        legal = [(name, p) for name, p in zip(task.answers, p, strict=True) if p > 0]
+        found.append(Sample(task.text(shown), legal[:MAX_ANSWERS], max(0, len(legal) - MAX_ANSWERS)))
+    return found
+
+
+def options(kind: str, item: Described) -> dict[str, str]:
+    """The options of a thing with their defaults, as `--set` has them."""
+    if isinstance(item, Architecture):
+        section, found = "model", options_of(item.build, item.name)
+    elif isinstance(item, Configurable) and kind in OPTION_SECTIONS:
+        section, found = kind, options_of(item.configured, item.name)
+    else:
+        return {}
+    return {f"{section}.{name}": setting(value) for name, value in found.items()}
+
+
+def setting(value: object) -> str:
+    """The value of an option, as `--set` has it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def direction(metric: Measurement) -> str:
+    """The values that are better: lower or higher ones."""
+    return "lower" if metric.lower_is_better else "higher"
+
+
+def value_range(metric: Measurement) -> str:
+    """The least and the greatest possible value."""
+    low, high = metric.range
+    return f"{low:g} to {_number(high, 'infinity')}"
 
 
 def page(name: str, registry: Registry) -> str:
@@ -67,7 +143,7 @@ def page(name: str, registry: Registry) -> str:
     pages = [_task_page(task) for task in members] or [_page(kind, item, registry) for kind, item in _found(name, registry)]
     if not pages:
         known = {task.family for task in registry.tasks}
-        for kind in (*KINDS, "protocols"):
+        for kind in KINDS:
             known |= {name for name, _ in summaries(kind, registry)}
         raise unknown("thing", name, known)
     return "\n\n".join("\n".join(lines) for lines in pages)
@@ -97,39 +173,24 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
             yield from (item.name, about(item))
             if item.about and documentation(item):
                 yield from ("", documentation(item))
+            if isinstance(item, Architecture) or kind in OPTION_SECTIONS:
+                own = [f"{name}={value}" for name, value in options(kind, item).items()]
+                yield from ("", f"options: {', '.join(own) or 'none'}")
             if isinstance(item, Architecture):
-                yield from ("", _options("model", item.build, item.name))
                 yield from [f"{part} by default: {name}" for part, name in item.defaults.items()] or ["takes no parts"]
-            elif kind in OPTION_SECTIONS:
-                yield from ("", _options(kind, item.configured, item.name))
-
-
-def _options(section: str, function: Callable[..., Any], owner: str) -> str:
-    """The options with their defaults, as `--set` has them."""
-    options = [f"{section}.{name}={value}" for name, value in options_of(function, owner).items()]
-    return f"options: {', '.join(options) or 'none'}"
 
 
 def _metric_page(metric: Measurement, registry: Registry) -> Iterator[str]:
     yield metric.name
     yield f"{about(metric)}\n"
-    yield f"{metric.label}: {metric.title}, {_direction(metric)} is better; version {metric.version}"
-    yield f"range: {_range(metric)}; {metric.worst:g} for a model whose output is not finite"
+    yield f"{metric.label}: {metric.title}, {direction(metric)} is better; version {metric.version}"
+    yield f"range: {value_range(metric)}; {metric.worst:g} for a model whose output is not finite"
     if metric.threshold is not None:
         side = "below" if metric.lower_is_better else "above"
         yield f"effective length: the longest length up to which the mean is {side} {metric.threshold:g}"
     if metric.landmark is not None:
         yield f"landmark: {metric.landmark[0]:g} ({metric.landmark[1]})"
     yield f"computed from: {_computed_from(metric, registry.tasks)}"
-
-
-def _direction(metric: Measurement) -> str:
-    return "lower" if metric.lower_is_better else "higher"
-
-
-def _range(metric: Measurement) -> str:
-    low, high = metric.range
-    return f"{low:g} to {_number(high, 'infinity')}"
 
 
 def _number(value: float | None, otherwise: str) -> str:
@@ -153,35 +214,18 @@ def _task_page(task: Task) -> Iterator[str]:
     if task.about:
         yield f"{task.about}\n"
     yield f"{documentation(task)}\n"
-    reads = f"{signature.inputs.size} tokens" if isinstance(signature.inputs, Tokens) else f"{signature.inputs.width} features"
-    yield f"reads {reads}, answers with one of {signature.classes}, {signature.answers.value}; version {task.version}"
-    low, high = task.train_lengths
-    trained = f"up to {high}" if signature.answers is Answers.EVERY_PREFIX else f"{low} to {high}"
-    yield f"trained on lengths {trained}"
+    yield f"reads {reads(task)}, answers with one of {signature.classes}, {signature.answers.value}; version {task.version}"
+    yield f"trained on lengths {trained_lengths(task)}"
     if task.lengths is not None:
         yield f"boards show the lengths {', '.join(map(str, task.lengths))}"
     for protocol in PROTOCOLS.values():
         train, evaluate = protocol.settings(task)
         yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {train.lr:g}, tested to {evaluate.max_length}"
     yield "\nsample contexts, and p* after them:"
-    yield from _samples(task)
+    for sample in samples(task):
+        legal = [f"{name}: {p:.3g}" for name, p in sample.answers]
+        yield f"  {sample.context}\n    {', '.join(legal)}{_more(sample)}"
 
 
-def _samples(task: Task) -> Iterator[str]:
-    """Three contexts up to their last answer that counts, and p* there."""
-    from lgbench import seeds
-
-    length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
-    try:
-        batch = task.sample(3, length, seeds.generator(0, "show", task.name))
-    except ValueError as error:
-        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
-    answers = batch.distribution.shape[1]
-    for index, context in enumerate(batch.inputs):
-        counted = range(answers) if batch.weights is None else batch.weights[index].nonzero().flatten().tolist()
-        last = counted[-1] if counted else answers - 1
-        shown = context[: len(context) - (answers - 1 - last)]
-        p = batch.distribution[index, last].tolist()
-        legal = [f"{name}: {p:.3g}" for name, p in zip(task.answers, p, strict=True) if p > 0]
-        more = f", and {len(legal) - MAX_ANSWERS} more" if len(legal) > MAX_ANSWERS else ""
-        yield f"  {task.text(shown)}\n    {', '.join(legal[:MAX_ANSWERS])}{more}"
+def _more(sample: Sample) -> str:
+    return f", and {sample.left_out} more" if sample.left_out else ""

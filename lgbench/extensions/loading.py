@@ -43,7 +43,7 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Source:
+class PluginSource:
     """A plugin that has not been imported yet."""
 
     name: str
@@ -54,17 +54,17 @@ class Source:
     """Imports it."""
 
 
-def installed_source(entry_point: EntryPoint) -> Source:
+def installed_source(entry_point: EntryPoint) -> PluginSource:
     """The plugin behind an entry point."""
 
     def read() -> bytes | None:
         spec = importlib.util.find_spec(entry_point.module)
         return Path(spec.origin).read_bytes() if spec and spec.origin and spec.origin.endswith(".py") else None
 
-    return Source(entry_point.name, _distribution(entry_point), read, entry_point.load)
+    return PluginSource(entry_point.name, _distribution(entry_point), read, entry_point.load)
 
 
-def file_source(path: Path) -> Source:
+def file_source(path: Path) -> PluginSource:
     """The plugin in a file. Raises UsageError if there is no such file, or if its name does not end in .py."""
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"no plugin file {str(path)!r}: name a Python file, as in --plugin ./my_norm.py")
@@ -86,10 +86,10 @@ def file_source(path: Path) -> Source:
             raise
         return module
 
-    return Source(path.stem, distribution, lambda: content, load)
+    return PluginSource(path.stem, distribution, lambda: content, load)
 
 
-def check_contract(source: Source) -> None:
+def check_contract(source: PluginSource) -> None:
     """Raise PluginError if the plugin names a version of the contracts that this lgbench does not support.
 
     The version stands in a line of the source such as LGBENCH_CONTRACT = "2.0", so that nothing has to be imported.

@@ -19,7 +19,15 @@ from lgbench.contracts import Architecture, Attention, Averager, Measurement, No
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
-from lgbench.extensions.loading import Distribution, Source, check_contract, file_source, installed_source, outdated, watched
+from lgbench.extensions.loading import (
+    Distribution,
+    PluginSource,
+    check_contract,
+    file_source,
+    installed_source,
+    outdated,
+    watched,
+)
 
 GROUP = "lgbench"
 """The entry-point group of plugins."""
@@ -89,7 +97,7 @@ class Registry:
                 raise PluginError(f"{path}: {plugin.error}")
         return registry
 
-    def take(self, source: Source) -> Plugin:
+    def take(self, source: PluginSource) -> Plugin:
         """Import a plugin and add what it provides. Raises nothing: an error is kept in :attr:`Plugin.error`."""
         notes: list[str] = []
         try:

@@ -10,15 +10,15 @@ from torch import Tensor
 from lgbench import seeds
 from lgbench.contracts import Answers, Measurement, Task
 from lgbench.experiment.contexts import draw
-from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.lengths import board_lengths, context_lengths
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.evaluate import Score, by_source, context_lengths
+from lgbench.measurement.evaluate import Score, by_source
 
 CHANCE = "chance"
 """The name of the chance level among the weight variants of a run."""
 
 MIN_CONTEXTS, MAX_CONTEXTS = 128, 1024
-POSITIONS = 2**19
+SAMPLED_POSITIONS = 2**19
 """As many contexts are drawn as have about so many positions, between the bounds above.
 
 A submission holds the chance level that was computed with these numbers, and `lgbench submit` computes it again. Whoever
@@ -50,7 +50,7 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
     """p* of independent answers at each length that boards show, (answers, V)."""
     lengths = board_lengths(task, training, evaluation)
     for drawn in context_lengths(task, training, evaluation):
-        n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, POSITIONS // (drawn + 1)))
+        n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, SAMPLED_POSITIONS // (drawn + 1)))
         distribution, weights = _drawn(task, n, drawn)
         if task.signature.answers is not Answers.EVERY_PREFIX:
             yield drawn, distribution[weights > 0]
@@ -64,7 +64,7 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
 def _drawn(task: Task, n: int, length: int) -> tuple[Tensor, Tensor]:
     """p* of n contexts, (n, A, V), and how much each answer counts, (n, A). Draws few contexts at once: inputs take memory."""
     generator = seeds.generator(0, "chance", task.name, length)
-    size = max(1, POSITIONS // (length + 1))
+    size = max(1, SAMPLED_POSITIONS // (length + 1))
     found, counted = [], []
     for start in range(0, n, size):
         batch = draw(task, min(size, n - start), length, generator)

@@ -17,13 +17,13 @@ from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.lengths import answered_lengths, board_lengths, context_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 
-POSITIONS = 2**18
+DRAWN_POSITIONS = 2**18
 """Positions drawn at once at most, which bounds memory; at least one context is. Changing it changes the contexts."""
 
-AT_ONCE = {"cpu": 2**15, "cuda": POSITIONS}
+AT_ONCE = {"cpu": 2**15, "cuda": DRAWN_POSITIONS}
 """Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
 retrieval at 2^14 took twice as long, most of it in the system).
 """
@@ -103,19 +103,6 @@ def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Mea
     return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
 
 
-def context_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """Lengths of the contexts that are drawn: the longest alone where every prefix is answered."""
-    lengths = board_lengths(task, training, evaluation)
-    return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
-
-
-def answered_lengths(task: Task, length: int, answers: int) -> list[int]:
-    """The lengths that the A answers to contexts of `length` are about: for each answer one, or one for all."""
-    if task.signature.answers is not Answers.EVERY_PREFIX:
-        return [length]
-    return list(range(length - answers + 1, length + 1))
-
-
 def _string_lengths(task: Language, training: Training, evaluation: Evaluation) -> list[int]:
     return sorted({task.testable_length(length) for length in board_lengths(task, training, evaluation)})
 
@@ -175,7 +162,7 @@ def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[in
 
 def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
     generator = seeds.generator(seed, "evaluate", task.name, "contexts", length)
-    size = max(1, POSITIONS // (length + 1))
+    size = max(1, DRAWN_POSITIONS // (length + 1))
     for start in range(0, n, size):
         yield draw(task, min(size, n - start), length, generator)
 

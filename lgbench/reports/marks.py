@@ -178,7 +178,7 @@ def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
 def _tooltip(scale: ValueScale) -> str:
     """An expression, since some versions of Vega-Lite lose words in the tooltip of the nearest point.
 
-    What is under the pointer is then a cell around the point, whose datum is the point.
+    There the pointer is over a cell around the point, and the cell's datum is the point.
     """
     row = "(datum.datum || datum)"
     said = {

@@ -20,6 +20,7 @@ from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
 import lgbench
+from lgbench.contracts import CURVE_METRICS
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import plots, table
@@ -29,7 +30,6 @@ from lgbench.results import run_files
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
-from lgbench.results.run_files import CURVE_METRICS
 
 SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "main.js")
 """Run as one, in this order: the later ones use the earlier ones."""

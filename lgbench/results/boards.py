@@ -9,12 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.columns import ID, Column, Models, mean_of_known
+from lgbench.results.columns import DIGITS, ID, Column, Models, mean_of_known, rounded
 from lgbench.results.fit import NotFitted
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import Standing, effective_length, interval, standings
-
-DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -198,8 +196,3 @@ def _multiple(length: int | None, train_length: int) -> float | None:
     if length is None:
         return None
     return round(length / train_length, DIGITS) if train_length else 0.0
-
-
-def rounded(value: float) -> float:
-    """To four digits; twice, so that a value halfway between two does not follow the last bits of a sum."""
-    return round(round(float(value), 12), DIGITS)

@@ -20,6 +20,9 @@ are trained on (in-distribution), and over those that they are not (out-of-distr
 ID: Column = ("ID", None)
 OOD: Column = ("OOD", None)
 
+DIGITS = 4
+"""Decimal places of the numbers of a board."""
+
 
 class Value(NamedTuple):
     """What one metric says of one model on one task at one length that boards show."""
@@ -108,3 +111,8 @@ def mean_of_known(values: Floats) -> Floats:
     sums = np.where(known, values, 0).sum(-1)
     means: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     return means
+
+
+def rounded(value: float) -> float:
+    """To four digits; twice, so that a value halfway between two does not follow the last bits of a sum."""
+    return round(round(float(value), 12), DIGITS)

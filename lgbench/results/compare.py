@@ -9,12 +9,12 @@ import numpy as np
 
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board, rounded
-from lgbench.results.columns import Column, Models
+from lgbench.results.boards import Board
+from lgbench.results.columns import Column, Models, rounded
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import CONFIDENCE, MIN_SEEDS, Floats, holm, interval, paired
+from lgbench.results.statistics import CONFIDENCE, MIN_PAIRED_SEEDS, Floats, holm, interval, paired
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ def _significant(difference: Difference, p: float) -> bool:
 def _judged(board: Board, first: str, second: str, mean: Difference) -> str:
     """One sentence on who is better, if anybody is."""
     where = f"on {board.name} {mean.kind}"
-    if mean.n < MIN_SEEDS:
-        common = f"they have {mean.n} seeds in common, and a test needs {MIN_SEEDS}"
+    if mean.n < MIN_PAIRED_SEEDS:
+        common = f"they have {mean.n} seeds in common, and a test needs {MIN_PAIRED_SEEDS}"
         return f"The difference between {first} and {second} {where} is not significant: {common}."
     size = f"{board.metric.label} {mean.first:.4f} against {mean.second:.4f}, a difference of {_with_interval(mean)}"
     evidence = f"{size} over {mean.n} seeds (p = {mean.p:.2g})"

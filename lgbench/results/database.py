@@ -165,7 +165,7 @@ class Database:
         if not files:
             return {}
         names = {str(self.folder / name): name for name in files}
-        asked = {"paths": [cache.unglobbed(path) for path in names], **LIMITS}
+        asked = {"paths": [cache.unglobbed(Path(path)) for path in names], **LIMITS}
         return {names[path]: reason for path, reason in self.connection.execute(packaged("unsound"), asked).fetchall()}
 
     def _descriptions(self, names: Iterable[str]) -> Counter[Metric]:

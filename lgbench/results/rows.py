@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from lgbench.contracts import CURVE_METRICS
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.evaluate import Score, by_source
-from lgbench.results.run_files import CURVE_METRICS, SCHEMA
+from lgbench.results.run_files import SCHEMA
 from lgbench.training.curve import Curve
 
 

@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 RESAMPLES = 2000
 MIN_BOOTSTRAP_SEEDS = 8
 """A resample's mean lies between the extremes. The true mean does so 94 times in 100 with five seeds, 99 times with eight."""
-MIN_SEEDS = 3
+MIN_PAIRED_SEEDS = 3
 """With fewer common seeds no difference is significant: differences of rounded shares can then be equal by chance."""
 
 
@@ -58,7 +58,7 @@ def _standard_error(values: Floats) -> Floats:
 
 
 def paired(differences: Floats) -> Floats:
-    """Two-sided p of the paired t-test that the mean difference is zero: (..., n) -> (...), 1 for fewer than MIN_SEEDS seeds.
+    """Two-sided p of the paired t-test that the mean difference is zero: (..., n) -> (...), 1 for fewer than MIN_PAIRED_SEEDS.
 
     Seeds pair up: the same seed has the same data and the same test contexts. The bootstrap would not do: with five seeds its
     smallest p is too large to survive a correction, and without a correction it rejects too often.
@@ -72,7 +72,7 @@ def paired(differences: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(mean) / error  # 0 / 0 where entries agree on every seed
     p = 2 * stdtr(safe - 1, -np.nan_to_num(t, nan=0.0, posinf=np.inf))
-    result: Floats = np.where(counts >= MIN_SEEDS, p, 1.0)
+    result: Floats = np.where(counts >= MIN_PAIRED_SEEDS, p, 1.0)
     return result
 
 

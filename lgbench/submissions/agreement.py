@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lgbench.submissions.rows import Key, keys
+from lgbench.submissions.rows import RowKey, keys
 
 
 class Number(NamedTuple):
@@ -21,7 +21,7 @@ class Number(NamedTuple):
     n: int
 
 
-Numbers = Mapping[Key, Number]
+Numbers = Mapping[RowKey, Number]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Tolerance:
         return f"within {self.single:g}{means}"
 
 
-class Difference(NamedTuple):
+class Disagreement(NamedTuple):
     """Two numbers that are too far apart, by so many tolerances."""
 
     excess: float
@@ -53,10 +53,10 @@ def numbers_in(table: pa.Table) -> Numbers:
     return dict(zip(keys(table), map(Number, values, counts), strict=True))
 
 
-def differences(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Difference]:
+def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Disagreement]:
     """The numbers that are too far apart, the worst first. Both runs have the same rows."""
     found = [*_singles(filed, here, tolerance), *_means(filed, here, tolerance)]
-    return sorted(found, key=lambda difference: -difference.excess)
+    return sorted(found, key=lambda disagreement: -disagreement.excess)
 
 
 def largest_distance(filed: Numbers, here: Numbers) -> float:
@@ -64,19 +64,19 @@ def largest_distance(filed: Numbers, here: Numbers) -> float:
     return max((_apart(there.value, here[key].value) for key, there in filed.items() if key.length is not None), default=0.0)
 
 
-def _singles(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Difference]:
+def _singles(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Disagreement]:
     for key, there in filed.items():
         if key.length is None and not tolerance.points:
             continue
         if there.n != here[key].n:
-            yield Difference(math.inf, f"{key} is over {there.n} in the file and over {here[key].n} here")
+            yield Disagreement(math.inf, f"{key} is over {there.n} in the file and over {here[key].n} here")
         yield from _compared(str(key), there.value, here[key].value, tolerance.single, relative=key.length is None)
 
 
-def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Difference]:
+def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Disagreement]:
     if tolerance.mean is None:
         return
-    groups: dict[str, list[Key]] = defaultdict(list)
+    groups: dict[str, list[RowKey]] = defaultdict(list)
     for key in filed:
         if key.length is not None:
             groups[f"the mean over lengths of {key.metric} ({key.weights})"].append(key)
@@ -90,12 +90,12 @@ def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Diff
             yield from _compared(name, filed_mean, here_mean, tolerance.mean, relative=members[0].length is None)
 
 
-def _compared(name: str, there: float | None, here: float | None, allowed: float, relative: bool) -> Iterator[Difference]:
+def _compared(name: str, there: float | None, here: float | None, allowed: float, relative: bool) -> Iterator[Disagreement]:
     apart = _apart(there, here)
     if relative and math.isfinite(apart):
         apart /= max(1.0, abs(there or 0), abs(here or 0))
     if apart > allowed:
-        yield Difference(apart / allowed if allowed else math.inf, f"{name} is {_both(there, here)}")
+        yield Disagreement(apart / allowed if allowed else math.inf, f"{name} is {_both(there, here)}")
 
 
 def _apart(there: float | None, here: float | None) -> float:

@@ -14,13 +14,13 @@ from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.results.metrics import Metric
 from lgbench.submissions.inspection import Run, arch_of
 
-MIN_SEEDS = 5
+MIN_SUBMITTED_SEEDS = 5
 """Every task needs the seeds 0 to 4 at least. With fewer, entries whose means differ by about the spread over seeds are not
 significantly different. Seeds that count from 0 without a gap leave nobody a choice of which ones to show."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRun:
     """A run that is submitted or filed, and its file."""
 
     path: Path
@@ -28,7 +28,7 @@ class Found:
     measurements: tuple[Metric, ...]
 
     @classmethod
-    def of(cls, run: Run) -> Found:
+    def of(cls, run: Run) -> FoundRun:
         return cls(run.path, run.footer.experiment, run.footer.measurements)
 
 
@@ -57,11 +57,11 @@ class Series(NamedTuple):
     family: str
 
 
-def series_of(run: Found) -> Series:
+def series_of(run: FoundRun) -> Series:
     return Series(run.record.entry, run.record.protocol, run.record.family)
 
 
-def duplicates(new: Iterable[Found], filed: Iterable[Found]) -> Iterator[str]:
+def duplicates(new: Iterable[FoundRun], filed: Iterable[FoundRun]) -> Iterator[str]:
     """A sentence for each new run that is filed already or comes twice."""
     seen = {RunKey.of(run.record): run.path for run in filed}
     for run in new:
@@ -71,9 +71,9 @@ def duplicates(new: Iterable[Found], filed: Iterable[Found]) -> Iterator[str]:
         seen.setdefault(key, run.path)
 
 
-def incomplete(found: Iterable[Found], tasks: Iterable[Task], touched: Iterable[Series]) -> Iterator[str]:
+def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterable[Series]) -> Iterator[str]:
     """A sentence for each thing that one of the touched series lacks, of all runs that were found."""
-    members: dict[Series, list[Found]] = defaultdict(list)
+    members: dict[Series, list[FoundRun]] = defaultdict(list)
     for run in found:
         members[series_of(run)].append(run)
     listed = list(tasks)
@@ -90,12 +90,12 @@ def _is_of_today(record: ExperimentRecord, versions: Mapping[str, int]) -> bool:
     return record.task_version == versions.get(record.task, record.task_version)
 
 
-def _measured(run: Found) -> tuple[str, ...]:
+def _measured(run: FoundRun) -> tuple[str, ...]:
     return tuple(sorted(metric.name for metric in run.measurements))
 
 
 def _several(
-    series: Series, runs: Sequence[Found], name: str, of: Callable[[Found], tuple[str, ...]], remedy: str
+    series: Series, runs: Sequence[FoundRun], name: str, of: Callable[[FoundRun], tuple[str, ...]], remedy: str
 ) -> Iterator[str]:
     """A sentence where the runs of a series have several sets of averagers or measurements: nobody may choose by seed."""
     kinds = sorted({of(run) for run in runs})
@@ -109,13 +109,13 @@ def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Ite
     seeds: dict[str, set[int]] = {task: set() for task in sorted({*family, *(run.task for run in runs)})}
     for run in runs:
         seeds[run.task].add(run.seed)
-    count = max([MIN_SEEDS, *(run.seed + 1 for run in runs if run.seed < MAX_SEEDS)])
+    count = max([MIN_SUBMITTED_SEEDS, *(run.seed + 1 for run in runs if run.seed < MAX_SEEDS)])
     for task, there in seeds.items():
         missing = sorted(set(range(count)) - there)
         if missing:
             yield (
                 f"{series.entry} on {task} under {series.protocol} lacks {_ranges(missing)}: every task of a family needs "
-                f"all seeds from 0, at least {MIN_SEEDS}; `{_command(task, runs[0], count)}` makes them"
+                f"all seeds from 0, at least {MIN_SUBMITTED_SEEDS}; `{_command(task, runs[0], count)}` makes them"
             )
 
 

@@ -29,7 +29,7 @@ from lgbench.submissions.disagreements import (
 )
 from lgbench.submissions.footer import Footer, parse
 from lgbench.submissions.reader import Contents, Reader
-from lgbench.submissions.rows import Expected, Key, expected_rows, wrong_rows
+from lgbench.submissions.rows import Expected, RowKey, expected_rows, wrong_rows
 
 Rule = Callable[[Footer], Iterable[str]]
 """What else a footer must comply with: a sentence for each thing that is wrong."""
@@ -59,7 +59,7 @@ class Inspector:
     def __init__(self, registry: Registry, rules: Sequence[Rule] = ()) -> None:
         self.registry, self.rules = registry, rules
         self._planned: dict[Hashable, Experiment] = {}
-        self._expected: dict[Hashable, Mapping[Key, Expected]] = {}
+        self._expected: dict[Hashable, Mapping[RowKey, Expected]] = {}
 
     def run(self, path: Path, contents: Contents) -> Run:
         """The run in a file. Raises Refused with a sentence for each thing that is wrong."""
@@ -110,7 +110,7 @@ class Inspector:
         versions = {each.origin.name: each.origin.version for each in found}
         return replace(experiment, measurements=tuple(each.thing for each in found), measured_by=versions)
 
-    def _rows_of(self, experiment: Experiment) -> Mapping[Key, Expected]:
+    def _rows_of(self, experiment: Experiment) -> Mapping[RowKey, Expected]:
         record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
         same = (record.task, record.averagers, record.train, record.evaluate, measured)
         if same not in self._expected:

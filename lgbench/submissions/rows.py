@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from lgbench.contracts import CURVE_METRICS
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import CHANCE, chance
 from lgbench.measurement.evaluate import expected_scores
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution, same_in_all_rows
-from lgbench.results.run_files import CURVE_METRICS
 from lgbench.submissions.footer import shown
 from lgbench.training.curve import curve_steps
 
@@ -30,8 +30,8 @@ CHANCE_TOLERANCE = 1e-4
 differs; boards show four digits."""
 
 
-class Key(NamedTuple):
-    """What one row is about."""
+class RowKey(NamedTuple):
+    """The number that a row holds."""
 
     weights: str
     metric: str
@@ -88,33 +88,33 @@ class Expected(NamedTuple):
     """The value, where the task alone decides it."""
 
 
-def expected_rows(experiment: Experiment) -> dict[Key, Expected]:
+def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
     """Every row of a run: the scores of each weight variant, the chance level of the task, and the training curve."""
     task, train, evaluate, last = experiment.task, experiment.train, experiment.evaluate, experiment.train.steps
     metrics = {measurement.name: Metric.of(measurement) for measurement in experiment.measurements}
     bounds = {name: Bounds.of(metric) for name, metric in metrics.items()}
-    found: dict[Key, Expected] = {}
+    found: dict[RowKey, Expected] = {}
 
     def flags(metric: str, length: int, on_boards: bool) -> Flags:
         return Flags(metrics[metric].version, is_in_distribution(experiment, length), on_boards)
 
     for name, length, n, exact, on_boards in expected_scores(task, experiment.measurements, train, evaluate):
         score = Expected(n, exact, flags(name, length, on_boards), bounds[name])
-        found |= {Key(weights, name, last, length): score for weights in ("raw", *experiment.record.averagers)}
+        found |= {RowKey(weights, name, last, length): score for weights in ("raw", *experiment.record.averagers)}
     for _, name, length, value, n in chance(task, experiment.measurements, train, evaluate):
-        found[Key(CHANCE, name, last, length)] = Expected(n, True, flags(name, length, True), bounds[name], value)
+        found[RowKey(CHANCE, name, last, length)] = Expected(n, True, flags(name, length, True), bounds[name], value)
     for before, step in pairwise([0, *curve_steps(last)]):
         point = Expected(step - before, True, Flags(None, None, None), None)
-        found |= {Key("raw", metric, step, None): point for metric in CURVE_METRICS}
+        found |= {RowKey("raw", metric, step, None): point for metric in CURVE_METRICS}
     return found
 
 
-def keys(table: pa.Table) -> list[Key]:
+def keys(table: pa.Table) -> list[RowKey]:
     """What each row is about, in order."""
-    return list(map(Key, *(table.column(name).to_pylist() for name in Key._fields)))
+    return list(map(RowKey, *(table.column(name).to_pylist() for name in RowKey._fields)))
 
 
-def wrong_rows(experiment: Experiment, table: pa.Table, expected: Mapping[Key, Expected]) -> Iterator[str]:
+def wrong_rows(experiment: Experiment, table: pa.Table, expected: Mapping[RowKey, Expected]) -> Iterator[str]:
     """A sentence for each thing that is wrong with the rows of an experiment."""
     if table.num_rows > 2 * len(expected):  # a closer look would only take memory
         yield f"it has {table.num_rows} rows, and this run has {len(expected)}"
@@ -145,7 +145,7 @@ def _said(value: object) -> str:
     return shown(" ".join(f"{key}={text}" for key, text in value) if isinstance(value, list) else value)
 
 
-def _wrong_keys(found: list[Key], expected: Mapping[Key, Expected]) -> Iterator[str]:
+def _wrong_keys(found: list[RowKey], expected: Mapping[RowKey, Expected]) -> Iterator[str]:
     counts = Counter(found)
     kinds = {
         "lacks {}, which this run has": [str(key) for key in expected if key not in counts],
@@ -158,12 +158,12 @@ def _wrong_keys(found: list[Key], expected: Mapping[Key, Expected]) -> Iterator[
             yield f"it {sentence.format(', '.join(names[:3]) + more)}"
 
 
-def _strange(key: Key) -> str:
+def _strange(key: RowKey) -> str:
     """A key in which every word is a stranger's."""
     return " ".join(f"{name}={shown(value)}" for name, value in key._asdict().items())
 
 
-def _wrong_values(found: list[Key], table: pa.Table, expected: Mapping[Key, Expected], diverged: bool) -> Iterator[str]:
+def _wrong_values(found: list[RowKey], table: pa.Table, expected: Mapping[RowKey, Expected], diverged: bool) -> Iterator[str]:
     values, counts = (table.column(name).to_pylist() for name in ("value", "n"))
     flags = map(Flags, *(table.column(name).to_pylist() for name in Flags._fields))
     for key, value, n, said in zip(found, values, counts, flags, strict=True):
@@ -176,7 +176,7 @@ def _wrong_values(found: list[Key], table: pa.Table, expected: Mapping[Key, Expe
             yield f"{key} is {value}, expected {expected_value}"
 
 
-def _other_flags(key: Key, found: Flags, right: Flags) -> Iterator[str]:
+def _other_flags(key: RowKey, found: Flags, right: Flags) -> Iterator[str]:
     for name, value in right._asdict().items():
         if getattr(found, name) != value:
             yield f"{name} of {key} is {getattr(found, name)}, expected {value}"

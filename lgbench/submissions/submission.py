@@ -10,7 +10,7 @@ from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import cache, run_files
-from lgbench.submissions.completeness import MIN_SEEDS, Found, duplicates, incomplete, series_of
+from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Reader
@@ -28,7 +28,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
     paths, wrong = gather(given)
     runs, unfit = inspect_all(paths, Inspector(registry, RULES))
-    new = [Found.of(run) for run in runs]
+    new = [FoundRun.of(run) for run in runs]
     filed, unreadable = _filed(folder / RUNS)
     wrong += [*unfit, *unreadable, *duplicates(new, filed)]
     if not unfit:  # with a file left out, its run would be reported as missing too
@@ -48,7 +48,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
         own_place = run_files.path_for(folder / RUNS, run.footer.experiment)
         if run.path != own_place or run.path.is_symlink():
             wrong.append(f"{run.path}: a filed run is a file at {own_place}")
-    found = [Found.of(run) for run in runs]
+    found = [FoundRun.of(run) for run in runs]
     return [*wrong, *duplicates(found, []), *incomplete(found, registry.tasks, {series_of(run) for run in found})]
 
 
@@ -64,7 +64,7 @@ def _protocol_is_published(footer: Footer) -> Iterator[str]:
 def _seed_is_small(footer: Footer) -> Iterator[str]:
     seed = footer.experiment.seed
     if seed >= MAX_SEEDS:
-        yield f"its seed is {seed}, and published seeds count from 0 without a gap; use --seeds 0:{MIN_SEEDS}"
+        yield f"its seed is {seed}, and published seeds count from 0 without a gap; use --seeds 0:{MIN_SUBMITTED_SEEDS}"
 
 
 def _code_is_committed(footer: Footer) -> Iterator[str]:
@@ -87,15 +87,15 @@ RULES = (_plugins_are_published, _protocol_is_published, _seed_is_small, _code_i
 """The rules for published runs, in addition to those for every run."""
 
 
-def _filed(folder: Path) -> tuple[list[Found], list[str]]:
+def _filed(folder: Path) -> tuple[list[FoundRun], list[str]]:
     """The runs in a folder by their footers, under any protocol, and a sentence for each file that is wrong."""
-    found: list[Found] = []
+    found: list[FoundRun] = []
     wrong: list[str] = []
     with Reader() as reader:
         for path in run_files.find(folder):
             try:
                 footer = footer_of(path, reader.read(path, rows=False))
-                found.append(Found(path, footer.experiment, footer.measurements))
+                found.append(FoundRun(path, footer.experiment, footer.measurements))
             except RunFileError as error:
                 wrong.append(f"{error}; it is filed already, so put it right first")
     return found, wrong

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lgbench.submissions.agreement import Difference, Tolerance, differences, largest_distance, numbers_in
+from lgbench.submissions.agreement import Disagreement, Tolerance, disagreements, largest_distance, numbers_in
 from lgbench.submissions.inspection import Run
 
-MAX_DIFFERENCES = 5
-"""How many differences of a run are shown."""
+MAX_DISAGREEMENTS = 5
+"""How many disagreements of a run are shown."""
 
 SAME_BITS = Tolerance(single=1e-4, mean=None, points=True)
 """Where everything is as it was: far more than a rounding of a score's last digit, far less than any rank depends on."""
@@ -26,7 +26,7 @@ class Verdict:
     """The result of a rerun for one file."""
 
     run: Run
-    differences: Sequence[Difference]
+    disagreements: Sequence[Disagreement]
     """Beyond the tolerance, the worst first."""
     compared: int
     """How many numbers."""
@@ -46,28 +46,28 @@ class Verdict:
         if single is not None:
             tolerance = replace(tolerance, single=single, mean=single / 3)
         filed, here = numbers_in(run.rows), numbers_in(rerun)
-        found = differences(filed, here, tolerance)
+        found = disagreements(filed, here, tolerance)
         diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, rerun)]
         if tolerance.points and diverged[0] != diverged[1]:
-            found.insert(0, Difference(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
+            found.insert(0, Disagreement(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
         compared = sum(1 for key in filed if key.length is not None or tolerance.points)
         return cls(run, found, compared, largest_distance(filed, here), tolerance, otherwise)
 
     @property
     def agrees(self) -> bool:
-        return not self.differences
+        return not self.disagreements
 
     def lines(self) -> Iterator[str]:
         """The verdict for a reader."""
-        if not self.differences:
+        if not self.disagreements:
             agree = f"{self.compared} numbers agree {self.tolerance}, scores are at most {self.largest:.2g} apart"
             yield f"verified: {self.run.title}: {agree}; {self._why()}"
             return
-        first, *others = [difference.sentence for difference in self.differences[:MAX_DIFFERENCES]]
+        first, *others = [disagreement.sentence for disagreement in self.disagreements[:MAX_DISAGREEMENTS]]
         yield f"differs: {self.run.title}: {first}"
         yield from (f"  {sentence}" for sentence in others)
-        if len(self.differences) > MAX_DIFFERENCES:
-            yield f"  and {len(self.differences) - MAX_DIFFERENCES} more"
+        if len(self.disagreements) > MAX_DISAGREEMENTS:
+            yield f"  and {len(self.disagreements) - MAX_DISAGREEMENTS} more"
         yield f"  expected {self.tolerance}; {self._why()}"
 
     def _why(self) -> str:

@@ -35,12 +35,12 @@ MAX_MODELS = 64
 
 
 @dataclass(frozen=True)
-class Stack:
+class RerunPopulation:
     """Runs that are trained again together, with as many threads and among as many other models as when they were made."""
 
     runs: Sequence[Run]
     fillers: Sequence[Experiment]
-    """Models that nobody asked about. They give the stack its size, on which rounding depends."""
+    """Models that nobody asked about. They give the population its size, on which rounding depends."""
     threads: int
     compile: bool
 
@@ -72,16 +72,16 @@ def verify(
         groups[key].append(run)
     for group in groups.values():
         try:
-            stacks = list(_stacks(group, device))
+            populations = list(_populations(group, device))
         except Exception as error:  # a plugin's model may raise anything
             yield from (Failure(run, error) for run in group)
             continue
-        for stack in stacks:
-            yield from verifier.outcomes(stack)
+        for population in populations:
+            yield from verifier.outcomes(population)
 
 
-def _stacks(group: Sequence[Run], device: torch.device) -> Iterator[Stack]:
-    """Stacks of the size in which the runs were made, or of as many models as fit."""
+def _populations(group: Sequence[Run], device: torch.device) -> Iterator[RerunPopulation]:
+    """Populations of the size in which the runs were made, or of as many models as fit."""
     made, asked = group[0].footer.execution, group[0].footer.environment.threads
     size = min(made.population, MAX_MODELS)
     if size > 1:
@@ -90,7 +90,7 @@ def _stacks(group: Sequence[Run], device: torch.device) -> Iterator[Stack]:
     for start in range(0, len(ordered), size):
         runs = ordered[start : start + size]
         fillers = list(_fillers([run.experiment for run in runs], size - len(runs)))
-        yield Stack(runs, fillers, min(asked, os.cpu_count() or 1), made.compiled)
+        yield RerunPopulation(runs, fillers, min(asked, os.cpu_count() or 1), made.compiled)
 
 
 def _by_task_and_seed(run: Run) -> tuple[str, str, int]:
@@ -105,35 +105,35 @@ def _fillers(experiments: Sequence[Experiment], number: int) -> Iterator[Experim
 
 
 class _Verifier:
-    """Runs stacks again on a device."""
+    """Runs populations again on a device."""
 
     def __init__(self, device: torch.device, display: ProgressDisplay, single: float | None) -> None:
         self.device, self.display, self.single = device, display, single
         self._chance: dict[Hashable, list[Score]] = {}
 
-    def outcomes(self, stack: Stack) -> list[Verdict | Failure]:
-        """One outcome for each run of the stack."""
+    def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
+        """One outcome for each run of the population."""
         try:
-            with _threads(stack.threads), full_float32():
-                trained = self._trained(stack)
-                return list(self._verdicts(stack, trained))
+            with _threads(population.threads), full_float32():
+                trained = self._trained(population)
+                return list(self._verdicts(population, trained))
         except Exception as error:  # a plugin's model may raise anything
-            return [Failure(run, error) for run in stack.runs]
+            return [Failure(run, error) for run in population.runs]
 
-    def _trained(self, stack: Stack) -> Trained:
-        experiments = stack.experiments
+    def _trained(self, population: RerunPopulation) -> Trained:
+        experiments = population.experiments
         models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
-        with self.display.phase(f"train {stack.runs[0].title} again ({models})", experiments[0].train.steps) as report:
-            return train(experiments, self.device, report, compile=stack.compile, say=self.display.say)
+        with self.display.phase(f"train {population.runs[0].title} again ({models})", experiments[0].train.steps) as report:
+            return train(experiments, self.device, report, compile=population.compile, say=self.display.say)
 
-    def _verdicts(self, stack: Stack, trained: Trained) -> Iterator[Verdict]:
-        """Test every run of the stack, and no filler."""
-        with self.display.phase(f"evaluate {stack.runs[0].title} again", len(stack.runs)) as report:
-            for index, run in enumerate(stack.runs):
+    def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
+        """Test every run of the population, and no filler."""
+        with self.display.phase(f"evaluate {population.runs[0].title} again", len(population.runs)) as report:
+            for index, run in enumerate(population.runs):
                 experiment = run.experiment
                 scores = evaluate(experiment, trained.models(index), self.device)
                 measured = Measured(scores, self._chance_of(run), trained.curve, index, trained.diverged[index])
-                otherwise = list(_otherwise(run, trained, stack, self.device))
+                otherwise = list(_otherwise(run, trained, population, self.device))
                 yield Verdict.of(run, rows_of(experiment, measured), otherwise, self.single)
                 report(index + 1, None)
 
@@ -157,14 +157,14 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _otherwise(run: Run, trained: Trained, stack: Stack, device: torch.device) -> Iterator[str]:
+def _otherwise(run: Run, trained: Trained, population: RerunPopulation, device: torch.device) -> Iterator[str]:
     """A sentence for each thing that rounding depends on and that is not as it was."""
     there, made = run.footer.environment, run.footer.execution
     for name, filed, here in (
         ("torch", there.torch, torch.__version__),
         ("the device", there.device, provenance.device_name(device)),
-        ("the number of threads", there.threads, stack.threads),
-        ("the number of models in the population", made.population, len(stack.experiments)),
+        ("the number of threads", there.threads, population.threads),
+        ("the number of models in the population", made.population, len(population.experiments)),
     ):
         if filed != here:
             yield f"{name} is {shown(filed)} in the file and {shown(here)} here"

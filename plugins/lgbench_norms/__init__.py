@@ -13,12 +13,12 @@ from lgbench import NormScheme, hookimpl
 from lgbench_norms.placement import Placement
 
 
-def rms_norm(dim: int) -> nn.Module:
+def rms_norm(dim: int) -> nn.RMSNorm:
     """RMSNorm with learned gain; the epsilon only guards against a vector of zeros."""
     return nn.RMSNorm(dim, eps=1e-6)
 
 
-def standardize(dim: int) -> nn.Module:
+def standardize(dim: int) -> nn.LayerNorm:
     """Zero mean and unit variance over the features, nothing learned."""
     return nn.LayerNorm(dim, elementwise_affine=False)
 

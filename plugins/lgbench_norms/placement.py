@@ -8,13 +8,14 @@ from typing import final
 
 from torch import Tensor, nn
 
-from lgbench import NormScheme, Role, SublayerSpec
+from lgbench import NormScheme, Role, SublayerSpec, TensorModule
+from lgbench.chain import Chain
 
-Norm = Callable[[int], nn.Module]
+Norm = Callable[[int], TensorModule]
 """Builds a norm for a width."""
 
 
-def nothing(width: int) -> nn.Module:
+def nothing(width: int) -> TensorModule:
     """The place stays empty."""
     return nn.Identity()
 
@@ -22,14 +23,13 @@ def nothing(width: int) -> nn.Module:
 class Residual(nn.Module):
     """x <- total(x + after(sublayer(before(x)))), at the positions for which the sublayer answers."""
 
-    def __init__(self, before: nn.Module, sublayer: nn.Module, after: nn.Module, total: nn.Module) -> None:
+    def __init__(self, before: TensorModule, sublayer: TensorModule, after: TensorModule, total: TensorModule) -> None:
         super().__init__()
         self.before, self.sublayer, self.after, self.total = before, sublayer, after, total
 
     def forward(self, x: Tensor) -> Tensor:
-        change: Tensor = self.after(self.sublayer(self.before(x)))
-        total: Tensor = self.total(x[..., -change.shape[-2] :, :] + change)
-        return total
+        change = self.after(self.sublayer(self.before(x)))
+        return self.total(x[..., -change.shape[-2] :, :] + change)
 
 
 @final
@@ -45,17 +45,17 @@ class Placement(NormScheme):
     total: Norm = nothing
     logits: Norm = nothing
 
-    def embed(self, width: int) -> nn.Module:
+    def embed(self, width: int) -> TensorModule:
         return self.embedding(width)
 
-    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+    def residual(self, spec: SublayerSpec, sublayer: TensorModule) -> Residual:
         width = spec.width
         return Residual(self.before(width), sublayer, self._after(spec)(width), self.total(width))
 
-    def output(self, spec: SublayerSpec) -> nn.Module:
-        return nn.Sequential(self._after(spec)(spec.width), self.total(spec.width))
+    def output(self, spec: SublayerSpec) -> Chain:
+        return Chain(self._after(spec)(spec.width), self.total(spec.width))
 
-    def final(self, width: int) -> nn.Module:
+    def final(self, width: int) -> TensorModule:
         return self.logits(width)
 
     def _after(self, spec: SublayerSpec) -> Norm:

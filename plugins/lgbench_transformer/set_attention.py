@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from lgbench import Answers, Architecture, AttentionSpec, Parts, Signature, SublayerSpec, Unsupported, Vectors
 from lgbench.attending import needed_inputs
+from lgbench.chain import Chain
 from lgbench_transformer.projections import linear
 
 
-def two_layers(width: int, hidden: int, out: int) -> nn.Module:
+def two_layers(width: int, hidden: int, out: int) -> Chain:
     """A two-layer GELU MLP."""
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, out))
+    return Chain(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, out))
 
 
 class QueryOverSet(nn.Module):
@@ -23,8 +24,8 @@ class QueryOverSet(nn.Module):
         super().__init__()
         norm, items = parts.norm, parts.train_positions - 1
         spec = SublayerSpec("attention", 1, 1, width)
-        self.embed_item = nn.Sequential(two_layers(features, width, width), norm.embed(width))
-        self.embed_query = nn.Sequential(two_layers(features, width, width), norm.embed(width))
+        self.embed_item = Chain(two_layers(features, width, width), norm.embed(width))
+        self.embed_query = Chain(two_layers(features, width, width), norm.embed(width))
         self.query = linear(norm, spec, "query", width, width)
         self.key = linear(norm, spec, "key", width, width)
         self.value = linear(norm, spec, "value", width, width)
@@ -42,8 +43,7 @@ class QueryOverSet(nn.Module):
         k = k if self.norm_key is None else self.norm_key(k)
         mixed = self.attend(q, k, v, None, **needed_inputs(self.needs, query, items))  # (B, 1, 1, D)
         mixed = mixed if self.norm_head is None else self.norm_head(mixed)
-        logits: Tensor = self.logits(self.norm(mixed.squeeze(1)))
-        return logits
+        return self.logits(self.norm(mixed.squeeze(1)))
 
 
 @final
@@ -59,7 +59,7 @@ class SetAttention(Architecture):
     name = "set-attention"
     defaults = {"norm": "no-norm", "attention": "softmax"}
 
-    def build(self, signature: Signature, parts: Parts, *, width: int = 128) -> nn.Module:
+    def build(self, signature: Signature, parts: Parts, *, width: int = 128) -> QueryOverSet:
         if signature.answers is not Answers.LAST:
             asked = signature.answers.value
             raise Unsupported(f"set-attention answers once, at the last position, and the task wants an answer {asked}")

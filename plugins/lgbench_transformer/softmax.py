@@ -35,7 +35,7 @@ class Softmax(Attention):
 
     name = "softmax"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> SoftmaxAttention:
         return SoftmaxAttention(spec.scale)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lgbench import Answers, Architecture, AttentionSpec, Need, Parts, Signature, SublayerSpec, Tokens, Unsupported
 from lgbench.attending import needed_inputs
+from lgbench.chain import Chain
 from lgbench_transformer.projections import linear
 
 
@@ -77,9 +78,9 @@ class Decoder(nn.Module):
                     linear(norm, spec, "up", width, hidden, bias=True),
                     linear(norm, spec, "down", hidden, width, bias=True),
                 )
-                blocks.append(norm.residual(spec, nn.Sequential(up, nn.GELU(), down)))
-        self.blocks = nn.Sequential(*blocks)
-        self.logits = nn.Sequential(norm.final(width), nn.Linear(width, signature.classes, bias=False))
+                blocks.append(norm.residual(spec, Chain(up, nn.GELU(), down)))
+        self.blocks = Chain(*blocks)
+        self.logits = Chain(norm.final(width), nn.Linear(width, signature.classes, bias=False))
         self.answers = signature.answers
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -89,8 +90,7 @@ class Decoder(nn.Module):
         x = x if self.position is None else self.position(x, **self.tokens.found)
         x = self.blocks(self.norm_embedding(x))
         self.tokens.found = {}
-        logits: Tensor = self.logits(x[:, -1:] if self.answers is Answers.LAST else x)
-        return logits
+        return self.logits(x[:, -1:] if self.answers is Answers.LAST else x)
 
 
 @final
@@ -109,7 +109,7 @@ class Transformer(Architecture):
         heads: int = 1,
         width: int = 32,
         mlp: bool = True,
-    ) -> nn.Module:
+    ) -> Decoder:
         if min(layers, heads, width) < 1:
             raise Unsupported(f"layers, heads and width must be at least 1, got {layers}, {heads} and {width}")
         if width % heads:

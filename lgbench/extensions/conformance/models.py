@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lgbench.contracts import Answers, Signature, Tokens, Vectors, Weights
+from lgbench.contracts import Answers, Model, Signature, Tokens, Vectors, Weights
 from lgbench.errors import first_line
 from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
 from lgbench.extensions.conformance.probes import (
@@ -38,7 +38,7 @@ SIGNATURES = (
     Signature(TOKENS, 4, Answers.MARKED),
 )
 
-Build = Callable[[Signature], nn.Module]
+Build = Callable[[Signature], Model]
 Stack = tuple[Weights, Weights, Tensor]
 """Weights, buffers and inputs of several models, each with a leading dimension for the model."""
 GradientsOf = Callable[..., tuple[Weights, Tensor]]

@@ -9,7 +9,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import Matrix, NormScheme, Role, SublayerSpec
+from lgbench.contracts import Matrix, NormScheme, Role, SublayerSpec, TensorModule
 from lgbench.extensions.conformance.check import Checks, Outcome, expect, expect_close
 from lgbench.extensions.conformance.probes import Gradients, built, built_or_none, kind_of, numbers, stirred
 
@@ -21,13 +21,12 @@ MATRICES: dict[Role, tuple[Matrix, ...]] = {"attention": ("query", "key", "value
 class LastOnly(nn.Module):
     """A sublayer that answers for the last position only."""
 
-    def __init__(self, sublayer: nn.Module) -> None:
+    def __init__(self, sublayer: TensorModule) -> None:
         super().__init__()
         self.sublayer = sublayer
 
     def forward(self, x: Tensor) -> Tensor:
-        answer: Tensor = self.sublayer(x[..., -1:, :])
-        return answer
+        return self.sublayer(x[..., -1:, :])
 
 
 def checks(scheme: NormScheme) -> Checks:
@@ -67,7 +66,7 @@ def _slots(scheme: NormScheme) -> Iterator[tuple[str, nn.Module, tuple[int, ...]
 
 def _heads(scheme: NormScheme, spec: SublayerSpec) -> Iterator[tuple[str, nn.Module]]:
     """The modules within attention that the scheme has."""
-    methods: dict[str, Callable[[SublayerSpec], nn.Module | None]] = {
+    methods: dict[str, Callable[[SublayerSpec], TensorModule | None]] = {
         "query": scheme.query,
         "key": scheme.key,
         "head": scheme.head,

@@ -12,7 +12,7 @@ from lgbench.errors import Unsupported
 from lgbench.experiment.settings import options_of
 from lgbench.extensions.conformance.check import Checks, Outcome, expect
 
-Value = bool | int | float | str
+OptionValue = bool | int | float | str
 
 
 def checks(thing: Configurable) -> Checks:
@@ -32,7 +32,7 @@ def require_reachable(function: Callable[..., Any], owner: str, method: str, giv
     return defaults
 
 
-def others(value: Value) -> list[Value]:
+def others(value: OptionValue) -> list[OptionValue]:
     """Other values of an option, one of which it may accept. There is none for a text, whose meaning only the thing knows."""
     match value:
         case bool():
@@ -64,7 +64,7 @@ def _can_be_set(thing: Configurable) -> Outcome:
     return f"no other value of {', '.join(refused)} was accepted" if refused else None
 
 
-def _with_other_value(thing: Configurable, option: str, default: Value) -> tuple[Value, Any] | None:
+def _with_other_value(thing: Configurable, option: str, default: OptionValue) -> tuple[OptionValue, Any] | None:
     """The first other value that the thing accepts, and the result; None if it refuses all."""
     for value in others(default):
         if value == default:

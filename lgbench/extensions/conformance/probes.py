@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,21 +46,21 @@ def _global_states() -> tuple[Tensor, tuple[Any, ...], Any]:
     return torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)
 
 
-def built(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+def built(build: Callable[[], object], seed: int = 0) -> nn.Module:
     """A module whose initial weights depend on `seed` alone. Raises NotChecked with the reason if it is refused."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            return build()
+            return cast(nn.Module, build())  # as every protocol of a module is
         except Unsupported as refusal:
             expect(bool(str(refusal).strip()), "it raises Unsupported without a reason: say what it cannot do")
             raise NotChecked(str(refusal)) from refusal
 
 
-def built_or_none(build: Callable[[], nn.Module | None]) -> nn.Module | None:
+def built_or_none(build: Callable[[], object]) -> nn.Module | None:
     """As :func:`built`, for a module that a part may leave out."""
 
-    def built_or_identity() -> nn.Module:
+    def built_or_identity() -> object:
         module = build()
         return nn.Identity() if module is None else module
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from lgbench.attending import masked_logits
-from lgbench.contracts import Attention, AttentionSpec, Matrix, Need, NormScheme, Position, SublayerSpec
+from lgbench.contracts import Attention, AttentionSpec, Matrix, Need, NormScheme, Position, SublayerSpec, TensorModule
 from lgbench.extensions.conformance.check import expect
 from lgbench.extensions.conformance.probes import kind_of
 
@@ -19,7 +19,7 @@ class ProbingAttention(Attention):
     name = "probing-attention"
     needs = frozenset(Need)
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> _ProbingModule:
         return _ProbingModule(spec)
 
 
@@ -51,13 +51,13 @@ class ProbingPosition(Position):
     def __init__(self) -> None:
         self.calls: dict[str, list[Tensor | None]] = {"embed": [], "rotate": [], "bias": []}
 
-    def embed(self, width: int, positions: int) -> nn.Module:
+    def embed(self, width: int, positions: int) -> _Probe:
         return _Probe(self.calls["embed"], lambda x: x)
 
-    def rotate(self, spec: AttentionSpec) -> nn.Module:
+    def rotate(self, spec: AttentionSpec) -> _Probe:
         return _Probe(self.calls["rotate"], lambda q, k: (q, k))
 
-    def bias(self, spec: AttentionSpec) -> nn.Module:
+    def bias(self, spec: AttentionSpec) -> _Probe:
         return _Probe(self.calls["bias"], lambda q, k: q.new_zeros(*q.shape[:3], k.shape[2]))
 
 
@@ -83,12 +83,12 @@ class Call(NamedTuple):
 class _Sum(nn.Module):
     """x + sublayer(x), at the positions for which the sublayer answers."""
 
-    def __init__(self, sublayer: nn.Module) -> None:
+    def __init__(self, sublayer: TensorModule) -> None:
         super().__init__()
         self.sublayer = sublayer
 
     def forward(self, x: Tensor) -> Tensor:
-        change: Tensor = self.sublayer(x)
+        change = self.sublayer(x)
         return x[..., -change.shape[-2] :, :] + change
 
 
@@ -100,19 +100,19 @@ class ProbingNorm(NormScheme):
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
-    def embed(self, width: int) -> nn.Module:
+    def embed(self, width: int) -> TensorModule:
         self.calls.append(Call("embed"))
         return nn.Identity()
 
-    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
+    def residual(self, spec: SublayerSpec, sublayer: TensorModule) -> TensorModule:
         self.calls.append(Call("residual", spec))
         return _Sum(sublayer)
 
-    def output(self, spec: SublayerSpec) -> nn.Module:
+    def output(self, spec: SublayerSpec) -> TensorModule:
         self.calls.append(Call("output", spec))
         return nn.Identity()
 
-    def final(self, width: int) -> nn.Module:
+    def final(self, width: int) -> TensorModule:
         self.calls.append(Call("final"))
         return nn.Identity()
 

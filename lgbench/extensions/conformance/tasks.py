@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens, Vectors
 from lgbench.experiment.contexts import problem
-from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.protocols import PROTOCOLS, check_settings
 from lgbench.extensions.conformance import distributions
 from lgbench.extensions.conformance.check import Checks, Outcome, expect
@@ -24,6 +24,7 @@ def checks(task: Task) -> Checks:
         "shapes and dtypes are those of its signature, at every length": lambda: _keeps_its_signature(task),
         "the same generator gives the same contexts, and nothing else does": lambda: _is_determined(task),
         "its siblings have names of its own family": lambda: _siblings_are_its_own(task),
+        "some answer counts at a length that boards show": lambda: _counts_on_boards(task),
         **distributions.checks(task),
     }
     if task.signature.answers is Answers.MARKED:
@@ -117,6 +118,13 @@ def _is_determined(task: Task) -> Outcome:
     there_are_more = any(not torch.equal(inputs, inputs[:1].expand_as(inputs)) for inputs in others)
     expect(not there_are_more, "all seeds give the same contexts: it does not use the generator that it is given")
     return "all seeds give the same contexts: right only if there is a single one of each length"
+
+
+def _counts_on_boards(task: Task) -> Outcome:
+    for protocol in PROTOCOLS.values():
+        wrong = no_answer_counts(task, *protocol.settings(task))  # as every run asks
+        expect(wrong is None, f"under the protocol {protocol.name} {wrong}")
+    return None
 
 
 def _marks_some(task: Task) -> Outcome:

@@ -2,7 +2,7 @@
 
 const MAX_DRAWN = 8;
 
-// What a reader chose stays when another board is shown; nothing chosen yet is null.
+// The choices of a reader, which stay when another board is shown; null before the first choice.
 const chosen = { text: "", weights: new Set(allWeights), drawn: null };
 
 const drawnAtFirst = (board) =>

@@ -113,8 +113,8 @@ const chanceCurve = (board) =>
     .map((length) => ({ length, mean: chanceOf(board, "length", length) }))
     .filter(({ mean }) => mean !== null);
 
-// What an entry looks like follows from its slot: its place among the labels, of which the specification has shapes and dashes,
-// and the style sheet colours.
+// An entry's look follows from its slot, which is its place among the labels: the specification has a shape and a dash for each
+// slot, and the style sheet a colour.
 const styled = (node, labels) => {
   if (Array.isArray(node)) return node.map((item) => styled(item, labels));
   if (node === null || typeof node !== "object") return node;

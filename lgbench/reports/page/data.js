@@ -1,4 +1,4 @@
-// What is embedded in the page, read only when it is needed, and how its numbers are written. Nothing is computed here:
+// Reads the data that are embedded in the page, when they are needed, and writes numbers. Nothing is computed here:
 // every number of a board is the one that `lgbench leaderboard --format json` prints.
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);

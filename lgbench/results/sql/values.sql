@@ -1,6 +1,8 @@
 -- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
 -- hold it. The chance level has no entry and no seed. Nothing is averaged here, least of all over versions.
 --
+-- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
+--
 -- Parameters: $metric; $name, a family or task, null for all families; $protocols, numbers of the table `protocols`.
 
 with chosen as (

@@ -62,7 +62,7 @@ class Differential(Attention):
 
     name = "differential"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> DifferentialAttention:
         if spec.head_dim < 3:
             raise Unsupported(
                 f"differential attention splits a head's features into two halves: it needs at least 3, got {spec.head_dim}"

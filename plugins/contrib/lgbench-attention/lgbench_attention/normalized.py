@@ -46,5 +46,5 @@ class NormalizedPooling(Attention):
 
     name = "nap"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> NormalizedAttentionPooling:
         return NormalizedAttentionPooling(spec)

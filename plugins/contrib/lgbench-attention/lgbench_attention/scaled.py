@@ -76,7 +76,7 @@ class AdaptiveTemperature(Attention):
 
     name = "adaptive-temperature"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> AdaptiveTemperatureAttention:
         return AdaptiveTemperatureAttention(spec.scale)
 
 
@@ -102,7 +102,7 @@ class ScalableSoftmax(Attention):
 
     name = "ssmax"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> ScalableSoftmaxAttention:
         return ScalableSoftmaxAttention(spec)
 
 
@@ -127,5 +127,5 @@ class LogLength(Attention):
 
     name = "log-length"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> LogLengthAttention:
         return LogLengthAttention(spec)

@@ -74,7 +74,7 @@ class Selective(Attention):
     name = "selective"
     needs = frozenset({Need.ALL_QUERIES, Need.QUERY_INPUT})  # the second only says how many of the queries are asked
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> SelectiveAttention:
         if spec.cross_attention:
             raise Unsupported(
                 "selective attention needs a query at the position of every key, and cross attention has none there"

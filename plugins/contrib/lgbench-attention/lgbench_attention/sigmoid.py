@@ -33,5 +33,5 @@ class Sigmoid(Attention):
 
     name = "sigmoid"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> SigmoidAttention:
         return SigmoidAttention(spec.scale)

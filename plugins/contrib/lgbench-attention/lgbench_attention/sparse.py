@@ -77,7 +77,7 @@ class Entmax15(Attention):
 
     name = "entmax15"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> EntmaxAttention:
         return EntmaxAttention(1.5, spec.scale)
 
 
@@ -90,7 +90,7 @@ class Sparsemax(Attention):
 
     name = "sparsemax"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> EntmaxAttention:
         return EntmaxAttention(2.0, spec.scale)
 
 
@@ -124,5 +124,5 @@ class AdaptiveScalableEntmax(Attention):
     name = "asentmax"
     needs = frozenset({Need.QUERY_INPUT})
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> AdaptiveScalableEntmaxAttention:
         return AdaptiveScalableEntmaxAttention(spec)

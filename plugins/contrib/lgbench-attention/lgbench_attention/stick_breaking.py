@@ -43,5 +43,5 @@ class StickBreaking(Attention):
 
     name = "stick-breaking"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> StickBreakingAttention:
         return StickBreakingAttention(own_key=not spec.cross_attention, scale=spec.scale)

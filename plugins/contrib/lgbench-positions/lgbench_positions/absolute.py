@@ -46,7 +46,7 @@ class Sinusoidal(Position):
 
     name = "sinusoidal"
 
-    def embed(self, width: int, positions: int) -> nn.Module:
+    def embed(self, width: int, positions: int) -> Sinusoids:
         return Sinusoids()
 
 
@@ -85,5 +85,5 @@ class RandomisedLearned(Position):
 
     name = "randomised-learned"
 
-    def embed(self, width: int, positions: int) -> nn.Module:
+    def embed(self, width: int, positions: int) -> RandomRows:
         return RandomRows(width, positions)

@@ -65,7 +65,7 @@ class Alibi(Position):
 
     name = "alibi"
 
-    def bias(self, spec: AttentionSpec) -> nn.Module:
+    def bias(self, spec: AttentionSpec) -> LinearPenalty:
         require_self_attention(self.name, spec)
         return LinearPenalty(spec.heads)
 
@@ -108,6 +108,6 @@ class Fire(Position):
 
     name = "fire"
 
-    def bias(self, spec: AttentionSpec) -> nn.Module:
+    def bias(self, spec: AttentionSpec) -> Interpolation:
         require_self_attention(self.name, spec)
         return Interpolation(spec.heads, max(1.0, FIRE_THRESHOLD * spec.train_keys))

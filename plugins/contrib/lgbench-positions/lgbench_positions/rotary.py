@@ -77,7 +77,7 @@ class Rope(Position):
 
     name = "rope"
 
-    def rotate(self, spec: AttentionSpec) -> nn.Module:
+    def rotate(self, spec: AttentionSpec) -> Rotation:
         require_self_attention(self.name, spec)
         require_a_pair(self.name, spec)
         return Rotation()
@@ -95,7 +95,7 @@ class XPos(Position):
 
     name = "xpos"
 
-    def rotate(self, spec: AttentionSpec) -> nn.Module:
+    def rotate(self, spec: AttentionSpec) -> FadingRotation:
         require_self_attention(self.name, spec)
         require_a_pair(self.name, spec)
         return FadingRotation()

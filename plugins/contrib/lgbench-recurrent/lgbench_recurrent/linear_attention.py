@@ -65,7 +65,7 @@ class T2R(Attention):
 
     name = "t2r"
 
-    def build(self, spec: AttentionSpec) -> nn.Module:
+    def build(self, spec: AttentionSpec) -> LinearAttention:
         if spec.has_bias:
             raise Unsupported("t2r has no logits to which a position code's bias could be added")
         return LinearAttention(spec.heads, spec.head_dim)

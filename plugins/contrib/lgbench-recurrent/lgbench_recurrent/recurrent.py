@@ -9,6 +9,7 @@ from typing import final
 from torch import Tensor, nn
 
 from lgbench import Answers, Architecture, NormScheme, Parts, Signature, SublayerSpec, Tokens, Unsupported
+from lgbench.chain import Chain
 from lgbench_recurrent.layers import GruLayer, LstmLayer, RecurrentLayer
 
 LayerOfWidth = Callable[[int], RecurrentLayer]
@@ -20,18 +21,18 @@ class RecurrentNetwork(nn.Module):
     def __init__(self, signature: Signature, norm: NormScheme, layer: LayerOfWidth, layers: int, width: int) -> None:
         super().__init__()
         inputs = signature.inputs
-        self.embed = nn.Sequential(
+        self.embed = Chain(
             nn.Embedding(inputs.size, width) if isinstance(inputs, Tokens) else nn.Linear(inputs.width, width),
             norm.embed(width),
         )
         specs = [SublayerSpec("attention", number, layers, width) for number in range(1, layers + 1)]
-        self.layers = nn.Sequential(*(nn.Sequential(layer(width), norm.output(spec)) for spec in specs))
+        self.layers = Chain(*(Chain(layer(width), norm.output(spec)) for spec in specs))
         self.logits = nn.Linear(width, signature.classes)
         self.answers = signature.answers
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T) or (B, T, F) -> (B, T, V), or (B, 1, V) where only the last position answers."""
-        x: Tensor = self.layers(self.embed(inputs))
+        x = self.layers(self.embed(inputs))
         logits: Tensor = self.logits(x[:, -1:] if self.answers is Answers.LAST else x)
         return logits
 
@@ -49,7 +50,7 @@ class Recurrent(Architecture):
     about: str
     defaults = {"norm": "no-norm"}
 
-    def build(self, signature: Signature, parts: Parts, *, layers: int = 2, width: int = 32) -> nn.Module:
+    def build(self, signature: Signature, parts: Parts, *, layers: int = 2, width: int = 32) -> RecurrentNetwork:
         if min(layers, width) < 1:
             raise Unsupported(f"layers and width must be at least 1, got {layers} and {width}")
         return RecurrentNetwork(signature, parts.norm, self.layer, layers, width)

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from lgbench import Answers, Parts, Signature, Tokens, Unsupported, Vectors
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
 from lgbench_norms import SCHEMES
 from lgbench_recurrent import LGBENCH_CONTRACT, lgbench_architectures
 from lgbench_recurrent.layers import GruLayer, LstmLayer, RecurrentLayer
@@ -278,3 +280,12 @@ def test_the_plugin_offers_both_under_the_contract_it_was_written_for() -> None:
         parameters = inspect.signature(architecture.build).parameters.values()
         options = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         assert options == {"layers": 2, "width": 32}
+
+
+@kinds
+def test_a_norm_scheme_that_has_no_place_in_a_network_is_no_entry(kind: str) -> None:
+    entries = [f"{kind}+{norm}" for norm in sorted(NORMS) if norm != "no-norm"]
+    found = plan(Request(["dyck-2-3"], entries, (), (0,), "quick"), Registry.load())
+    assert [experiment.entry for experiment in found.experiments] == [entry for entry in entries if entry != f"{kind}+pre-norm"]
+    (refusal,) = found.refusals
+    assert refusal.startswith(f"{kind}+pre-norm cannot be run on dyck-2-3: pre-norm places no norm in {kind}: leave it out")
