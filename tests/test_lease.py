@@ -119,6 +119,7 @@ def test_a_process_of_this_machine_that_was_killed_is_dead_at_once(tmp_path, war
     assert lease.Watch().is_dead(folder)
 
 
+@pytest.mark.slow
 def test_a_process_of_another_machine_is_dead_when_its_heartbeat_stands_still_for_long_and_not_while_it_is_slow(
     tmp_path, warm, quick
 ):
@@ -158,6 +159,7 @@ def test_a_name_that_no_process_has_given_is_nobodys_until_its_heartbeat_stood_s
     assert waited_until(watch, folder) > LEASE / 2
 
 
+@pytest.mark.slow
 def test_two_machines_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, environ, toys_alone, mounts):
     """With locks that each machine keeps to itself, 9 of 18 runs were written here, and both commands failed."""
     command = [*TWO_STACKS, "--seeds", "0:4", "--population", "1", "--results"]
@@ -171,6 +173,7 @@ def test_two_machines_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, env
     assert left(tmp_path / "folder") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_machine_takes_over_what_another_was_training_when_it_died_or_froze(
     tmp_path,

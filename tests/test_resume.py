@@ -149,7 +149,7 @@ def crashed(warm: Warm, command: Sequence[object], point: int, environ: dict[str
         return process.returncode == -9
 
 
-@pytest.mark.parametrize(("first", "step"), [(11, 30), *(pytest.param(n, 8, marks=pytest.mark.slow) for n in range(8))])
+@pytest.mark.parametrize(("first", "step"), [(20, 45), *(pytest.param(n, 8, marks=pytest.mark.slow) for n in range(8))])
 def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tmp_path, warm, environ, toys_alone, first, step):
     """At every change of the disk; in the fast tests at a few."""
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--set", "train.steps=4", "--results"]
