@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
+from itertools import count
 from pathlib import Path
 
 SUFFIX = ".partial"
@@ -34,6 +35,13 @@ def replaced(path: Path) -> Iterator[Path]:
         yield partial
         _flush(partial)
         partial.replace(path)
+
+
+def set_aside(path: Path) -> Path:
+    """Give a damaged file, which stands where another one belongs, a name that nothing has; returns that."""
+    aside = next(place for n in count(1) if not (place := path.with_name(f"{path.name}.damaged-{n}")).exists())
+    path.rename(aside)
+    return aside
 
 
 def remove_partial(path: Path) -> None:

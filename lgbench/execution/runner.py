@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lgbench.atomic_files import set_aside
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance, scheduler
@@ -125,7 +126,7 @@ class PopulationRunner:
                         footer = self._footer(experiment, trained, len(population)) | {"seconds": seconds}
                         work.claim.lease.require()
                         if path.exists():
-                            aside = run_files.set_aside(path)
+                            aside = set_aside(path)
                             self.display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
                         run_files.write(path, rows, footer, scratch=work.claim.folder)
                         yield path

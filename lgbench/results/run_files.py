@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,13 +135,6 @@ def is_run(path: Path, run_id: str) -> bool:
         return False
     groups = (footer.row_group(index).column(_RUN_ID).statistics for index in range(footer.num_row_groups))
     return all(group is not None and group.has_min_max and group.min == group.max == run_id for group in groups)
-
-
-def set_aside(path: Path) -> Path:
-    """Give a file that is no run file, and stands where one belongs, another name; returns that."""
-    aside = next(place for n in count(1) if not (place := path.with_name(f"{path.name}.damaged-{n}")).exists())
-    path.rename(aside)
-    return aside
 
 
 def find(folder: Path) -> Iterator[Path]:
