@@ -56,6 +56,7 @@ ROOMS = {
     },
     "execution.runner": {
         *BASICS,
+        "atomic_files",
         "execution",
         "experiment",
         "experiment.plan",
