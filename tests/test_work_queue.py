@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from errno import ENOSPC
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import toys
 from conftest import CPU, TESTS, simulated, write_rows
 from toy_registries import but, toys_and
 
-from lgbench.execution import lease
+from lgbench.execution import lease, work_queue
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import name_of
 from lgbench.execution.progress import SilentProgress
@@ -275,6 +275,40 @@ def test_a_folder_that_was_being_made_when_its_process_was_killed_is_removed(tmp
         assert claim.experiments == list(runs) and not claim.checkpoint.exists()
         assert not folder.exists() and not at_rest(folder).exists()
     assert left(tmp_path) == set()
+
+
+def test_a_population_whose_record_the_disk_does_not_give_now_keeps_what_was_trained(tmp_path, runs, monkeypatch):
+    folder = abandon(take(tmp_path, runs, most=4))
+    read = Path.read_text
+
+    def broken(path, **options):
+        if path.name == RECORD:
+            raise OSError(EIO, "Input/output error")
+        return read(path, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr(Path, "read_text", broken)
+        take(tmp_path, runs)
+    monkeypatch.undo()
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs[:4]) and claim.checkpoint.read_text() == "a state"
+        assert name_of(claim.folder) == name_of(folder)
+
+
+@pytest.mark.parametrize(
+    "failing", [OSError(ENOSPC, "No space left"), KeyboardInterrupt()], ids=["a full disk", "an interrupt"]
+)
+def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_path, runs, monkeypatch, failing):
+    def fails(*arguments):
+        raise failing
+
+    with monkeypatch.context() as patch, pytest.raises(type(failing)):
+        patch.setattr(work_queue, "_write_record", fails)
+        take(tmp_path, runs)
+    queue_on(tmp_path, runs).clear()
+    assert left(tmp_path) == set()
+    with take(tmp_path, runs) as claim:
+        assert claim.experiments == list(runs)
 
 
 UNUSABLE = {

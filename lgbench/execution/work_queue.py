@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -122,7 +122,7 @@ class Claim:
             return  # all of it is another process's
         if kind is None or issubclass(kind, Exception):
             self.lease.require()  # a lost lease is why nothing could be written
-        written = [_finished(self.results, experiment.run_id) for experiment in self.experiments]
+        written = [_has_file(self.results, experiment.run_id) for experiment in self.experiments]
         interrupted = kind is not None and not issubclass(kind, Exception)
         self.markers.give_back(self.lease)
         if kind and not all(written) and (self.checkpoint.exists() or (interrupted and any(written))):
@@ -162,6 +162,12 @@ class WorkQueue:
         The population of a killed process comes first, with the same members, if this command asks for all of them and the
         versions that take part, which `made_by` gives, have not changed.
         """
+        try:
+            return self._taken(group, most, made_by)
+        except LeaseLost:  # this process was stopped while it took them
+            return None
+
+    def _taken(self, group: Sequence[Experiment], most: int, made_by: MadeBy) -> Claim | None:
         wanted = {experiment.run_id for experiment in group}
         for folder, record in self._parked():
             members = [self._by_id[run] for run in record.runs if run in self._by_id]
@@ -186,19 +192,23 @@ class WorkQueue:
             parked = lease.is_parked(folder)
             if not parked and not self._watch.is_dead(folder):
                 continue
-            record = _record(folder)
-            done = record is None or all(_finished(self.results, run) for run in record.runs)
-            if parked and not done:
-                assert record
+            if parked and (record := self._to_do(folder)):
                 yield folder, record
             elif held := lease.take(folder):
-                self._markers.give_back(held)
-                if done:
-                    held.remove()
-                else:
-                    assert record
-                    held.park()
+                try:
+                    self._markers.give_back(held)
+                    record = self._to_do(held.folder)  # read again: before, another process may have had the folder
+                    if record is None:
+                        held.remove()
+                finally:
+                    held.park()  # which changes nothing where it was removed
+                if record:
                     yield folder.with_name(lease.name_of(folder)), record
+
+    def _to_do(self, folder: Path) -> _Record | None:
+        """The record of a population; None if it is unusable, or if all its runs are finished."""
+        record = _record(folder)
+        return None if record is None or all(_has_file(self.results, run) for run in record.runs) else record
 
     def _populations(self) -> list[Path]:
         try:
@@ -210,33 +220,40 @@ class WorkQueue:
         """A claim on a parked population; None where other processes have it, or one of its runs."""
         if not (held := lease.take(folder)):
             return None
-        left = [experiment.run_id for experiment in self.unfinished(members)]
-        if self._markers.take(left, held) == left:
-            return Claim(members, held, self._markers, self.results)
-        self._markers.give_back(held)
-        held.park()
+        with ExitStack() as otherwise:
+            otherwise.callback(held.park)
+            otherwise.callback(self._markers.give_back, held)
+            left = [experiment.run_id for experiment in self.unfinished(members)]
+            if self._markers.take(left, held) == left:
+                otherwise.pop_all()
+                return Claim(members, held, self._markers, self.results)
         return None
 
     def _begun(self, experiments: list[Experiment], made_by: MadeBy) -> Claim | None:
         """A claim on a new population of these runs, up to the first that another process takes; None if that is the first."""
         held = lease.make(self.folder)
-        _write_record(held, experiments, made_by)
-        runs = set(self._markers.take([experiment.run_id for experiment in experiments], held))
-        mine = self.unfinished([experiment for experiment in experiments if experiment.run_id in runs])
-        if not mine:
-            self._markers.give_back(held)
-            held.remove()
-            return None
-        if len(mine) < len(experiments):
-            _write_record(held, mine, made_by)
-        return Claim(mine, held, self._markers, self.results)
+        with ExitStack() as otherwise:
+            otherwise.callback(held.remove)
+            otherwise.callback(self._markers.give_back, held)
+            _write_record(held, experiments, made_by)
+            runs = set(self._markers.take([experiment.run_id for experiment in experiments], held))
+            mine = self.unfinished([experiment for experiment in experiments if experiment.run_id in runs])
+            if mine:
+                if len(mine) < len(experiments):
+                    _write_record(held, mine, made_by)
+                otherwise.pop_all()
+                return Claim(mine, held, self._markers, self.results)
+        return None
 
 
 def _record(folder: Path) -> _Record | None:
-    """None where there is no record of the form that :func:`_write_record` writes."""
+    """None where there is no record of the form that :func:`_write_record` writes.
+
+    Raises OSError where the disk does not answer, for that is no reason to remove what was trained.
+    """
     try:
         about = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     if not isinstance(about, dict) or about.keys() != set(_Record._fields):
         return None
@@ -259,7 +276,7 @@ def _remove_empty(markers: Path) -> None:
             folder.rmdir()
 
 
-def _finished(results: Path, run_id: str) -> bool:
+def _has_file(results: Path, run_id: str) -> bool:
     """Whether the run has a file, of this command or of another one."""
     return any(run_files.is_run(path, run_id) for path in results.glob(f"*.{run_id}.parquet"))
 

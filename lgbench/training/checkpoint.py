@@ -75,7 +75,6 @@ class Checkpoint:
 
         Raises OSError, with the earlier state as it was, where the file cannot be written.
         """
-        self._latest = time.monotonic()
         here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
         metadata = {name: str(value) for name, value in progress._asdict().items()} | {_CHECKSUM: _checksum(progress, here)}
         try:
@@ -83,7 +82,8 @@ class Checkpoint:
                 save_file(here, partial, metadata=metadata)
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        self._latest = time.monotonic()
+        finally:
+            self._latest = time.monotonic()  # after a failure too: a full disk is not tried again at every step
 
 
 _CHECKSUM = "checksum"
