@@ -378,7 +378,7 @@ def compiling(monkeypatch) -> list[Population]:
     """Compiling takes no time here and changes nothing; the populations for which it was done."""
     done: list[Population] = []
 
-    def compiled(population):
+    def compiled(population, report):
         done.append(population)
         return lambda inputs, targets: population.advance(inputs, targets)
 
@@ -406,10 +406,10 @@ def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_o
         raise RuntimeError("no compiler")
 
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
-    monkeypatch.setattr(Population, "compiled", lambda population: impossible)
+    monkeypatch.setattr(Population, "compiled", lambda population, report: impossible)
     with pytest.raises(KeyboardInterrupt):
         train(experiments, CPU, stopping_after(7), compile=True, checkpoint=Checkpoint(path, 0))
-    monkeypatch.setattr(Population, "compiled", lambda population: pytest.fail("it began without"))
+    monkeypatch.setattr(Population, "compiled", lambda population, report: pytest.fail("it began without"))
     assert not train(experiments, CPU, compile=True, checkpoint=Checkpoint(path, 0)).compiled
 
 

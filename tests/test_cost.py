@@ -14,7 +14,7 @@ from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.execution.scheduler import grouped, populations
+from lgbench.execution.scheduler import Scheduler, grouped
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
@@ -36,7 +36,9 @@ def test_flops_of_a_linear_model_are_two_for_each_product_forward_and_back():
 
 def test_a_sum_writes_its_result_and_holds_it():
     a, b = torch.randn(2, 50, 10)
-    assert cost.measure(lambda: a + b, kept=7) == Cost(operators=1, flops=0, written=500 * FLOAT, peak=500 * FLOAT, kept=7)
+    assert cost.measure(lambda: a + b, kept=7) == Cost(
+        operators=1, flops=0, written=500 * FLOAT, peak=500 * FLOAT, largest=500 * FLOAT, kept=7
+    )
 
 
 def test_temporaries_that_are_freed_lower_the_peak_and_not_what_is_written():
@@ -52,8 +54,10 @@ def test_temporaries_that_are_freed_lower_the_peak_and_not_what_is_written():
         return first, second, third, third.sum()
 
     size = 500 * FLOAT
-    assert cost.measure(freed, 0) == Cost(operators=4, flops=0, written=3 * size + FLOAT, peak=2 * size, kept=0)
-    assert cost.measure(held, 0) == Cost(operators=4, flops=0, written=3 * size + FLOAT, peak=3 * size + FLOAT, kept=0)
+    assert cost.measure(freed, 0) == Cost(operators=4, flops=0, written=3 * size + FLOAT, peak=2 * size, largest=size, kept=0)
+    assert cost.measure(held, 0) == Cost(
+        operators=4, flops=0, written=3 * size + FLOAT, peak=3 * size + FLOAT, largest=size, kept=0
+    )
 
 
 def test_a_view_of_a_result_takes_no_bytes_of_its_own():
@@ -91,7 +95,7 @@ def test_measuring_a_step_changes_no_number_of_the_training(toy_registry, planne
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-EACH = Cost(operators=1, flops=0, written=0, peak=600, kept=400)
+EACH = Cost(operators=1, flops=0, written=0, peak=600, largest=1, kept=400)
 
 
 @pytest.mark.parametrize(("free", "models"), [(20_000, 10), (21_999, 10), (22_000, 11), (2000, 1), (1999, 1), (0, 1)])
@@ -114,7 +118,7 @@ def sizes(experiments, folder, execution) -> list[int]:
         raise error
 
     found = []
-    for work in populations(experiments, folder, execution, SilentProgress(), fail):
+    for work in Scheduler(experiments, folder, execution, SilentProgress(), fail):
         with work.claim as claim:
             found.append(len(claim.experiments))
     return found
@@ -134,7 +138,7 @@ def test_populations_have_at_most_as_many_models_as_asked_for_in_equal_parts(toy
     assert sizes(experiments, tmp_path, Execution(CPU, False, population=most)) == expected
 
 
-@pytest.mark.parametrize(("fit", "expected"), [(4, [4, 3, 3]), (100, [10]), (0.1, [1] * 10)])
+@pytest.mark.parametrize(("fit", "expected"), [(4, [4, 4, 2]), (100, [10]), (0.1, [1] * 10)])
 def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planned, tmp_path, monkeypatch, fit, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(10))
     each = step_cost(experiments[0], CPU)
@@ -226,7 +230,7 @@ def test_a_long_training_is_compiled_and_a_short_one_is_not_and_the_log_says_why
     said = []
     display = SilentProgress()
     display.say = said.append
-    work = next(populations(experiments, tmp_path, Execution(CPU), display, lambda tried, error: None))
+    work = next(iter(Scheduler(experiments, tmp_path, Execution(CPU), display, lambda tried, error: None)))
     with work.claim:
         assert work.compile == pays
     (sentence,) = said

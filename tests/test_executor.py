@@ -17,7 +17,7 @@ from toy_registries import but, toys_and
 from lgbench import seeds
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
-from lgbench.execution.executor import Done, LocalExecutor
+from lgbench.execution.executor import Done, InProcess
 from lgbench.execution.lease import name_of
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
@@ -34,7 +34,7 @@ class Reversed:
     def run(self, left, run_population) -> Iterator[Done]:
         everything = list(left)
         assert len(everything) > 1
-        yield from LocalExecutor().run(reversed(everything), run_population)
+        yield from InProcess().run(reversed(everything), run_population)
 
 
 class InAThread:
@@ -45,7 +45,7 @@ class InAThread:
 
         def done(work) -> list[Done]:
             assert threading.get_ident() != here
-            return list(LocalExecutor().run([work], run_population))
+            return list(InProcess().run([work], run_population))
 
         with ThreadPoolExecutor(1) as threads:
             for outcomes in [*threads.map(done, list(left))]:
@@ -69,7 +69,7 @@ class InAProcess:
     def make(self, work, run_population, answer) -> None:
         written, error = [], None
         try:
-            written += map(str, run_population(work))
+            written += map(str, run_population(work.assignment))
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
         answer.send((written, error))
@@ -104,7 +104,7 @@ def local(planned, tmp_path_factory) -> dict[str, str]:
     return made(folder)
 
 
-@pytest.mark.parametrize("executor", [LocalExecutor(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
+@pytest.mark.parametrize("executor", [InProcess(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
 def test_every_executor_makes_the_same_run_files_to_the_bit_and_leaves_nothing_else(planned, local, tmp_path, executor):
     outcome = run(planned_grid(planned), tmp_path, executor)
     assert made(tmp_path) == local
@@ -153,7 +153,7 @@ def failing_at(planned):
     return experiments
 
 
-@pytest.mark.parametrize("executor", [LocalExecutor(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
+@pytest.mark.parametrize("executor", [InProcess(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
 def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(planned, tmp_path, executor):
     experiments = failing_at(planned)
     outcome = run(experiments, tmp_path, executor, population=None)
@@ -166,7 +166,7 @@ def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(p
         for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_executor.py:"):
             assert said in str(failure)
     assert left(tmp_path) == set()
-    again = run(experiments, tmp_path, executor=LocalExecutor(), population=None)
+    again = run(experiments, tmp_path, executor=InProcess(), population=None)
     assert set(again.found) == expected and not again.written and len(again.failed) == 2
 
 
@@ -174,7 +174,7 @@ def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned
     """And a plugin's error in one group stops no other."""
     seen = []
 
-    class Watching(LocalExecutor):
+    class Watching(InProcess):
         def run(self, left, run_population):
             yield from super().run((seen.append(work) or work for work in left), run_population)
 
@@ -201,7 +201,7 @@ def test_a_population_is_claimed_when_an_executor_takes_it_and_free_when_it_ends
             for number, work in enumerate(left):
                 running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.name != MARKERS]
                 held.append((number, len(running), work.claim.folder in running, take(tmp_path, work.claim.experiments)))
-                yield from LocalExecutor().run([work], run_population)
+                yield from InProcess().run([work], run_population)
 
     run(experiments, tmp_path, Watching())
     assert held == [(number, 1, True, None) for number in range(4)]
@@ -215,7 +215,7 @@ def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(pla
                 with work.claim:
                     if number == 2:
                         raise KeyboardInterrupt
-                    yield Done(work, list(run_population(work)))
+                    yield Done(work, list(run_population(work.assignment)))
 
     with pytest.raises(KeyboardInterrupt):
         run(planned_grid(planned), tmp_path, Impatient())
@@ -254,7 +254,7 @@ def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_writt
                     run(experiments, tmp_path / "other")
                     for path in run_files.find(tmp_path / "other"):
                         path.rename(tmp_path / path.name)
-                yield from LocalExecutor().run([work], run_population)
+                yield from InProcess().run([work], run_population)
 
     outcome = run(experiments, tmp_path, Late())
     assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()

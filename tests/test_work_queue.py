@@ -154,9 +154,9 @@ def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):
 
 
 @pytest.mark.parametrize(
-    ("most", "sizes"), [(4, [4, 3, 3]), (10, [10]), (100, [10]), (9, [5, 5]), (5, [5, 5]), (3, [3, 3, 2, 2]), (1, [1] * 10)]
+    ("most", "sizes"), [(4, [4, 4, 2]), (10, [10]), (100, [10]), (9, [9, 1]), (3, [3, 3, 3, 1]), (1, [1] * 10)]
 )
-def test_parts_are_as_few_and_as_equal_as_can_be(tmp_path, runs, most, sizes):
+def test_a_population_has_as_many_members_as_there_are_up_to_its_stack(tmp_path, runs, most, sizes):
     taken = []
     while claim := take(tmp_path, runs, most):
         with claim:
@@ -367,7 +367,7 @@ def test_a_record_is_on_the_disk_before_it_gets_its_name(tmp_path, runs, monkeyp
     monkeypatch.setattr(os, "fsync", fsync)
     with take(tmp_path, runs) as claim:
         assert seen == [json.loads((claim.folder / RECORD).read_text())]
-        assert seen[0] == {"runs": [experiment.run_id for experiment in runs], "made_by": MADE_BY}
+        assert seen[0] == {"runs": [experiment.run_id for experiment in runs], "models": 100, "made_by": MADE_BY}
 
 
 def test_an_abandoned_population_that_other_commands_finish_is_removed(tmp_path, runs):

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
 )
 @click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
+@click.option("--workers", type=int, help="Processes that train at the same time.  [default: one for each core, one on a GPU]")
 @click.option("--checkpoint", type=float, default=60.0, show_default=True, help="Seconds of training between two checkpoints.")
 @plugin_option
 @results_option
@@ -88,6 +89,7 @@ def run(
     device: str,
     compile: bool | None,
     population: int | None,
+    workers: int | None,
     checkpoint: float,
     plugins: Sequence[Path],
     results: Path,
@@ -100,20 +102,22 @@ def run(
     Several commands at the same time share the work.
     """
     from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.device import Execution, choose_device
+    from lgbench.execution.device import Execution
     from lgbench.execution.runner import run_plan
     from lgbench.execution.scheduler import path_of
+    from lgbench.execution.workers import executor_for
     from lgbench.experiment.plan import Request, plan
     from lgbench.reports import curves
 
     named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer)
     planned = plan(named, installed(plugins))
-    execution = Execution(choose_device(device), compile, population, checkpoint)
+    execution = Execution.on(device, compile, population, checkpoint, workers)
     display = ConsoleProgress(console(stderr=True))
     for sentence in planned.refusals:
         display.say(sentence)
     try:
-        outcome = run_plan(planned, execution, results, display)
+        executor = executor_for(planned, execution, results, plugins, display)
+        outcome = run_plan(planned, execution, results, display, executor)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
-from lgbench.execution.progress import ReportProgress
+from lgbench.execution.progress import Phase, ReportProgress, TimeLeft
+from lgbench.experiment.experiment import Experiment
 
 REFRESH_SECONDS = 0.25
+FIRST_LINE_SECONDS = 3.0
 LINE_SECONDS = 10.0
 
 
@@ -20,49 +24,96 @@ class ConsoleProgress:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._time: TimeLeft | None = None
+        self._bars: Progress | None = None
 
     def say(self, sentence: str) -> None:
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
-    def phase(self, title: str, total: int) -> Iterator[ReportProgress]:
-        """Steps done, steps a second, loss in training, time left. Refreshed by time, so that a step costs nothing."""
+    def all(self, experiments: Sequence[Experiment], workers: int) -> Iterator[None]:
+        """Below the bars of all phases, or at the end of each line, the time that is left for all of them."""
+        self._time = TimeLeft.of(experiments, workers)
+        with self._bars_on_terminal():
+            yield
+        self._time = None
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[ReportProgress]:
+        """Steps done, steps a second, loss in training. Refreshed by time, so that a step costs nothing."""
         started = time.monotonic()
-        with self._bar(title, total) if self.console.is_terminal else self._lines(title) as show:
-            shown = started
+        watched = self._time.phase(phase) if self._time else nullcontext(lambda done: None)
+        with self._bar(phase) if self.console.is_terminal else self._lines(phase) as show, watched as watch:
+            due = started + (REFRESH_SECONDS if self.console.is_terminal else FIRST_LINE_SECONDS)
             before: int | None = None  # steps of an earlier process, whose time is unknown
 
             def report(done: int, loss: Callable[[], float] | None) -> None:
-                nonlocal shown, before
-                before = done - 1 if before is None else before
+                nonlocal due, before, started
                 now = time.monotonic()
-                if done == total or now - shown >= (REFRESH_SECONDS if self.console.is_terminal else LINE_SECONDS):
-                    shown = now
+                if before is None:
+                    before, started = done, now  # the first step, in which a step may be compiled, says nothing of the pace
+                if done == phase.total or now >= due:
+                    due = now + (REFRESH_SECONDS if self.console.is_terminal else LINE_SECONDS)
+                    watch(done)
                     rate = (done - before) / max(now - started, 1e-9)
-                    show(done, rate, (total - done) / rate, f"loss {loss():.4f}" if loss else "")
+                    show(done, rate, f"loss {loss():.4f}" if loss else "")
 
             yield report
 
     @contextmanager
-    def _bar(self, title: str, total: int) -> Iterator[Callable[[int, float, float, str], None]]:
+    def _bars_on_terminal(self) -> Iterator[None]:
+        """The bars of all phases, which come and go."""
+        if not self.console.is_terminal:
+            yield
+            return
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]:.1f}/s"),
+            TextColumn("{task.fields[rate]}"),
             TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            _Left(lambda: self._time),
         )
-        with Progress(*columns, console=self.console) as bars:
-            bar = bars.add_task(title, total=total, rate=0.0, note="")
-            yield lambda done, rate, left, note: bars.update(bar, completed=done, rate=rate, note=note)
+        with Progress(*columns, console=self.console, transient=True) as self._bars:
+            yield
+        self._bars = None
 
     @contextmanager
-    def _lines(self, title: str) -> Iterator[Callable[[int, float, float, str], None]]:
-        self.say(f"{title}: started")
+    def _bar(self, phase: Phase) -> Iterator[Callable[[int, float, str], None]]:
+        with nullcontext() if self._bars else self._bars_on_terminal():
+            bars = self._bars
+            assert bars
+            bar = bars.add_task(f"{phase.kind} {phase.title}", total=phase.total, rate="", note="")
+            yield lambda done, rate, note: bars.update(bar, completed=done, rate=f"{rate:.1f}/s" if rate else "", note=note)
+            bars.remove_task(bar)
 
-        def line(done: int, rate: float, left: float, note: str) -> None:
-            self.say(f"{title}: {done} done, {rate:.1f}/s, {left:.0f} s left {note}".rstrip())
+    @contextmanager
+    def _lines(self, phase: Phase) -> Iterator[Callable[[int, float, str], None]]:
+        title = f"{phase.kind} {phase.title}"
+
+        def line(done: int, rate: float, note: str) -> None:
+            left = self._time.remaining() if self._time else None
+            pace, end = f"{rate:.1f}/s" if rate else "", "" if left is None else in_all(left)
+            words = (f"{done} of {phase.total} done", pace, note, end)
+            self.say(f"{title}: {', '.join(filter(None, words))}")
 
         yield line
+
+
+class _Left(ProgressColumn):
+    """The time that is left for everything."""
+
+    def __init__(self, known: Callable[[], TimeLeft | None]) -> None:
+        super().__init__()
+        self._known = known
+
+    def render(self, task: Task) -> Text:
+        known = self._known()
+        left = known.remaining() if known else None
+        return Text("" if left is None else in_all(left), style="progress.remaining")
+
+
+def in_all(seconds: float) -> str:
+    """The time that is left for all runs, in words."""
+    about = f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
+    return f"{about} left in all"

@@ -22,10 +22,28 @@ class Execution:
     """How many models to train together at most; None for as many as fit into memory."""
     checkpoint: float = 60.0
     """Seconds of training between two checkpoints."""
+    workers: int = 1
+    """How many processes train at the same time, each a population of its own with one thread."""
+
+    @classmethod
+    def on(
+        cls,
+        device: str,
+        compile: bool | None = None,
+        population: int | None = None,
+        checkpoint: float = 60.0,
+        workers: int | None = None,
+    ) -> Execution:
+        """`workers` None: one on a GPU. On a CPU as many as torch would use threads, which OMP_NUM_THREADS limits."""
+        where = choose_device(device)
+        default = torch.get_num_threads() if where.type == "cpu" else 1
+        return cls(where, compile, population, checkpoint, default if workers is None else workers)
 
     def __post_init__(self) -> None:
         if self.population is not None and self.population < 1:
             raise UsageError(f"--population is {self.population}, expected at least 1 model")
+        if self.workers < 1:
+            raise UsageError(f"--workers is {self.workers}, expected at least 1 process")
         if not self.checkpoint >= 0:
             raise UsageError(f"--checkpoint is {self.checkpoint}, expected seconds, at least 0")
 
@@ -42,6 +60,17 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device {name!r} is not supported; use auto, cpu or cuda")
     return device
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Inside, torch uses so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

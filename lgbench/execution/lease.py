@@ -20,6 +20,7 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 from uuid import uuid4
 
 import psutil
@@ -39,6 +40,47 @@ _HOLDER = re.compile(r"(?P<machine>[0-9a-f]{12})-(?P<pid>\d+)-(?P<started>\d+)-[
 
 class LeaseLost(RunFailed):
     """Another process has taken the folder: this one was stopped, or cut off from the file system, for too long."""
+
+    @classmethod
+    def of(cls, folder: Path) -> LeaseLost:
+        how = f"this one was stopped for {LEASE_SECONDS:.0f} s or longer"
+        return cls(f"another process has taken over {name_of(folder)}: {how}")
+
+
+class Held(Protocol):
+    """A folder that this process may write to as long as this command holds it."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether another command is known to have the folder."""
+
+    def require(self) -> None:
+        """Raise LeaseLost unless this command holds the folder now."""
+
+
+class Lent:
+    """A folder that another process of this command holds, for a worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._looked = time.monotonic()
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Looks once in BEAT_SECONDS."""
+        now = time.monotonic()
+        if now - self._looked >= BEAT_SECONDS:
+            self._looked = now
+            self._lost = self._lost or not (self.folder / HEARTBEAT).exists()
+        return self._lost
+
+    def require(self) -> None:
+        if self._lost or not (self.folder / HEARTBEAT).exists():
+            raise LeaseLost.of(self.folder)
 
 
 class Lease:
@@ -63,8 +105,7 @@ class Lease:
         """Raise LeaseLost unless this process holds the folder now. To be called before anything is written elsewhere."""
         self._beat()
         if self.lost:
-            how = f"this one was stopped for {LEASE_SECONDS:.0f} s or longer"
-            raise LeaseLost(f"another process has taken over {name_of(self.folder)}: {how}")
+            raise LeaseLost.of(self.folder)
 
     def park(self) -> None:
         """Give the folder back, with all that is in it. Whoever wants it can take it."""

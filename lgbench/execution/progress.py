@@ -1,23 +1,52 @@
-"""How a run reports its progress. :mod:`lgbench.execution.console` shows it on a console."""
+"""How runs report their progress. :mod:`lgbench.execution.console` shows it on a console."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.lengths import context_lengths
+
+Kind = Literal["train", "evaluate"]
 ReportProgress = Callable[[int, Callable[[], float] | None], None]
 """Called with the steps done and, in training, a function that gives the mean loss of the latest step."""
 
 
+@dataclass(frozen=True)
+class Phase:
+    """The training or the evaluation of a population."""
+
+    kind: Kind
+    title: str
+    total: int
+    """Steps, or models to test."""
+    tokens: float
+    """Tokens that models see in it, those of evaluation as what they cost beside those of training."""
+
+    @classmethod
+    def train(cls, title: str, population: Sequence[Experiment]) -> Phase:
+        return cls("train", title, population[0].train.steps, sum(map(training_tokens, population)))
+
+    @classmethod
+    def evaluate(cls, title: str, population: Sequence[Experiment]) -> Phase:
+        return cls("evaluate", title, len(population), sum(map(evaluation_tokens, population)))
+
+
 class ProgressDisplay(Protocol):
-    """Shows the progress of a run."""
+    """Shows the progress of runs."""
 
     def say(self, sentence: str) -> None:
         """Show a sentence that the user should read."""
 
-    def phase(self, title: str, total: int) -> AbstractContextManager[ReportProgress]:
-        """Show a phase of `total` steps. Inside it, the function that this returns is to be called after each step."""
+    def phase(self, phase: Phase) -> AbstractContextManager[ReportProgress]:
+        """Show a phase. Inside it, the function that this returns is to be called after each step. Several may be open."""
+
+    def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
+        """Show how long all of these will take, which `workers` share."""
 
 
 class SilentProgress:
@@ -26,5 +55,77 @@ class SilentProgress:
     def say(self, sentence: str) -> None:
         pass
 
-    def phase(self, title: str, total: int) -> AbstractContextManager[ReportProgress]:
+    def phase(self, phase: Phase) -> AbstractContextManager[ReportProgress]:
         return nullcontext(lambda done, loss: None)
+
+    def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def training_tokens(experiment: Experiment) -> float:
+    """Tokens of the training of a model."""
+    train = experiment.train
+    return float(train.steps * train.batch * (train.max_length + 1))
+
+
+def evaluation_tokens(experiment: Experiment) -> float:
+    """A third of the tokens of the evaluation of a model, since a step of training goes through a model three times."""
+    evaluate, variants = experiment.evaluate, 1 + len(experiment.averagers)
+    lengths = context_lengths(experiment.task, experiment.train, evaluate)
+    return sum(evaluate.contexts * (length + 1) for length in lengths) * variants / 3
+
+
+@dataclass
+class TimeLeft:
+    """How long all phases will take, from the pace of those that went before."""
+
+    left: dict[Kind, float]
+    """Tokens of phases that have not begun."""
+    workers: int
+    seconds: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
+    """Seconds of all workers together, without those of the first step of each phase, in which a step may be compiled."""
+    seen: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
+    """Tokens in these seconds."""
+    open: dict[int, tuple[Kind, float]] = field(default_factory=dict)
+    """Tokens left of each open phase."""
+
+    @classmethod
+    def of(cls, experiments: Sequence[Experiment], workers: int) -> TimeLeft:
+        left: dict[Kind, float] = {
+            "train": sum(map(training_tokens, experiments)),
+            "evaluate": sum(map(evaluation_tokens, experiments)),
+        }
+        return cls(left, workers)
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[Callable[[int], None]]:
+        """Inside it, the function that this returns is to be called with the steps done."""
+        key = len(self.open) + id(phase)
+        self.open[key] = phase.kind, phase.tokens
+        self.left[phase.kind] -= phase.tokens
+        latest: tuple[float, int] | None = None
+
+        def report(done: int) -> None:
+            nonlocal latest
+            now = time.monotonic()
+            if latest:
+                self.seconds[phase.kind] += now - latest[0]
+                self.seen[phase.kind] += (done - latest[1]) / phase.total * phase.tokens
+            latest = now, done
+            self.open[key] = phase.kind, phase.tokens * (1 - done / phase.total)
+
+        try:
+            yield report
+        finally:
+            del self.open[key]
+
+    def remaining(self) -> float | None:
+        """Seconds until all is done; None before the first step."""
+        pace = {kind: self.seconds[kind] / seen for kind, seen in self.seen.items() if seen}
+        if not pace:
+            return None
+        known = next(iter(pace.values()))
+        left = dict(self.left)
+        for kind, tokens in self.open.values():
+            left[kind] += tokens
+        return sum(max(0.0, tokens) * pace.get(kind, known) for kind, tokens in left.items()) / self.workers

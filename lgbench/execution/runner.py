@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ import pyarrow as pa
 from lgbench.atomic_files import set_aside
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import RunFailed, UsageError
-from lgbench.execution import provenance, scheduler
-from lgbench.execution.device import Execution, choose_device, full_float32
-from lgbench.execution.executor import Executor, LocalExecutor
+from lgbench.execution import provenance
+from lgbench.execution.device import Execution, full_float32, threads
+from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
-from lgbench.execution.progress import ProgressDisplay, SilentProgress
+from lgbench.execution.progress import Phase, ProgressDisplay, SilentProgress
+from lgbench.execution.scheduler import Assignment, Scheduler, path_of
+from lgbench.execution.work_queue import CHECKPOINT
+from lgbench.execution.workers import executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
@@ -53,6 +56,7 @@ def run(
     device: str = "auto",
     compile: bool | None = None,
     population: int | None = None,
+    workers: int | None = None,
     results: str | Path = "results",
 ) -> pa.Table:
     """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
@@ -64,8 +68,9 @@ def run(
     changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
     averagers = None if average is None else _listed(average)
     request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer)
-    execution = Execution(choose_device(device), compile, population)
-    outcome = run_plan(plan(request, Registry.load()), execution, Path(results), SilentProgress())
+    execution = Execution.on(device, compile, population, workers=workers)
+    planned, display = plan(request, Registry.load()), SilentProgress()
+    outcome = run_plan(planned, execution, Path(results), display, executor_for(planned, execution, Path(results), (), display))
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
@@ -76,27 +81,33 @@ def run_plan(
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
-    Other processes may do the same at the same time. Returns when every run is there or failed here. Raises UsageError where
-    nothing can be written to `folder`, before anything is trained.
+    `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
+    failed here. Raises UsageError where nothing can be written to `folder`, before anything is trained.
     """
     _check_writable(folder)
     written: list[Path] = []
     failed: list[RunFailed] = []
 
     def fail(population: Sequence[Experiment], error: Exception) -> None:
-        failure = RunFailed(f"{_title(population)} failed: {_located(error)}")
+        failure = RunFailed(f"{title_of(population)} failed: {located(error)}")
         failure.__cause__ = error
         failed.append(failure)
 
     runner = PopulationRunner(execution, folder, display)
-    left = scheduler.populations(plan.experiments, folder, execution, display, fail)
-    for done in (executor or LocalExecutor()).run(left, runner.run):
-        written += done.written
-        if isinstance(done.error, LeaseLost):
-            display.say(f"{done.error}; its runs are left to that process")
-        elif done.error:
-            fail(done.work.claim.experiments, done.error)
-    everything = [scheduler.path_of(experiment, folder) for experiment in plan.experiments]
+    scheduler = Scheduler(plan.experiments, folder, execution, display, fail)
+    left = [experiment for group in scheduler.groups for experiment in group]
+    with display.all(left, execution.workers):
+        for done in (executor or InProcess()).run(scheduler, runner.run):
+            written += done.written
+            population = done.work.claim.experiments
+            if isinstance(done.error, LeaseLost):
+                display.say(f"{done.error}; its runs are left to that process")
+            elif done.error and out_of_memory(done.error) and scheduler.halve(done.work):
+                half = -(-done.work.models // 2)
+                display.say(f"{title_of(population)} needed more memory than is free; trained again, at most {half} at once")
+            elif done.error:
+                fail(population, done.error)
+    everything = [path_of(experiment, folder) for experiment in plan.experiments]
     mine = frozenset(written)
     return PlanOutcome(written, [path for path in everything if path not in mine and path.exists()], failed)
 
@@ -111,38 +122,48 @@ class PopulationRunner:
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
 
-    def run(self, work: scheduler.Work) -> Iterator[Path]:
-        """Train all models together, test them one by one, and yield each run file when it is written."""
-        population = work.claim.experiments
-        with full_float32():
+    def run(self, work: Assignment) -> Iterator[Path]:
+        """Train all models together, test them one by one, and yield each run file when it is written.
+
+        On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
+        """
+        with full_float32(), threads(1) if self.execution.device.type == "cpu" else nullcontext():
             trained = self._trained(work)
             started = time.monotonic()
-            with self.display.phase(f"evaluate {_title(population)}", len(population)) as report:
-                for index, experiment in enumerate(population):
-                    path = scheduler.path_of(experiment, self.folder)
+            with self.display.phase(Phase.evaluate(title_of(work.experiments), work.experiments)) as report:
+                for index, experiment in enumerate(work.experiments):
+                    path = path_of(experiment, self.folder)
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
-                        footer = self._footer(experiment, trained, len(population)) | {"seconds": seconds}
-                        work.claim.lease.require()
+                        footer = self._footer(experiment, trained) | {"seconds": seconds}
+                        work.held.require()
                         if path.exists():
                             aside = set_aside(path)
                             self.display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
-                        run_files.write(path, rows, footer, scratch=work.claim.folder)
+                        run_files.write(path, rows, footer, scratch=work.held.folder)
                         yield path
                     report(index + 1, None)
 
-    def _trained(self, work: scheduler.Work) -> Trained:
-        population, device = work.claim.experiments, self.execution.device
-        checkpoint = Checkpoint(work.claim.checkpoint, self.execution.checkpoint)
-        with self.display.phase(f"train {_title(population)}", population[0].train.steps) as report:
+    def _trained(self, work: Assignment) -> Trained:
+        population, device = work.experiments, self.execution.device
+        checkpoint = Checkpoint(work.held.folder / CHECKPOINT, self.execution.checkpoint)
+        with self.display.phase(Phase.train(title_of(population), population)) as report:
 
             def report_held(step: int, loss: Callable[[], float] | None) -> None:
-                if work.claim.lease.lost:
-                    work.claim.lease.require()
+                if work.held.lost:
+                    work.held.require()
                 report(step, loss)
 
-            trained = train(population, device, report_held, compile=work.compile, checkpoint=checkpoint, say=self.display.say)
+            trained = train(
+                population,
+                device,
+                report_held,
+                compile=work.compile,
+                models=work.models,
+                checkpoint=checkpoint,
+                say=self.display.say,
+            )
         for experiment, step in zip(population, trained.diverged, strict=True):
             if step:
                 self.display.say(f"{experiment.record.title}: diverged at step {step}")
@@ -159,18 +180,18 @@ class PopulationRunner:
             self._chance[key] = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
         return self._chance[key]
 
-    def _footer(self, experiment: Experiment, trained: Trained, models: int) -> dict[str, Any]:
+    def _footer(self, experiment: Experiment, trained: Trained) -> dict[str, Any]:
         self._environment = self._environment or provenance.environment(self.execution.device)
         return {
             "experiment": asdict(experiment.record),
             "plugins": {**experiment.plugins, **experiment.measured_by},
             "measurements": descriptions(experiment.measurements),
-            "execution": {"population": models, "compiled": trained.compiled, "resumed": trained.resumed},
+            "execution": {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed},
             "environment": self._environment,
         }
 
 
-def _title(population: Sequence[Experiment]) -> str:
+def title_of(population: Sequence[Experiment]) -> str:
     tasks = list(dict.fromkeys(experiment.record.task for experiment in population))
     names = tasks[0] if len(tasks) == 1 else f"{tasks[0]} .. {tasks[-1]}"
     models = "1 model" if len(population) == 1 else f"{len(population)} models"
@@ -183,12 +204,6 @@ def _check_writable(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
-
-
-def _located(error: Exception) -> str:
-    """An error with the file and line that raised it, for the plugin's author."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 def _listed(values: Any) -> list[Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution
+from lgbench.execution.lease import Held
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import Claim, WorkQueue
 from lgbench.experiment.experiment import Experiment
@@ -18,16 +19,44 @@ from lgbench.results import run_files
 from lgbench.training import cost
 from lgbench.training.train import compiling_gain, step_cost
 
-WAIT_SECONDS = 1.0
-"""Between two looks at the claims of other processes, once nothing else is left to do."""
+Group = list[Experiment]
+"""Experiments that can train together."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A population to train now, for whoever trains it."""
+
+    experiments: Sequence[Experiment]
+    held: Held
+    """The folder of its checkpoint and of files that are being written."""
+    models: int
+    """The size of the stack, at least that of the population: a compiled step takes no other."""
+    compile: bool
 
 
 @dataclass(frozen=True)
 class Work:
-    """A population to train now, and whether to compile its step."""
+    """A population to train now, and the claim on it."""
 
     claim: Claim
+    models: int
     compile: bool
+
+    @property
+    def assignment(self) -> Assignment:
+        return Assignment(self.claim.experiments, self.claim.lease, self.models, self.compile)
+
+
+@dataclass(frozen=True)
+class _Stacks:
+    """How a group is trained: what a model costs, how many are trained together, and whether the step is compiled."""
+
+    each: cost.Cost
+    models: int
+    compile: bool
+    limit: float = math.inf
+    """The size of the largest stack for which memory suffices, once a larger one ran out of it."""
 
 
 def path_of(experiment: Experiment, folder: Path) -> Path:
@@ -35,81 +64,123 @@ def path_of(experiment: Experiment, folder: Path) -> Path:
     return run_files.path_for(folder, experiment.record)
 
 
-def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+def grouped(experiments: Sequence[Experiment]) -> list[Group]:
     """Groups of experiments; the members of a group can train together."""
-    groups: dict[Hashable, list[Experiment]] = defaultdict(list)
+    groups: dict[Hashable, Group] = defaultdict(list)
     for experiment in experiments:
         groups[experiment.population_key].append(experiment)
     return list(groups.values())
 
 
-def populations(
-    experiments: Sequence[Experiment],
-    folder: Path,
-    execution: Execution,
-    display: ProgressDisplay,
-    fail: Callable[[Sequence[Experiment], Exception], None],
-) -> Iterator[Work]:
-    """Yield every population that this process is to train, until all runs have files or were tried here.
+class Scheduler:
+    """The populations that this command is to train, until all runs have files or were tried here."""
 
-    Calls `fail` with experiments whose first training step raises an error.
-    """
-    queue = WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
-    tried: set[Experiment] = set()
-    known: dict[int, tuple[cost.Cost, int]] = {}  # by group: the cost of a model, and how many are trained together
-    waiting = False
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        folder: Path,
+        execution: Execution,
+        display: ProgressDisplay,
+        fail: Callable[[Sequence[Experiment], Exception], None],
+    ) -> None:
+        """Calls `fail` with experiments whose first training step raises an error."""
+        self.execution, self.display, self.fail = execution, display, fail
+        self._queue = WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
+        self._queue.clear()
+        self.groups = grouped(self._queue.unfinished(experiments))
+        self._tried: set[Experiment] = set()
+        self._given: list[Claim] = []
+        self._stacks: dict[int, _Stacks] = {}
 
-    def left(group: Sequence[Experiment]) -> list[Experiment]:
-        return queue.unfinished([experiment for experiment in group if experiment not in tried])
+    def __iter__(self) -> Iterator[Work | None]:
+        """Yield each population when it is asked for; None where other commands have all that is left."""
+        waiting = False
+        while True:
+            yield from self._pass()
+            elsewhere = sum(len(self._left(group)) for group in self.groups)
+            if not elsewhere:
+                self._queue.clear()
+                return
+            if not waiting:
+                waiting = True
+                self.display.say(f"waiting for {elsewhere} runs that other processes are making")
+            yield None
 
-    queue.clear()
-    groups = grouped(queue.unfinished(experiments))
-    while True:
-        for index, group in enumerate(groups):
-            while todo := left(group):
-                if index not in known:
-                    try:
-                        each = step_cost(group[0], execution.device)
-                    except Exception as error:  # a plugin's model may raise anything
-                        tried |= set(group)
-                        fail(group, error)
-                        break
-                    known[index] = each, _most(todo, each, execution, display)
-                each, most = known[index]
-                claim = queue.take(todo, most, partial(provenance.made_by, device=execution.device))
-                if not claim:
-                    break
-                tried |= set(claim.experiments)
-                yield Work(claim, _compile(claim.experiments, each, execution, display))
-                if claim.lease.lost:
-                    tried -= set(claim.experiments)  # another process is making them
-        elsewhere = sum(len(left(group)) for group in groups)
-        if not elsewhere:
-            queue.clear()
-            return
-        if not waiting:
-            waiting = True
-            display.say(f"waiting for {elsewhere} runs that other processes are making")
-        time.sleep(WAIT_SECONDS)
+    def halve(self, work: Work) -> bool:
+        """Train the group of a population that ran out of memory in stacks half as large. False where it was of one model."""
+        if work.models == 1:
+            return False
+        index = next(index for index, group in enumerate(self.groups) if work.claim.experiments[0] in group)
+        smaller = -(-work.models // 2)
+        self._stacks[index] = replace(self._stacks[index], models=smaller, limit=smaller)
+        self._tried -= set(work.claim.experiments)
+        return True
 
+    def _pass(self) -> Iterator[Work]:
+        """Every population that is free now. As many groups as there are workers take turns: each worker compiles its own."""
+        groups = list(range(len(self.groups)))
+        while groups:
+            together, groups = groups[: self.execution.workers], groups[self.execution.workers :]
+            while together:
+                for index in list(together):
+                    if work := self._next(index):
+                        yield work
+                    else:
+                        together.remove(index)
 
-def _most(todo: Sequence[Experiment], each: cost.Cost, execution: Execution, display: ProgressDisplay) -> int:
-    """How many to train together: as asked for, else as many as fit into memory."""
-    if execution.population is not None:
-        return execution.population
-    most = cost.models_that_fit(each, execution.device)
-    if most < len(todo):
-        display.say(f"memory is free for {most} of {len(todo)} models at once, so they are trained in several populations")
-    return most
+    def _next(self, index: int) -> Work | None:
+        """The next population of a group; None if none of it is free now."""
+        group = self.groups[index]
+        if not (todo := self._left(group)):
+            return None
+        if index not in self._stacks:
+            try:
+                self._stacks[index] = self._stacked(todo)
+            except Exception as error:  # a plugin's model may raise anything
+                self._tried |= set(group)
+                self.fail(group, error)
+                return None
+        stacks = self._stacks[index]
+        made_by = partial(provenance.made_by, device=self.execution.device)
+        claim = self._queue.take(todo, stacks.models, made_by, stacks.limit)
+        if not claim:
+            return None
+        self._tried |= set(claim.experiments)
+        self._given.append(claim)
+        return Work(claim, claim.models, stacks.compile)
 
+    def _left(self, group: Group) -> Group:
+        for claim in [claim for claim in self._given if claim.lease.lost]:
+            self._given.remove(claim)
+            self._tried -= set(claim.experiments)  # another command is making them
+        return self._queue.unfinished([experiment for experiment in group if experiment not in self._tried])
 
-def _compile(population: Sequence[Experiment], each: cost.Cost, execution: Execution, display: ProgressDisplay) -> bool:
-    """Whether to compile: as asked for, else where it takes less time in all."""
-    if execution.compile is not None:
-        return execution.compile
-    saved, needed = compiling_gain(population, each, execution.device)
-    if saved > needed:
-        display.say(f"compiling the training step, which takes about {needed:.0f} s and saves about {saved:.0f} s")
-    else:
-        display.say(f"not compiling the training step, which would take about {needed:.0f} s and save about {saved:.0f} s")
-    return saved > needed
+    def _stacked(self, todo: Group) -> _Stacks:
+        each = step_cost(todo[0], self.execution.device)
+        models = self._models(len(todo), each)
+        return _Stacks(each, models, self._compile(todo, each))
+
+    def _models(self, left: int, each: cost.Cost) -> int:
+        """How many to train together: as asked for, else as many as fit into memory and, on a CPU, into its cache."""
+        execution = self.execution
+        most = execution.population or self._most(left, each)
+        populations = -(-left // most)
+        return -(-left // populations)  # equal populations fill no stack in vain
+
+    def _most(self, left: int, each: cost.Cost) -> int:
+        workers = self.execution.workers
+        wanted = int(min(-(-left // workers), cost.stack_size(each, self.execution.device)))
+        fit = max(1, cost.models_that_fit(each, self.execution.device) // workers)
+        if fit < wanted:
+            self.display.say(f"memory is free for {fit} of {wanted} models at once, so they are trained in several populations")
+        return min(wanted, fit)
+
+    def _compile(self, todo: Group, each: cost.Cost) -> bool:
+        """Whether to compile: as asked for, else where it takes less time in all."""
+        if self.execution.compile is not None:
+            return self.execution.compile
+        saved, needed = compiling_gain(todo, each, self.execution.device)
+        how = "compiling" if saved > needed else "not compiling"
+        would = ("takes", "saves") if saved > needed else ("would take", "save")
+        self.display.say(f"{how} the training step, which {would[0]} about {needed:.0f} s and {would[1]} about {saved:.0f} s")
+        return saved > needed

@@ -8,6 +8,7 @@ do. Only the holder of a population removes its markers, so no process judges an
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -28,6 +29,7 @@ UNFINISHED = ".unfinished"
 MARKERS = "taken"
 """The folder of the markers of runs."""
 RECORD = "population.json"
+CHECKPOINT = "checkpoint.safetensors"
 
 MadeBy = Callable[[Sequence[Experiment]], Mapping[str, str]]
 """From the members of a population to the versions that take part in their training."""
@@ -37,6 +39,8 @@ class _Record(NamedTuple):
     """The record in a population's folder."""
 
     runs: list[str]
+    models: int
+    """The size of the stack that they are trained in."""
     made_by: dict[str, str]
 
 
@@ -102,6 +106,8 @@ class Claim:
     """
 
     experiments: list[Experiment]
+    models: int
+    """The size of the stack that they are trained in, which a compiled step is made for."""
     lease: Lease
     markers: Markers
     results: Path
@@ -112,7 +118,7 @@ class Claim:
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
+        return self.folder / CHECKPOINT
 
     def __enter__(self) -> Claim:
         return self
@@ -156,27 +162,29 @@ class WorkQueue:
             pass
         _remove_empty(self._markers.folder)
 
-    def take(self, group: Sequence[Experiment], most: int, made_by: MadeBy) -> Claim | None:
+    def take(self, group: Sequence[Experiment], most: int, made_by: MadeBy, limit: float = math.inf) -> Claim | None:
         """A population of at most `most` runs of `group` that are neither finished nor another process's; None if none is left.
 
-        The population of a killed process comes first, with the same members, if this command asks for all of them and the
-        versions that take part, which `made_by` gives, have not changed.
+        It is trained in a stack of `most` models, or as it began.
+
+        The population of a killed process comes first, with the same members, if this command asks for all of them, its stack is
+        not larger than `limit`, and the versions that take part, which `made_by` gives, have not changed.
         """
         try:
-            return self._taken(group, most, made_by)
+            return self._taken(group, most, made_by, limit)
         except LeaseLost:  # this process was stopped while it took them
             return None
 
-    def _taken(self, group: Sequence[Experiment], most: int, made_by: MadeBy) -> Claim | None:
+    def _taken(self, group: Sequence[Experiment], most: int, made_by: MadeBy, limit: float) -> Claim | None:
         wanted = {experiment.run_id for experiment in group}
         for folder, record in self._parked():
             members = [self._by_id[run] for run in record.runs if run in self._by_id]
-            asked_for = len(members) == len(record.runs) and not wanted.isdisjoint(record.runs)
-            if asked_for and record.made_by == made_by(members) and (claim := self._continued(folder, members)):
+            asked_for = len(members) == len(record.runs) and not wanted.isdisjoint(record.runs) and record.models <= limit
+            if asked_for and record.made_by == made_by(members) and (claim := self._continued(folder, members, record)):
                 return claim
         taken = self._markers.all()
         free = [experiment for experiment in self.unfinished(group) if experiment.run_id not in taken]
-        return self._begun(_first_part(free, most), made_by) if free else None
+        return self._begun(free[:most], most, made_by) if free else None
 
     def _parked(self) -> Iterator[tuple[Path, _Record]]:
         """The populations that nobody trains, with their records.
@@ -216,7 +224,7 @@ class WorkQueue:
         except FileNotFoundError:
             return []
 
-    def _continued(self, folder: Path, members: list[Experiment]) -> Claim | None:
+    def _continued(self, folder: Path, members: list[Experiment], record: _Record) -> Claim | None:
         """A claim on a parked population; None where other processes have it, or one of its runs."""
         if not (held := lease.take(folder)):
             return None
@@ -226,23 +234,23 @@ class WorkQueue:
             left = [experiment.run_id for experiment in self.unfinished(members)]
             if self._markers.take(left, held) == left:
                 otherwise.pop_all()
-                return Claim(members, held, self._markers, self.results)
+                return Claim(members, record.models, held, self._markers, self.results)
         return None
 
-    def _begun(self, experiments: list[Experiment], made_by: MadeBy) -> Claim | None:
+    def _begun(self, experiments: list[Experiment], models: int, made_by: MadeBy) -> Claim | None:
         """A claim on a new population of these runs, up to the first that another process takes; None if that is the first."""
         held = lease.make(self.folder)
         with ExitStack() as otherwise:
             otherwise.callback(held.remove)
             otherwise.callback(self._markers.give_back, held)
-            _write_record(held, experiments, made_by)
+            _write_record(held, experiments, models, made_by)
             runs = set(self._markers.take([experiment.run_id for experiment in experiments], held))
             mine = self.unfinished([experiment for experiment in experiments if experiment.run_id in runs])
             if mine:
                 if len(mine) < len(experiments):
-                    _write_record(held, mine, made_by)
+                    _write_record(held, mine, models, made_by)
                 otherwise.pop_all()
-                return Claim(mine, held, self._markers, self.results)
+                return Claim(mine, models, held, self._markers, self.results)
         return None
 
 
@@ -258,13 +266,15 @@ def _record(folder: Path) -> _Record | None:
     if not isinstance(about, dict) or about.keys() != set(_Record._fields):
         return None
     record = _Record(**about)
-    if not isinstance(record.runs, list) or not isinstance(record.made_by, dict):
+    if not isinstance(record.runs, list) or not isinstance(record.made_by, dict) or not isinstance(record.models, int):
+        return None
+    if record.models < len(record.runs):
         return None
     return record if all(isinstance(text, str) for text in (*record.runs, *record.made_by.values())) else None
 
 
-def _write_record(population: Lease, experiments: Sequence[Experiment], made_by: MadeBy) -> None:
-    record = _Record([experiment.run_id for experiment in experiments], dict(made_by(experiments)))
+def _write_record(population: Lease, experiments: Sequence[Experiment], models: int, made_by: MadeBy) -> None:
+    record = _Record([experiment.run_id for experiment in experiments], models, dict(made_by(experiments)))
     with replaced(population.folder / RECORD) as partial:
         partial.write_text(json.dumps(record._asdict()), encoding="utf-8")
 
@@ -279,9 +289,3 @@ def _remove_empty(markers: Path) -> None:
 def _has_file(results: Path, run_id: str) -> bool:
     """Whether the run has a file, of this command or of another one."""
     return any(run_files.is_run(path, run_id) for path in results.glob(f"*.{run_id}.parquet"))
-
-
-def _first_part(experiments: list[Experiment], most: int) -> list[Experiment]:
-    """The first part, if the experiments are divided into as few equal parts as possible, of at most `most` members each."""
-    parts = -(-len(experiments) // most)
-    return experiments[: -(-len(experiments) // parts)]

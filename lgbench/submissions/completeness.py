@@ -11,8 +11,9 @@ from typing import NamedTuple
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
 from lgbench.experiment.protocols import MAX_SEEDS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.replan import arch_of
 from lgbench.results.metrics import Metric
-from lgbench.submissions.inspection import Run, arch_of
+from lgbench.submissions.inspection import Run
 
 MIN_SUBMITTED_SEEDS = 5
 """Every task needs the seeds 0 to 4 at least. With fewer, entries whose means differ by about the spread over seeds are not

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import LgbenchError, Refused, RunFileError
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.submissions.disagreements import (
@@ -58,7 +57,7 @@ class Inspector:
 
     def __init__(self, registry: Registry, rules: Sequence[Rule] = ()) -> None:
         self.registry, self.rules = registry, rules
-        self._planned: dict[Hashable, Experiment] = {}
+        self._replanner = Replanner(registry)
         self._expected: dict[Hashable, Mapping[RowKey, Expected]] = {}
 
     def run(self, path: Path, contents: Contents) -> Run:
@@ -86,23 +85,11 @@ class Inspector:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
         _refuse(other_versions(footer, self.registry), other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
-        planned = self._measured(self._as_planned(record).with_seed(record.seed), footer)
+        planned = self._measured(self._replanner.experiment(record), footer)
         if planned.run_id != record.run_id:
             _refuse(other_settings(record, planned.record))
         _refuse(other_plugins(footer.plugins, {**planned.plugins, **planned.measured_by}))
         return planned
-
-    def _as_planned(self, record: ExperimentRecord) -> Experiment:
-        """What `lgbench run` makes of the names in a record. Raises UsageError where it makes nothing of them."""
-        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol)
-        if same not in self._planned:
-            name, changes = record.protocol.name, dict(record.protocol.changes)
-            request = Request([record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer)
-            found = {each.record.task: each for each in plan(request, self.registry).experiments}
-            if record.task not in found:
-                raise RunFileError(f"{record.task} is a family, and no task of it has that name")
-            self._planned[same] = found[record.task]
-        return self._planned[same]
 
     def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
         """The experiment with the measurements that the footer describes."""
@@ -116,11 +103,6 @@ class Inspector:
         if same not in self._expected:
             self._expected[same] = expected_rows(experiment)
         return self._expected[same]
-
-
-def arch_of(record: ExperimentRecord) -> str:
-    """The value of --arch that names an entry: the entry without its optimizer, which has an option of its own."""
-    return record.entry if record.optimizer == DEFAULT_OPTIMIZER else record.entry.removesuffix(f"+{record.optimizer}")
 
 
 def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:

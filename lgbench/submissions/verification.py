@@ -11,15 +11,14 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 
 import torch
 
 from lgbench.execution import provenance
-from lgbench.execution.device import full_float32
-from lgbench.execution.progress import ProgressDisplay
+from lgbench.execution.device import full_float32, threads
+from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
@@ -45,8 +44,12 @@ class RerunPopulation:
     compile: bool
 
     @property
+    def asked(self) -> list[Experiment]:
+        return [run.experiment for run in self.runs]
+
+    @property
     def experiments(self) -> list[Experiment]:
-        return [*(run.experiment for run in self.runs), *self.fillers]
+        return [*self.asked, *self.fillers]
 
 
 def drawn(runs: Sequence[Run], size: int | None) -> list[Run]:
@@ -114,7 +117,7 @@ class _Verifier:
     def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
         """One outcome for each run of the population."""
         try:
-            with _threads(population.threads), full_float32():
+            with threads(population.threads), full_float32():
                 trained = self._trained(population)
                 return list(self._verdicts(population, trained))
         except Exception as error:  # a plugin's model may raise anything
@@ -123,12 +126,12 @@ class _Verifier:
     def _trained(self, population: RerunPopulation) -> Trained:
         experiments = population.experiments
         models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
-        with self.display.phase(f"train {population.runs[0].title} again ({models})", experiments[0].train.steps) as report:
+        with self.display.phase(Phase.train(f"{population.runs[0].title} again ({models})", experiments)) as report:
             return train(experiments, self.device, report, compile=population.compile, say=self.display.say)
 
     def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
         """Test every run of the population, and no filler."""
-        with self.display.phase(f"evaluate {population.runs[0].title} again", len(population.runs)) as report:
+        with self.display.phase(Phase.evaluate(f"{population.runs[0].title} again", population.asked)) as report:
             for index, run in enumerate(population.runs):
                 experiment = run.experiment
                 scores = evaluate(experiment, trained.models(index), self.device)
@@ -145,16 +148,6 @@ class _Verifier:
             known = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
             self._chance[same] = known
         return self._chance[same]
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _otherwise(run: Run, trained: Trained, population: RerunPopulation, device: torch.device) -> Iterator[str]:

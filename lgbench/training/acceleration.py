@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lgbench.errors import first_line
 from lgbench.training.population import Population
 
 
 class Compiled:
-    """A compiled training step. Without a C++ compiler, or with a model that is not one graph, it runs as it is."""
+    """A compiled training step. Without a C++ compiler, or with a model that cannot be traced, it runs as it is."""
 
     def __init__(self, population: Population, say: Callable[[str], None]) -> None:
-        torch.compiler.reset()  # programs of earlier populations count against the limit
-        self.advance, self.plain = population.compiled(), population.advance
         self.say = say
+        self.advance, self.plain = population.compiled(self._begin), population.advance
         self.tried = False
+        self._began: float | None = None
 
     @property
     def works(self) -> bool:
         return self.tried and self.advance is not self.plain
 
     def __call__(self, *batch: Tensor) -> Tensor:
-        if self.tried:
-            return self.advance(*batch)
         self.tried = True
-        started = time.monotonic()
         try:
             losses = self.advance(*batch)
-        except RuntimeError as error:  # raised before anything was changed
-            reason = " ".join(str(error).split("\n")[:2]).strip()
-            self.say(f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {reason}")
+        except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
+            if self.advance is self.plain:
+                raise
+            self.say(
+                f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {first_line(error)}"
+            )
             self.advance = self.plain
             return self.advance(*batch)
-        self.say(f"compiled the training step in {time.monotonic() - started:.0f} s")
+        if self._began is not None:
+            self.say(f"compiled the training step in {time.monotonic() - self._began:.0f} s")
+            self._began = None
         return losses
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
 
 
 class Captured:
@@ -83,12 +88,3 @@ class Captured:
         with torch.cuda.graph(graph, pool=memory):
             result = self.function(*places)
         return graph, places, result
-
-
-def room_for(programs: int) -> AbstractContextManager[object]:
-    """Inside, torch compiles a function for so many shapes of its arguments before it gives up."""
-    limits = ("recompile_limit", "accumulated_recompile_limit")
-    patched: AbstractContextManager[object] = torch._dynamo.config.patch(
-        {name: max(programs, getattr(torch._dynamo.config, name)) for name in limits}
-    )
-    return patched

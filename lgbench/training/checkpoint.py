@@ -21,6 +21,8 @@ class TrainingProgress(NamedTuple):
     """The progress of a training, for its checkpoint and its run files."""
 
     step: int = 0
+    models: int = 0
+    """The size of the stack."""
     compiled: bool = False
     """Whether the steps were compiled."""
     seconds: float = 0.0
@@ -38,6 +40,14 @@ class Checkpoint:
         """`every`: seconds between two savings."""
         self.path, self.every = path, every
         self._began = self._latest = time.monotonic()
+
+    def peek(self) -> TrainingProgress:
+        """The progress of the saved state; none where nothing was saved or :meth:`restore` will say that it is unusable."""
+        try:
+            with safe_open(self.path, "pt") as file:
+                return _progress(file.metadata() or {})
+        except (SafetensorError, OSError, ValueError):
+            return TrainingProgress()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> TrainingProgress:
         """Copy the saved state into `tensors`; no step is done where nothing was saved.
@@ -104,4 +114,5 @@ def _progress(metadata: Mapping[str, str]) -> TrainingProgress:
     missing = [name for name in (*TrainingProgress._fields, _CHECKSUM) if name not in metadata]
     if missing:
         raise ValueError(f"its metadata lack {' and '.join(missing)}")
-    return TrainingProgress(int(metadata["step"]), metadata["compiled"] == str(True), float(metadata["seconds"]))
+    compiled = metadata["compiled"] == str(True)
+    return TrainingProgress(int(metadata["step"]), int(metadata["models"]), compiled, float(metadata["seconds"]))

@@ -5,6 +5,7 @@ It decides how many models are trained together, and whether the step is compile
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
+
+STACK_BYTES = 2**20
+"""On a CPU so many bytes of one operator's result, of all models of a stack, stay in the cache of a core. Measured by
+benchmarks/stacks.py: larger stacks wait for memory, smaller ones wait for the operators to start."""
 
 SHARE_OF_MEMORY = 0.5
 """The share of free memory that a population may fill. The rest is for the allocator, for evaluation, and for others."""
@@ -30,6 +35,8 @@ class Cost:
     """Bytes of all results that operators made."""
     peak: int
     """Bytes alive at once, at most."""
+    largest: int
+    """Bytes of the largest result of an operator."""
     kept: int
     """Bytes that stay from step to step: weights, moments, averages, data drawn ahead."""
 
@@ -65,7 +72,12 @@ def measure(step: Callable[[], object], kept: int) -> Cost:
         step()
     with FlopCounterMode(display=False) as counter:
         step()
-    return Cost(meter.operators, counter.get_total_flops(), meter.written, meter.peak, kept)
+    return Cost(meter.operators, counter.get_total_flops(), meter.written, meter.peak, meter.largest, kept)
+
+
+def stack_size(cost: Cost, device: torch.device) -> float:
+    """How many models to train together, where memory is free for more. From counts alone: the same on every CPU."""
+    return max(1, STACK_BYTES // cost.largest) if device.type == "cpu" else math.inf
 
 
 def models_that_fit(cost: Cost, device: torch.device) -> int:
@@ -86,7 +98,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operators = self.written = self.peak = self.alive = 0
+        self.operators = self.written = self.peak = self.alive = self.largest = 0
         self._sizes: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -103,6 +115,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sizes[key] = storage.nbytes()
             self.written += storage.nbytes()
             self.alive += storage.nbytes()
+            self.largest = max(self.largest, storage.nbytes())
             self.peak = max(self.peak, self.alive)
             weakref.finalize(storage, self._forget, key)
 

@@ -6,18 +6,20 @@ case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lgbench import seeds
 from lgbench.contracts import Schedule, State, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
 from lgbench.training.curve import curve_steps
+from lgbench.training.program import program
 from lgbench.training.step import Layout, Rates, TrainState, step_of, views
 
 StepFunction = Callable[..., Tensor]
@@ -85,10 +87,24 @@ class Population:
         """One training step, on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
         return self._step(self.state, self.buffers, self._rates, *batch)
 
-    def compiled(self) -> StepFunction:
-        """:meth:`advance` as one compiled program for every shape of inputs."""
-        step = torch.compile(self._step, fullgraph=True, dynamic=False)
-        return lambda *batch: step(self.state, self.buffers, self._rates, *batch)
+    def compiled(self, report: Callable[[], None]) -> StepFunction:
+        """:meth:`advance` as a program for every shape of a batch. Calls `report` before a program is compiled.
+
+        A program is made when its shape comes first. Then the function may raise anything, before any tensor is changed.
+        """
+        own, form = tree_flatten((self.state, self.buffers, self._rates))  # all are changed in place, so they stay the same
+        programs: dict[Hashable, StepFunction] = {}
+
+        def step(*tensors: Tensor) -> Tensor:
+            return self._step(*tree_unflatten(tensors[: len(own)], form), *tensors[len(own) :])
+
+        def advance(*batch: Tensor) -> Tensor:
+            shapes = tuple(tensor.shape for tensor in batch)
+            if shapes not in programs:
+                programs[shapes] = program(step, [*own, *batch], report)
+            return programs[shapes](*own, *batch)
+
+        return advance
 
     def average(self) -> None:
         """Update every average with the weights as they are."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from lgbench.contracts import Weights
 from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
 from lgbench.training import cost
-from lgbench.training.acceleration import Captured, Compiled, room_for
+from lgbench.training.acceleration import Captured, Compiled
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
 from lgbench.training.data import CHUNK, draw_batch, stream, training_lengths
@@ -36,6 +35,8 @@ class Trained:
     curve: Curve
     diverged: list[int | None]
     """The first step with a loss that is not finite, or the last where its update left weights that are not."""
+    stack: int
+    """How many models were trained together, those that filled the stack included."""
     compiled: bool
     """Whether the training step was compiled."""
     resumed: bool
@@ -59,17 +60,21 @@ def train(
     report: ReportStep = lambda step, loss: None,
     *,
     compile: bool = False,
+    models: int = 0,
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
     """Train all experiments, which share a `population_key`, at once.
 
-    With a `checkpoint`, training continues from the state that it holds, if any, and saves to it from time to time. A training
-    that continues is compiled or not as it began, whatever `compile` says, so that all its steps round alike. Calls `say` with
-    sentences for the user.
+    A compiled step is made for a stack of `models`, and fewer experiments are filled up to that. With a `checkpoint`, training
+    continues from the state that it holds, if any, and saves to it from time to time. A training that continues is compiled or
+    not as it began, whatever `compile` says, so that all its steps round alike. Calls `say` with sentences for the user.
     """
     started = time.monotonic()
-    training = experiments[0].train
+    training, asked = experiments[0].train, len(experiments)
+    past = checkpoint.peek() if checkpoint else TrainingProgress()
+    filled = (past.models if past.step else models if compile else asked) - asked
+    experiments = [*experiments, *[experiments[-1]] * filled]
     population = Population(experiments, device, say)
     past = _restored(population, checkpoint, compile, say) if checkpoint else TrainingProgress()
     compile = past.compiled if past.step else compile
@@ -82,10 +87,10 @@ def train(
 
     def progress(step: int) -> TrainingProgress:
         works = compiled is not None and compiled.works
-        return TrainingProgress(step, past.compiled or works, past.seconds + time.monotonic() - started)
+        return TrainingProgress(step, len(experiments), past.compiled or works, past.seconds + time.monotonic() - started)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
-    with torch.no_grad(), room_for(_programs(experiments[0])) if compile else nullcontext():
+    with torch.no_grad():
         if device.type == "cuda":
             advance, average = Captured(advance), Captured(average)
         for step, batch in enumerate(stream(members, training, device, past.step), start=past.step + 1):
@@ -96,7 +101,7 @@ def train(
             population.mark(step)
             if checkpoint and checkpoint.due(last=step == training.steps):
                 _save(checkpoint, progress(step), population, say)
-            report(step, lambda losses=losses: losses.mean().item())  # type: ignore[misc]
+            report(step, lambda losses=losses: losses[:asked].mean().item())  # type: ignore[misc]
     loss, norm = population.curve.cpu().unbind(1)
     curve = Curve(population.marks, loss, norm)
     population.skeleton.eval()
@@ -106,7 +111,8 @@ def train(
         weights=population.variants(),
         buffers=population.buffers,
         curve=curve,
-        diverged=population.diverged(),
+        diverged=population.diverged()[:asked],
+        stack=len(experiments),
         compiled=whole.compiled,
         resumed=past.step > 0,
         seconds=whole.seconds,

@@ -1,0 +1,120 @@
+"""A worker process: trains the populations that its command sends, one after the other, and tells it how they go.
+
+It ends when its input does, in the middle of a population too: then the command was interrupted or killed.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+from lgbench.execution import messages
+from lgbench.execution.device import Execution
+from lgbench.execution.executor import located, out_of_memory
+from lgbench.execution.lease import LeaseLost, Lent
+from lgbench.execution.progress import Phase, ReportProgress
+from lgbench.execution.runner import PopulationRunner
+from lgbench.execution.scheduler import Assignment
+from lgbench.experiment.replan import Replanner
+from lgbench.extensions.registry import Registry
+
+REPORT_SECONDS = 0.2
+"""Between two reports of progress."""
+
+
+class Telling:
+    """A display that tells the command."""
+
+    def __init__(self, output: TextIO) -> None:
+        self.output = output
+
+    def say(self, sentence: str) -> None:
+        messages.send(self.output, messages.Say(sentence))
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[ReportProgress]:
+        messages.send(self.output, messages.Begin(phase))
+        told = 0.0
+
+        def report(done: int, loss: object) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if done == phase.total or now - told >= REPORT_SECONDS:
+                told = now
+                messages.send(self.output, messages.Progress(done, loss() if callable(loss) else None))
+
+        yield report
+        messages.send(self.output, messages.End())
+
+    def all(self, experiments: object, workers: int) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+class Worker:
+    """Trains what it is sent."""
+
+    def __init__(self, setup: messages.Setup, output: TextIO) -> None:
+        self.output = output
+        self._experiments = Replanner(Registry.load(files=map(Path, setup.plugins)))
+        execution = Execution(torch.device(setup.device), checkpoint=setup.checkpoint)
+        self._runner = PopulationRunner(execution, Path(setup.results), Telling(output))
+
+    def train(self, order: messages.Train) -> messages.Finished:
+        """Train and test a population. Raises OSError where the command is gone."""
+        try:
+            experiments = [self._experiments.experiment(record) for record in order.records]
+            for path in self._runner.run(Assignment(experiments, Lent(Path(order.folder)), order.models, order.compile)):
+                messages.send(self.output, messages.Written(str(path)))
+        except BrokenPipeError:
+            raise
+        except LeaseLost as error:
+            return messages.Finished(str(error), lost=True)
+        except Exception as error:  # a plugin's model may raise anything
+            return messages.Finished(located(error), memory=out_of_memory(error))
+        return messages.Finished()
+
+
+def main() -> None:
+    """Read orders from standard input and write what happens to standard output, which plugins cannot write to."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    signal.signal(signal.SIGTERM, _stop)
+    orders: queue.Queue[str | None] = queue.Queue()
+    busy = threading.Event()
+
+    def read() -> None:
+        for line in sys.stdin:
+            orders.put(line)
+        orders.put(None)
+        if busy.is_set():
+            _thread.interrupt_main(signal.SIGTERM)
+
+    threading.Thread(target=read, name="orders", daemon=True).start()
+    worker = None
+    try:
+        while line := orders.get():
+            order = messages.to_worker(line)
+            busy.set()
+            if isinstance(order, messages.Setup):
+                worker = Worker(order, output)
+            elif worker:
+                messages.send(output, worker.train(order))
+            busy.clear()
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(1)  # the command is gone, and nobody would read what else there is to say
+
+
+def _stop(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,37 @@
+"""From a record back to its experiment, in another process than planned it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from lgbench.contracts import DEFAULT_OPTIMIZER
+from lgbench.errors import UsageError
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.extensions.registry import Registry
+
+
+class Replanner:
+    """Finds the experiments that records describe, with what is installed here. Plans each kind of run once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._planned: dict[Hashable, Experiment] = {}
+
+    def experiment(self, record: ExperimentRecord) -> Experiment:
+        """What `lgbench run` makes of the names in a record, which may be another run. UsageError where that is nothing."""
+        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol)
+        if same not in self._planned:
+            name, changes = record.protocol.name, dict(record.protocol.changes)
+            request = Request([record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer)
+            found = {each.record.task: each for each in plan(request, self.registry).experiments}
+            if record.task not in found:
+                raise UsageError(f"{record.task} is a family, and no task of it has that name")
+            self._planned[same] = found[record.task]
+        return self._planned[same].with_seed(record.seed)
+
+
+def arch_of(record: ExperimentRecord) -> str:
+    """The value of --arch that names an entry: the entry without its optimizer, which has an option of its own."""
+    return record.entry if record.optimizer == DEFAULT_OPTIMIZER else record.entry.removesuffix(f"+{record.optimizer}")

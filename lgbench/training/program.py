@@ -1,0 +1,106 @@
+"""Programs: functions of tensors, traced once and compiled ahead of time to machine code that any process here can load.
+
+A program is kept in the user's cache under a name that says all that it depends on: the operators of the traced function,
+the shapes of its arguments, PyTorch, the processor and the number of threads. So whoever needs the same one finds it, in this
+command or in a later one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lgbench import user_cache
+from lgbench.atomic_files import replaced
+
+SUFFIX = ".pt2"
+
+Function = Callable[..., Tensor]
+"""A function of tensors, some of which it changes in place -> a tensor."""
+
+
+def program(function: Function, arguments: Sequence[Tensor], report: Callable[[], None]) -> Function:
+    """The program of a function, for arguments of these shapes, types and device. It changes the same arguments in place.
+
+    Calls `report` before it compiles, which takes long, and not where it finds the program. Raises an error of any kind where
+    the function cannot be traced (it does other things for other values) or compiled (there is no C++ compiler).
+    """
+    with torch.no_grad():
+        graph = make_fx(_as_tuple(function), tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
+    kept = user_cache.folder("programs")
+    if kept is None:
+        with tempfile.TemporaryDirectory() as folder:
+            report()
+            return _loaded(_compiled(graph, arguments, Path(folder) / f"step{SUFFIX}"))
+    path = kept / f"{_name(graph, arguments)}{SUFFIX}"
+    with _alone(path):
+        if not path.exists():
+            report()
+            user_cache.remove_old(kept)
+            with replaced(path) as partial:
+                _compiled(graph, arguments, partial.with_suffix(SUFFIX)).replace(partial)
+    user_cache.used(path)
+    return _loaded(path)
+
+
+def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
+    return lambda *arguments: (function(*arguments),)
+
+
+def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], path: Path) -> Path:
+    """Compile a graph into a file, for the number of threads that torch has now."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of PyTorch's own code
+        exported = torch.export.export(graph, tuple(arguments), strict=False)
+        # Otherwise each kind of vector instructions that the processor has is first tried out, for 20 s on a new machine.
+        with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+            torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
+    return path
+
+
+def _loaded(path: Path) -> Function:
+    run: Any = torch._inductor.aoti_load_package(str(path))
+    return lambda *arguments: run(*arguments)[0]
+
+
+def _name(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> str:
+    """A name for all that a program depends on."""
+    parts = [graph.code, torch.__version__, _processor(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
+    parts += [_layout(tensor) for tensor in arguments]
+    for name, constant in graph.named_buffers():
+        parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
+    for name, constant in vars(graph).items():
+        if isinstance(constant, Tensor):
+            parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
+def _layout(tensor: Tensor) -> tuple[Any, ...]:
+    device = torch.cuda.get_device_name(tensor.device) if tensor.device.type == "cuda" else tensor.device
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype, str(device)
+
+
+@cache
+def _processor() -> str:
+    """The processor, with the instructions that it has where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return "\n".join(next((line for line in lines if line.startswith(key)), "") for key in ("model name", "flags", "Features"))
+
+
+def _alone(path: Path) -> FileLock:
+    """One process of this machine compiles a program, and others wait for it. On another machine it may be compiled as well."""
+    return FileLock(Path(tempfile.gettempdir()) / f"lgbench-{path.stem}.lock")

@@ -1,0 +1,40 @@
+"""The user's cache folder: what can be made again, kept because making it takes time. Anybody may delete it at any time."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+KEPT_SECONDS = 30 * 24 * 3600.0
+"""A file that nobody has used for so long is removed."""
+
+
+def folder(name: str) -> Path | None:
+    """The folder for one kind of files, in that which LGBENCH_CACHE names or the system's; None where it cannot be made."""
+    named = os.environ.get("LGBENCH_CACHE")
+    path = (Path(named) if named else user_cache_path("lgbench")) / name
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return path if os.access(path, os.W_OK | os.X_OK) else None
+
+
+def used(path: Path) -> None:
+    """Note that a file was used now, so that it is kept."""
+    with suppress(OSError):
+        os.utime(path)
+
+
+def remove_old(path: Path) -> None:
+    """Remove the files of a folder that nobody has used for KEPT_SECONDS."""
+    oldest = time.time() - KEPT_SECONDS
+    with suppress(OSError):
+        for file in path.iterdir():
+            with suppress(OSError):
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
