@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -79,11 +80,27 @@ def full_float32() -> Iterator[None]:
 
     So all entries are computed in the same precision, whatever an imported plugin has set for the whole process.
     """
-    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    switches = _precision_switches()
+    before = [getattr(place, name) for place, name, _ in switches]
+    for place, name, full in switches:
+        setattr(place, name, full)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = cudnn
+        for (place, name, _), value in zip(switches, before, strict=True):
+            setattr(place, name, value)
+
+
+def _precision_switches() -> list[tuple[Any, str, object]]:
+    """Torch's switches for the precision of float32 products, general ones first: whose they are, their names, full precision.
+
+    The older switches raise an error once anything has set the newer ones, which PyTorch 2.9 brought.
+    """
+    backends = torch.backends
+    if not hasattr(backends.cudnn, "conv"):
+        return [(backends.cuda.matmul, "allow_tf32", False), (backends.cudnn, "allow_tf32", False)]
+    cudnn, mkldnn = backends.cudnn, backends.mkldnn
+    places = [backends, backends.cuda.matmul]
+    for library in (cudnn, mkldnn):
+        places += [library, *(getattr(library, name) for name in ("matmul", "conv", "rnn") if hasattr(library, name))]
+    return [(place, "fp32_precision", "ieee") for place in places]

@@ -167,8 +167,8 @@ class WorkQueue:
 
         It is trained in a stack of `most` models, or as it began.
 
-        The population of a killed process comes first, with the same members, if this command asks for all of them, its stack is
-        not larger than `limit`, and the versions that take part, which `made_by` gives, have not changed.
+        The population of a killed process comes first, with the same members, if this command asks for all of them, its stack
+        is not larger than `limit`, and the versions that take part, which `made_by` gives, have not changed.
         """
         try:
             return self._taken(group, most, made_by, limit)

@@ -41,6 +41,7 @@ class _Worker:
     """A worker process, and what it does now."""
 
     process: subprocess.Popen[str]
+    listener: threading.Thread = field(init=False)
     work: Work | None = None
     written: list[Path] = field(default_factory=list)
     phase: ExitStack = field(default_factory=ExitStack)
@@ -52,9 +53,22 @@ class _Worker:
             messages.send(self.process.stdin, message)
 
     def stop(self) -> None:
+        """Ask it to end, in the middle of a population too."""
         assert self.process.stdin
         with suppress(OSError):
             self.process.stdin.close()
+
+    def close(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until it has ended; kill it if that takes longer."""
+        self.stop()
+        try:
+            self.process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.listener is not threading.current_thread():
+            self.listener.join()
+        self.phase.close()
 
 
 def executor_for(
@@ -119,15 +133,17 @@ class Workers:
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8", env=os.environ | ONE_THREAD)
         worker = _Worker(process)
+        worker.listener = threading.Thread(target=self._listen, args=(worker,), name=f"worker {process.pid}", daemon=True)
         self._workers.append(worker)
         worker.send(self._setup)
-        threading.Thread(target=self._listen, args=(worker,), name=f"worker {process.pid}", daemon=True).start()
+        worker.listener.start()
         return worker
 
     def _listen(self, worker: _Worker) -> None:
         assert worker.process.stdout
-        for line in worker.process.stdout:
-            self._events.put((worker, messages.from_worker(line)))
+        with worker.process.stdout as lines:
+            for line in lines:
+                self._events.put((worker, messages.from_worker(line)))
         self._events.put((worker, None))
 
     def _heard(self, worker: _Worker, message: messages.FromWorker | None) -> Done | None:
@@ -150,8 +166,9 @@ class Workers:
                 return self._ended(worker, kind(error))
             case None:
                 self._workers.remove(worker)
+                worker.close()
                 if worker.work:
-                    return self._ended(worker, WorkerKilled(_death(worker.process.wait())))
+                    return self._ended(worker, WorkerKilled(_death(worker.process.returncode)))
         return None
 
     def _ended(self, worker: _Worker, error: Exception | None) -> Done:
@@ -166,12 +183,7 @@ class Workers:
             worker.stop()
         latest = time.monotonic() + PATIENCE_SECONDS
         for worker in self._workers:
-            try:
-                worker.process.wait(max(0.0, latest - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
-            worker.phase.close()
+            worker.close(latest - time.monotonic())
             if worker.work:
                 with suppress(KeyboardInterrupt), worker.work.claim:
                     raise KeyboardInterrupt

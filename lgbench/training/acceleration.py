@@ -19,25 +19,21 @@ class Compiled:
     def __init__(self, population: Population, say: Callable[[str], None]) -> None:
         self.say = say
         self.advance, self.plain = population.compiled(self._begin), population.advance
-        self.tried = False
+        self.works = False
+        """Whether a program has run."""
         self._began: float | None = None
 
-    @property
-    def works(self) -> bool:
-        return self.tried and self.advance is not self.plain
-
     def __call__(self, *batch: Tensor) -> Tensor:
-        self.tried = True
         try:
             losses = self.advance(*batch)
         except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
-            if self.advance is self.plain:
+            if self.works or self.advance is self.plain:
                 raise
-            self.say(
-                f"the training step cannot be compiled here and runs as it is: {type(error).__name__}: {first_line(error)}"
-            )
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            self.say(f"the training step cannot be compiled here and runs as it is: {reason}")
             self.advance = self.plain
             return self.advance(*batch)
+        self.works = self.advance is not self.plain
         if self._began is not None:
             self.say(f"compiled the training step in {time.monotonic() - self._began:.0f} s")
             self._began = None
@@ -51,21 +47,31 @@ class Captured:
     """A function of tensors as CUDA graphs, one for each shape of its arguments. A graph launches all its kernels at once.
 
     The function must change tensors in place. Its first call for a shape runs as it is, which lets libraries set up the device;
-    the second call is captured.
+    the second call is captured. A function that cannot be captured, since it waits for the device, runs as it is.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
+        self.function, self.say = function, say
         self.seen: set[Hashable] = set()
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
+        self.works = True
+        self.stream: torch.cuda.Stream | None = None
 
     def __call__(self, *arguments: Tensor) -> Any:
         shape = tuple(argument.shape for argument in arguments)
-        if shape not in self.seen:
+        if not self.works or shape not in self.seen:
             self.seen.add(shape)
             return self._on_side(arguments)
         if shape not in self.graphs:
-            self.graphs[shape] = self._capture(arguments)
+            try:
+                self.graphs[shape] = self._capture(arguments)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:  # nothing was run: capturing only records
+                self.works = False
+                self.graphs.clear()
+                self.say(f"the training step cannot be captured as a CUDA graph and runs as it is: {first_line(error)}")
+                return self._on_side(arguments)
         graph, places, result = self.graphs[shape]
         for place, argument in zip(places, arguments, strict=True):
             place.copy_(argument)
@@ -73,12 +79,13 @@ class Captured:
         return result
 
     def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
-        """Run on a stream that is not the default one, as capturing does."""
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        """Run on a stream that is not the default one, as capturing does; always the same, which has workspaces of its own."""
+        if self.stream is None:
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
             result = self.function(*arguments)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
     def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:

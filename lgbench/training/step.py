@@ -148,6 +148,8 @@ class _Gradients:
         """weights (P, N), buffers and the tensors of a batch with a leading P -> gradients (P, N), losses (P,)."""
         try:
             return self.of_all(weights, buffers, *batch)
+        except torch.OutOfMemoryError:  # a RuntimeError that says nothing of vmap
+            raise
         except RuntimeError as error:
             if self.of_all == self._one_by_one or torch.compiler.is_compiling():
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -90,9 +91,9 @@ def train(
         return TrainingProgress(step, len(experiments), past.compiled or works, past.seconds + time.monotonic() - started)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
-    with torch.no_grad():
+    with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         if device.type == "cuda":
-            advance, average = Captured(advance), Captured(average)
+            advance, average = Captured(advance, say), Captured(average, say)
         for step, batch in enumerate(stream(members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
             losses = advance(*batch.tensors)
