@@ -25,6 +25,7 @@ ROOMS = {
     "seeds": set(),
     "noise": set(),
     "atomic_files": set(),
+    "user_cache": set(),
     "contracts": set(),
     "attending": {"contracts"},
     "chain": {"contracts"},
@@ -36,8 +37,10 @@ ROOMS = {
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
     "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions"},
+    "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # What is done with the objects of an experiment.
-    "training": {*BASICS, "atomic_files", "experiment", "noise"},
+    "training.program": {"atomic_files", "user_cache"},
+    "training": {*BASICS, "atomic_files", "experiment", "noise", "training.program"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment"},
@@ -54,6 +57,8 @@ ROOMS = {
         "results.rows",
         "training",
     },
+    # A worker process finds by itself what the names in its orders mean.
+    "execution.worker": {"execution", "execution.runner", "experiment.replan", "extensions"},
     "execution.runner": {
         *BASICS,
         "atomic_files",
@@ -68,14 +73,22 @@ ROOMS = {
     },
     # Describing and checking plugins.
     "extensions.describe": {*BASICS, "experiment", "extensions"},
-    "extensions.conformance": {*BASICS, "attending", "experiment", "extensions", "extensions.describe", "noise"},
+    "extensions.conformance": {
+        *BASICS,
+        "attending",
+        "experiment",
+        "extensions",
+        "extensions.describe",
+        "noise",
+        "training.program",
+    },
     "testing": {"extensions", "extensions.conformance"},
     # Results of others, and verifying them.
     "submissions": {
         *BASICS,
         "execution",
         "experiment",
-        "experiment.plan",
+        "experiment.replan",
         "extensions",
         "measurement",
         "results",

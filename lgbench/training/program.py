@@ -36,8 +36,7 @@ def program(function: Function, arguments: Sequence[Tensor], report: Callable[[]
     Calls `report` before it compiles, which takes long, and not where it finds the program. Raises an error of any kind where
     the function cannot be traced (it does other things for other values) or compiled (there is no C++ compiler).
     """
-    with torch.no_grad():
-        graph = make_fx(_as_tuple(function), tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
+    graph = traced(_as_tuple(function), arguments)
     kept = user_cache.folder("programs")
     if kept is None:
         with tempfile.TemporaryDirectory() as folder:
@@ -52,6 +51,12 @@ def program(function: Function, arguments: Sequence[Tensor], report: Callable[[]
                 _compiled(graph, arguments, partial.with_suffix(SUFFIX)).replace(partial)
     user_cache.used(path)
     return _loaded(path)
+
+
+def traced(function: Callable[..., Any], arguments: Sequence[Tensor]) -> fx.GraphModule:
+    """The operators of a function as one graph. Computes nothing. Raises an error of any kind where there is no one graph."""
+    with torch.no_grad():
+        return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
 
 
 def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lgbench.contracts import Answers, Model, Signature, Tokens, Vectors, Weights
 from lgbench.errors import first_line
@@ -24,6 +25,7 @@ from lgbench.extensions.conformance.probes import (
     stirred,
 )
 from lgbench.noise import Noise
+from lgbench.training.program import traced
 
 TRAINED, TESTED = 9, 40
 """Positions of the longest input in training and in testing."""
@@ -203,16 +205,14 @@ def _wide(stack: Stack) -> Stack:
 def _compiles(build: Build) -> Outcome:
     model, given = _stack(build)
     step = vmap(_gradients_of_one(model))
-    torch.compiler.reset()
-    try:
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own
-            step(*given)
-            torch.compile(step, fullgraph=True, dynamic=False, backend="eager")(*given)
-    except RuntimeError as error:
-        return f"torch.compile cannot make one graph of its training step, so the step is not compiled: {_shown(error)}"
-    finally:
-        torch.compiler.reset()
+    tensors, form = tree_flatten(given)
+    with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        step(*given)
+        try:
+            traced(lambda *flat: step(*tree_unflatten(flat, form)), tensors)
+        except Exception as error:  # tracing runs the model, which may raise anything there
+            return f"its training step cannot be traced as one graph, so the step is not compiled: {_shown(error)}"
     return None
 
 
