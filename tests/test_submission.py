@@ -256,7 +256,10 @@ STRAYS = {
     "a hidden run": (lambda f, run: Path(shutil.copy(run, f / f".{run.name}")), "is a hidden file"),
     "a partial file": (lambda f, run: Path(shutil.copy(run, f / f".{run.name}.x.partial")), "is a hidden file"),
     "rows in a hidden folder": (_packed, "is a hidden folder with 1 thing (rows.parquet) in it"),
-    "a cache": (lambda f, run: _made(f / ".cache", "a", "b", "c", "d"), "a hidden folder with 4 things (a, b, c, ...) in it"),
+    "a cache": (
+        lambda f, run: _made(f / ".cache", "a", "b", "c", "d"),
+        "is a hidden folder with 4 things (a, b, c, ...) in it",
+    ),
     "unfinished runs": (lambda f, run: _made(f / ".unfinished"), "is a hidden folder with nothing in it"),
     "an empty folder": (lambda f, run: _made(f / "empty"), "is a folder with nothing in it"),
     "runs in a folder": (lambda f, run: shutil.move(run, _made(f / "deep")) and f / "deep", "is a folder with 1 thing ("),
@@ -286,7 +289,9 @@ def test_everything_among_the_filed_runs_that_is_no_run_is_named(filled, install
 def test_nothing_hidden_comes_on_boards(made, board, installed, kind):
     (board / "runs").mkdir()
     STRAYS[kind][0](board / "runs", made[0])
-    assert Results(board / "runs").boards("tvd") == [] and len(check_filed(board, installed)) == 1
+    with pytest.raises(UsageError, match="no runs in"):
+        Results(board / "runs")
+    assert len(check_filed(board, installed)) == 1
 
 
 def test_the_folder_of_filed_runs_is_a_folder(filled, tmp_path, installed):
