@@ -14,12 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
-from lgbench.errors import LgbenchError, Refused, RunFileError
+from lgbench.errors import LgbenchError, Refused, RunFileError, UsageError
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against, with_changes
 from lgbench.submissions.disagreements import (
     other_measurements,
     other_plugins,
@@ -54,10 +55,13 @@ class Run:
 
 
 class Inspector:
-    """Compares run files with what is installed, and checks them by `rules` as well."""
+    """Compares run files with what is installed, and checks them by `rules` as well.
 
-    def __init__(self, registry: Registry, rules: Sequence[Rule] = ()) -> None:
-        self.registry, self.rules = registry, rules
+    With `bounds`, changed settings that need more than these are refused before anything is built with them.
+    """
+
+    def __init__(self, registry: Registry, rules: Sequence[Rule] = (), bounds: Bounds | None = None) -> None:
+        self.registry, self.rules, self.bounds = registry, rules, bounds
         self._planned: dict[Hashable, Experiment] = {}
         self._expected: dict[Hashable, Mapping[RowKey, Expected]] = {}
 
@@ -86,11 +90,23 @@ class Inspector:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
         _refuse(other_versions(footer, self.registry), other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
+        if self.bounds and record.protocol.changes:
+            _refuse(self._beyond(footer, self.bounds))
         planned = self._measured(self._as_planned(record).with_seed(record.seed), footer)
         if planned.run_id != record.run_id:
             _refuse(other_settings(record, planned.record))
         _refuse(other_plugins(footer.plugins, {**planned.plugins, **planned.measured_by}))
         return planned
+
+    def _beyond(self, footer: Footer, bounds: Bounds) -> Iterator[str]:
+        record = footer.experiment
+        plain = self._as_planned(replace(record, protocol=replace(record.protocol, changes=())))
+        try:
+            changed = with_changes(plain, record)
+        except UsageError:
+            return  # planning says why
+        if reason := reason_against(changed, min(footer.execution.population, MAX_MODELS), bounds):
+            yield reason
 
     def _as_planned(self, record: ExperimentRecord) -> Experiment:
         """What `lgbench run` makes of the names in a record. Raises UsageError where it makes nothing of them."""
