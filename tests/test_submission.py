@@ -207,6 +207,24 @@ def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, 
     assert "the averagers none and others toy-mean" in said and "--average" in said
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("python", "x", "`$.environment.python`"),
+        ("python", "3.11.7; rm", "`$.environment.python`"),
+        ("torch", "newest", "environment.torch is 'newest', expected a version"),
+        ("threads", 2**31, "`$.environment.threads`"),
+        ("threads", 2**14 + 1, "`$.environment.threads`"),
+        ("population", 2**20 + 1, "`$.execution.population`"),
+    ],
+)
+def test_facts_about_a_machine_that_no_machine_has_are_refused(honest, board, tmp_path, installed, field, value, said):
+    part = "execution" if field == "population" else "environment"
+    path = forged(honest, tmp_path / "run.parquet", lambda about: about[part].update({field: value}))
+    sentences = refusals([path], board, installed)
+    assert said in sentences[0]
+
+
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
     far = put_right(honest, tmp_path / "far.parquet", lambda about: about["experiment"].update(seed=2**62))
     (said,) = refusals([far], board, installed)

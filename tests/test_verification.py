@@ -207,7 +207,7 @@ def test_a_stack_is_never_larger_than_what_fits(honest, tmp_path, installed, mon
 
 def elsewhere(about):
     about["environment"].update(torch="2.0.0", device="cpu (arm64, DEFAULT)", threads=7)
-    about["execution"].update(population=4, compiled=True)
+    about["execution"].update(population=100)
 
 
 def lowered(rows):
@@ -223,7 +223,11 @@ def test_a_file_that_says_that_it_was_made_elsewhere_is_not_believed(honest, tmp
     assert not verdict.agrees and verdict.tolerance == SAME_BITS
     said = "\n".join(verdict.lines())
     assert said.startswith(f"differs: {TITLE}: tvd (") and "expected within 0.0001; torch is '2.0.0' in the file" in said
-    for fact in ("the device is 'cpu (arm64, DEFAULT)'", "the number of threads is 7", "the step was compiled"):
+    for fact in (
+        "the device is 'cpu (arm64, DEFAULT)'",
+        "the number of threads is 7",
+        "the population is 100 in the file and 64 here",
+    ):
         assert fact in said
     assert "--tolerance 0.3 allows for all that is known of rounding" in said
 
@@ -244,15 +248,15 @@ def test_only_the_reviewer_allows_for_rounding_and_the_verdict_says_so(honest, t
     far = forged(honest, tmp_path / "far", elsewhere, at("tvd", 8, value=there + 0.31))
     spike = forged(honest, tmp_path / "spike", elsewhere, at("gradient_norm", 7, value=99.0))
     ok, bad, also_ok = verdicts([near, far, spike], installed, 0.3)
-    assert ok.agrees and also_ok.agrees and not bad.agrees and ok.tolerance == pytest.approx(OTHER_ROUNDING)
+    assert ok.agrees and also_ok.agrees and not bad.agrees
+    assert str(ok.tolerance) == str(OTHER_ROUNDING) and not ok.tolerance.points
     (line,) = ok.lines()
     assert line.startswith(f"verified with a wide tolerance: {TITLE}: ")
     assert "within 0.3, means over lengths within 0.1, scores are at most 0.2 apart, and their means over lengths 0.0" in line
     assert "torch is '2.0.0' in the file" in line and "the device is 'cpu (arm64, DEFAULT)' in the file" in line
     done = lgbench(near, "--tolerance", "0.3", registry=installed)
-    assert (
-        done.exit_code == 0 and "1 of 1 runs verified, within 0.3" in done.stdout and "instead of within 0.0001" in done.stdout
-    )
+    assert done.exit_code == 0 and "1 of 1 runs verified, within 0.3" in done.stdout
+    assert "instead of within 0.0001" in done.stdout
 
 
 def upwards(rows):
@@ -415,7 +419,7 @@ def wide() -> Registry:
 
 @pytest.fixture(scope="module")
 def wide_run(tmp_path_factory, wide) -> Path:
-    options = {"seeds": [0], "tasks": ["alone"], "installed": wide, "protocol": "quick"}
+    options = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick"}
     return published.make(tmp_path_factory.mktemp("wide"), ("toy-wide",), **options)[0]
 
 
@@ -451,13 +455,13 @@ def test_settings_that_would_take_too_long_are_refused(wide_run, wide, tmp_path)
 
 def test_what_an_honest_changed_run_needs_is_allowed(wide, tmp_path):
     changes = {"train.steps": "3", "model.width": "8", "evaluate.contexts": "4", "train.batch": "2"}
-    request = {"seeds": [0], "tasks": ["alone"], "installed": wide, "protocol": "quick", "changes": changes}
+    request = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick", "changes": changes}
     (path,) = published.make(tmp_path, ("toy-wide",), **request)
     assert lgbench(path, registry=wide).exit_code == 0
 
 
 def test_a_model_whose_needs_nobody_can_tell_is_refused_unless_the_reviewer_says_so(wide, tmp_path):
-    request = {"seeds": [0], "tasks": ["alone"], "installed": wide, "protocol": "quick", "changes": {"train.steps": "3"}}
+    request = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick", "changes": {"train.steps": "3"}}
     (path,) = published.make(tmp_path, ("toy-hostile",), **request)
     done = lgbench(path, registry=wide)
     assert done.exit_code == 1 and "nobody can tell beforehand" in done.stdout and "--unbounded" in done.stdout
@@ -474,7 +478,7 @@ def test_the_memory_that_is_told_beforehand_is_near_that_of_a_real_step(registry
     for arch in ("pre-norm", "set-attention"):
         (experiment,) = planned(registry, "max-retrieval", arch, train_max_length=100, train_batch=32)
         real, told = step_cost(experiment, CPU), bounds.needs(experiment, CPU)
-        assert 0.5 < told.memory / (real.peak + real.kept) < 2
+        assert 0.5 < told.memory / (real.peak + real.kept) < 1.2
 
 
 def test_a_model_that_breaks_fails_its_runs_and_stops_no_others(honest, tmp_path, installed):

@@ -20,6 +20,7 @@ from lgbench.experiment.protocols import check_settings, override, parse_value
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.seeds import initial
 from lgbench.training import cost
+from lgbench.training.data import CHUNK
 
 MAX_MODELS = 64
 """Models that are trained together at most to verify one run, whatever its file says."""
@@ -113,7 +114,11 @@ def needs(experiment: Experiment, device: torch.device) -> Needs:
     answers = test.max_length if task.signature.answers is Answers.EVERY_PREFIX else 1
     rows = answers * variants * metrics
     tested = rows * (4 * test.contexts + ROW_BYTES) + 16 * test.strings
-    trained = weights * (3 + variants) + step.peak + 8 * train.steps  # with gradients and moments; the length of each step
+    inputs = task.signature.inputs
+    drawn = (
+        min(train.steps, CHUNK) * train.batch * train.max_length * (8 + (8 if isinstance(inputs, Tokens) else 4 * inputs.width))
+    )
+    trained = weights * (3 + variants) + step.peak + drawn + 8 * train.steps  # gradients and moments; the length of each step
     return Needs(
         memory=max(trained, weights * variants + seen.peak + tested),
         seconds=train.steps * _seconds(step, device) + test.contexts * variants * seen.flops / _rate(device),
