@@ -76,6 +76,16 @@ def test_a_file_is_published_with_or_without_hard_links(tmp_path, monkeypatch, s
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_hidden_files_and_hidden_folders_are_never_searched(tmp_path):
+    run, deep = (write_rows(tmp_path / name, ROWS) for name in ("run.parquet", "deep/er/run.parquet"))
+    for name in (".hidden.parquet", ".cache/run.parquet", "deep/.packs/run.parquet", ".unfinished/a/b/run.parquet"):
+        write_rows(tmp_path / name, ROWS)
+    (tmp_path / "folder.parquet").mkdir()
+    assert list(run_files.find(tmp_path)) == [deep, run]
+    assert list(run_files.find(tmp_path / ".unfinished")) == [tmp_path / ".unfinished" / "a" / "b" / "run.parquet"]
+    assert list(run_files.find(tmp_path / "nowhere")) == []
+
+
 def foreign(path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), path)
 

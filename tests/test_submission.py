@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def refusals(given, folder, installed) -> list[str]:
 
 
 def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
-    filed = submit([made[0].parent], board, installed)
+    done = submit([made[0].parent], board, installed)
+    filed = done.filed
+    assert done.before == [] and done.finished == 0
     assert sorted(path.name for path in filed) == sorted(path.name for path in made)
     assert set(filed) == set((board / "runs").iterdir())
     assert Results(board / "runs").boards("tvd")
@@ -91,10 +94,20 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
     assert None in diverged and any(diverged)
 
 
-def test_what_was_filed_is_refused_the_second_time(made, filled, installed):
-    said = refusals(made, filled, installed)
-    assert len(said) == len(made)
-    assert all("is a run already, in" in sentence and str(filled / "runs") in sentence for sentence in said)
+def test_what_was_filed_stays_as_it_is_the_second_time(made, filled, installed):
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in filled.rglob("*")}
+    done = submit(made, filled, installed)
+    assert done.filed == [] and set(done.before) == set((filled / "runs").iterdir()) and done.finished == 0
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in filled.rglob("*")} == before
+
+
+def test_a_filed_run_with_other_content_is_refused_and_kept(made, filled, tmp_path, installed):
+    """As after a second training, of which somebody likes the numbers better."""
+    other = forged(
+        made[0], tmp_path / made[0].name, lambda about: about["environment"].update(date="2031-01-01T00:00:00+00:00")
+    )
+    (said,) = refusals([other, *made[1:]], filled, installed)
+    assert "is a run already, in" in said and str(filled / "runs" / made[0].name) in said
 
 
 def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, installed):
@@ -103,7 +116,7 @@ def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, ins
         padded = table.replace_schema_metadata({**table.schema.metadata, b"hidden": b"x" * 1000})
         (tmp_path / "given").mkdir(exist_ok=True)
         pq.write_table(padded, tmp_path / "given" / path.name, compression="none")
-    for path in submit([tmp_path / "given"], board, installed):
+    for path in submit([tmp_path / "given"], board, installed).filed:
         assert pq.read_metadata(path).metadata.keys() <= {b"lgbench", b"ARROW:schema"}
         assert path.read_bytes() == (made[0].parent / path.name).read_bytes()
 
@@ -137,7 +150,8 @@ def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed)
 
 
 def test_a_path_that_is_given_twice_is_one_run(made, board, installed):
-    assert len(submit([made[0].parent, *made, made[0].parent / ".." / made[0].parent.name], board, installed)) == len(made)
+    given = [made[0].parent, *made, made[0].parent / ".." / made[0].parent.name]
+    assert len(submit(given, board, installed).filed) == len(made)
 
 
 def test_a_folder_without_runs_is_told(board, tmp_path, installed):
@@ -182,7 +196,7 @@ def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, insta
 
 
 def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installed):
-    assert len(submit(later, filled, installed)) == 6
+    assert len(submit(later, filled, installed).filed) == 6
     assert check_filed(filled, installed) == []
 
 
@@ -191,6 +205,24 @@ def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, 
     kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
     (said,) = refusals([*kept, *other], board, installed)
     assert "the averagers none and others toy-mean" in said and "--average" in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("python", "x", "`$.environment.python`"),
+        ("python", "3.11.7; rm", "`$.environment.python`"),
+        ("torch", "newest", "environment.torch is 'newest', expected a version"),
+        ("threads", 2**31, "`$.environment.threads`"),
+        ("threads", 2**14 + 1, "`$.environment.threads`"),
+        ("population", 2**20 + 1, "`$.execution.population`"),
+    ],
+)
+def test_facts_about_a_machine_that_no_machine_has_are_refused(honest, board, tmp_path, installed, field, value, said):
+    part = "execution" if field == "population" else "environment"
+    path = forged(honest, tmp_path / "run.parquet", lambda about: about[part].update({field: value}))
+    sentences = refusals([path], board, installed)
+    assert said in sentences[0]
 
 
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
@@ -211,11 +243,81 @@ def test_what_was_put_among_the_filed_runs_by_hand_is_told(filled, tmp_path, ins
     about["environment"]["git_commit"] += "+dirty"
     run_files.write(three, table, about)
     said = "\n".join(check_filed(filled, installed))
-    assert f"{folder / 'notes.txt'} is no readable Parquet file" in said
+    assert f"{folder / 'notes.txt'} is a file of another kind" in said
     assert f"{folder / 'renamed.parquet'}: a filed run is a file at {one}" in said
-    assert f"{two}: a filed run is a file at {two}" in said
+    assert f"{two} is a link" in said
     assert f"{three}: it was made by a changed checkout" in said
     assert "lacks seed" in said
+
+
+def _packed(folder: Path, run: Path) -> Path:
+    """Rows of a run, packed as the side door once took them."""
+    (folder / ".packs").mkdir()
+    packed = pq.read_table(run).replace_schema_metadata({b"lgbench": b'{"packed": {}}'})
+    pq.write_table(packed, folder / ".packs" / "rows.parquet")
+    return folder / ".packs"
+
+
+def _made(path: Path, *inner: str) -> Path:
+    path.mkdir()
+    for name in inner:
+        (path / name).mkdir()
+    return path
+
+
+def _linked(path: Path, to: Path) -> Path:
+    path.symlink_to(to)
+    return path
+
+
+STRAYS = {
+    "a hidden run": (lambda f, run: Path(shutil.copy(run, f / f".{run.name}")), "is a hidden file"),
+    "a partial file": (lambda f, run: Path(shutil.copy(run, f / f".{run.name}.x.partial")), "is a hidden file"),
+    "rows in a hidden folder": (_packed, "is a hidden folder with 1 thing (rows.parquet) in it"),
+    "a cache": (
+        lambda f, run: _made(f / ".cache", "a", "b", "c", "d"),
+        "is a hidden folder with 4 things (a, b, c, ...) in it",
+    ),
+    "unfinished runs": (lambda f, run: _made(f / ".unfinished"), "is a hidden folder with nothing in it"),
+    "an empty folder": (lambda f, run: _made(f / "empty"), "is a folder with nothing in it"),
+    "runs in a folder": (lambda f, run: shutil.move(run, _made(f / "deep")) and f / "deep", "is a folder with 1 thing ("),
+    "a link to a run": (lambda f, run: _linked(f / "link.parquet", run), "is a link"),
+    "a link to a folder": (lambda f, run: _linked(f / "link", f.parent), "is a link"),
+    "a link to nothing": (lambda f, run: _linked(f / ".link", f / "nowhere"), "is a hidden link"),
+    "a pipe": (lambda f, run: os.mkfifo(f / "pipe.parquet") or f / "pipe.parquet", "is no regular file"),
+    "a note": (lambda f, run: Path(shutil.copy(run, f / "README.md")), "is a file of another kind"),
+    "a damaged file": (
+        lambda f, run: Path(shutil.copy(run, f / f"{run.name}.damaged-1")),
+        "is a damaged file that was set aside",
+    ),
+    "a name with an escape": (lambda f, run: _made(f / "a\x1b[31m\n") and f / "a\\x1b[31m\\n", "is a folder with nothing"),
+}
+
+
+@pytest.mark.parametrize("kind", STRAYS)
+def test_everything_among_the_filed_runs_that_is_no_run_is_named(filled, installed, kind):
+    put, why = STRAYS[kind]
+    path = put(filled / "runs", min((filled / "runs").glob("small-even*")))
+    (said, *rest) = check_filed(filled, installed)
+    assert said.startswith(f"{path} {why}") and said.endswith("this folder has run files alone: remove it")
+    assert bool(rest) == (kind == "runs in a folder"), "and that run is missing"
+
+
+@pytest.mark.parametrize("kind", ["a hidden run", "rows in a hidden folder"])
+def test_nothing_hidden_comes_on_boards(made, board, installed, kind):
+    (board / "runs").mkdir()
+    STRAYS[kind][0](board / "runs", made[0])
+    with pytest.raises(UsageError, match="no runs in"):
+        Results(board / "runs")
+    assert len(check_filed(board, installed)) == 1
+
+
+def test_the_folder_of_filed_runs_is_a_folder(filled, tmp_path, installed):
+    (filled / "runs").rename(tmp_path / "elsewhere")
+    assert check_filed(filled, installed) == []
+    (filled / "runs").symlink_to(tmp_path / "elsewhere")
+    (said,) = check_filed(filled, installed)
+    assert said.startswith(f"{filled / 'runs'} is no folder of filed runs")
 
 
 def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installed):
@@ -227,9 +329,10 @@ def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installe
 
 def test_filed_runs_of_an_older_protocol_are_in_nobodys_way(made, board, installed):
     (board / "runs").mkdir()
-    for path in made[:3]:
-        put_right(path, board / "runs" / path.name, lambda about: about["experiment"]["protocol"].update(version=2))
-    assert len(submit(made, board, installed)) == len(made)
+    for number, path in enumerate(made[:3]):
+        older = lambda about: about["experiment"]["protocol"].update(version=2)  # noqa: E731
+        put_right(path, board / "runs" / f"{number}.parquet", older)
+    assert len(submit(made, board, installed).filed) == len(made)
 
 
 def lgbench(*arguments, registry):
@@ -245,7 +348,10 @@ def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, instal
     assert done.exit_code == 0
     assert f"{len(made)} runs filed in {board}/runs/" in done.output and "make boards" in done.output
     again = lgbench("submit", made[0].parent, "--to", board, registry=installed)
-    assert again.exit_code == 1 and f"lgbench: nothing was filed, for {len(made)} reasons:" in again.stderr
+    assert again.exit_code == 0
+    assert f"{len(made)} runs filed before, with the same content" in again.output and "0 runs filed in" in again.output
+    refused = lgbench("submit", *made[1:3], made[0].parent / "nowhere", "--to", board, registry=installed)
+    assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
 
 
 def test_the_command_without_a_folder_to_file_in_is_wrong_usage(made, tmp_path, installed):

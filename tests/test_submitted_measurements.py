@@ -95,7 +95,7 @@ def row(weights, metric, length, **columns):
 
 
 def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(measured, tmp_path):
-    filed = submit(measured, tmp_path, with_kl())
+    filed = submit(measured, tmp_path, with_kl()).filed
     assert check_filed(tmp_path, with_kl()) == []
     for path in filed:
         original = measured[0].parent / path.name
@@ -109,7 +109,7 @@ def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(me
 
 def test_a_run_that_lacks_an_installed_measurement_is_as_good_as_before(plain, tmp_path, inspect):
     assert all(not inspect(path) for path in plain)
-    assert len(submit(plain, tmp_path, with_kl())) == len(plain)
+    assert len(submit(plain, tmp_path, with_kl()).filed) == len(plain)
     assert check_filed(tmp_path, with_kl()) == check_filed(tmp_path, published.registry()) == []
 
 

@@ -25,13 +25,22 @@ def submit(runs: Sequence[Path], folder: Path) -> None:
 
     RUNS are run files, or folders of them. lgbench checks all of them first: each must be a whole run under a published
     protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench prints
-    every reason and files nothing.
+    every reason and files nothing. If lgbench is killed while it files them, the next `lgbench submit` files the rest.
     """
     from lgbench.submissions import submission
 
     try:
-        filed = submission.submit(runs, folder, installed())
+        registry = installed()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
-    count = "1 run" if len(filed) == 1 else f"{len(filed)} runs"
-    click.echo(f"{count} filed in {folder / submission.RUNS}/; next: run `make boards`, read the changes, open a pull request")
+    done = submission.submit(runs, folder, registry, lambda sentence: click.echo(sentence, err=True))
+    if done.finished:
+        click.echo(f"a submission was killed before; its {_runs(done.finished)} are among these")
+    if done.before:
+        click.echo(f"{_runs(len(done.before))} filed before, with the same content")
+    place = folder / submission.RUNS
+    click.echo(f"{_runs(len(done.filed))} filed in {place}/; next: run `make boards`, read the changes, open a pull request")
+
+
+def _runs(number: int) -> str:
+    return "1 run" if number == 1 else f"{number} runs"

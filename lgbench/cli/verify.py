@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,41 +13,66 @@ from lgbench.cli.setup import console, installed
 from lgbench.errors import Interrupted, Unverified
 
 if TYPE_CHECKING:
-    from lgbench.submissions.inspection import Run
     from lgbench.submissions.verdict import Failure, Verdict
 
 
 @click.command()
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--sample", type=click.IntRange(min=1), help="Number of runs to repeat, drawn at random.  [default: all]")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    help="Number of files to repeat, drawn at random before any is read.  [default: all]",
+)
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="Largest allowed difference of a number; a third of it for means over lengths.  [default: known effects of rounding]",
+    help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for all that is known of "
+    "rounding on another machine.  [default: 0.0001]",
 )
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    default=24.0,
+    show_default=True,
+    help="Longest time for a population.",
+)
+@click.option("--unbounded", is_flag=True, help="Do not ask beforehand how much memory and time changed settings need.")
 @device_option
 @plugin_option
-def verify(runs: Sequence[Path], sample: int | None, tolerance: float | None, device: str, plugins: Sequence[Path]) -> None:
+def verify(
+    runs: Sequence[Path],
+    sample: int | None,
+    tolerance: float | None,
+    hours: float,
+    unbounded: bool,
+    device: str,
+    plugins: Sequence[Path],
+) -> None:
     """Run files again and compare every number.
 
-    RUNS are run files, or folders of them. lgbench repeats each run as its file says it was made, and writes nothing. With the
-    torch, device, threads and population of the file, numbers must be the same. Elsewhere rounding differs, and training
-    amplifies that: numbers must be as near as it allows.
+    RUNS are run files, or folders of them. lgbench repeats each run as its file says it was made, and writes nothing. Numbers
+    must be the same, whatever the file says of its torch, device and threads. Where these differ, rounding may differ, and
+    training amplifies that: only you can allow for it, with --tolerance.
     """
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
     from lgbench.submissions import inspection, verification
+    from lgbench.submissions.bounds import Bounds
+    from lgbench.submissions.verdict import chosen
 
-    registry, where = installed(plugins), choose_device(device)
+    registry, where, allowed = installed(plugins), choose_device(device), chosen(tolerance)
+    bounds = None if unbounded else Bounds.here(where, hours * 3600)
     outcomes: list[Verdict | Failure] = []
     try:
         paths, wrong = inspection.gather(runs)
-        found, unfit = inspection.inspect_all(paths, inspection.Inspector(registry))
-        chosen = verification.drawn(found, sample)
+        files = verification.drawn(paths, sample)
+        _echo_files(files, len(paths))
+        if len(files) < len(paths):
+            click.echo(_chances(verification.chances(len(paths), len(files)), len(paths), len(files)))
+        found, unfit = inspection.inspect_all(files, inspection.Inspector(registry, bounds=bounds))
         for sentence in (wrong := [*wrong, *unfit]):
             click.echo(f"refused: {sentence}")
-        _echo_chosen(chosen, len(found))
-        for outcome in verification.verify(chosen, where, ConsoleProgress(console(stderr=True)), tolerance):
+        for outcome in verification.verify(found, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600):
             outcomes.append(outcome)
             click.echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
@@ -56,11 +81,18 @@ def verify(runs: Sequence[Path], sample: int | None, tolerance: float | None, de
     if wrong or agreed < len(outcomes):
         refused = "; see above for refused files" if wrong else ""
         raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
-    click.echo(f"{agreed} of {len(outcomes)} runs verified")
+    wide = f", {allowed} instead of {chosen(None)}" if allowed.single > chosen(None).single else ""
+    click.echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
-def _echo_chosen(chosen: Sequence[Run], found: int) -> None:
-    how = ", drawn at random" if len(chosen) < found else ""
-    click.echo(f"running again {len(chosen)} of {found} runs{how}:" if found else "there is no run to repeat")
-    for run in chosen:
-        click.echo(f"  {run.title} ({run.path})")
+def _echo_files(files: Sequence[Path], found: int) -> None:
+    how = ", drawn at random" if len(files) < found else ""
+    click.echo(f"running again {len(files)} of {found} files{how}:" if found else "there is no run to repeat")
+    for path in files:
+        click.echo(f"  {path}")
+
+
+def _chances(chances: Mapping[int, float], found: int, size: int) -> str:
+    """How likely a sample of this size finds forged files, a line for each number of them."""
+    lines = [f"  {forged} forged: {chance:.1%}" for forged, chance in chances.items()]
+    return "\n".join([f"chance that a draw of {size} of {found} has a forged file, if so many are forged:", *lines])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,5 +139,9 @@ def is_run(path: Path, run_id: str) -> bool:
 
 
 def find(folder: Path) -> Iterator[Path]:
-    """Every Parquet file under a results folder, in a fixed order."""
-    return iter(sorted(path for path in folder.rglob("*.parquet") if path.is_file()))
+    """Every Parquet file under a results folder, in a fixed order, except those that are hidden or in a hidden folder."""
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent, name) for name in files if name.endswith(".parquet") and not name.startswith(".")]
+    return iter(sorted(path for path in found if path.is_file()))

@@ -23,6 +23,8 @@ class Number(NamedTuple):
 
 Numbers = Mapping[RowKey, Number]
 
+_OVER_LENGTHS = "mean over lengths"
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -64,6 +66,11 @@ def largest_distance(filed: Numbers, here: Numbers) -> float:
     return max((_apart(there.value, here[key].value) for key, there in filed.items() if key.length is not None), default=0.0)
 
 
+def largest_mean_distance(filed: Numbers, here: Numbers) -> float:
+    """The largest distance between the two means over lengths of a metric of any weights, where both values are known."""
+    return max((abs(there - mean) for name, there, mean in _mean_pairs(filed, here) if _OVER_LENGTHS in name), default=0.0)
+
+
 def _singles(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Disagreement]:
     for key, there in filed.items():
         if key.length is None and not tolerance.points:
@@ -76,10 +83,16 @@ def _singles(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Di
 def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Disagreement]:
     if tolerance.mean is None:
         return
+    for name, filed_mean, here_mean in _mean_pairs(filed, here):
+        yield from _compared(name, filed_mean, here_mean, tolerance.mean, relative=_OVER_LENGTHS not in name)
+
+
+def _mean_pairs(filed: Numbers, here: Numbers) -> Iterator[tuple[str, float, float]]:
+    """Each mean with its name: in the file, and here."""
     groups: dict[str, list[RowKey]] = defaultdict(list)
     for key in filed:
         if key.length is not None:
-            groups[f"the mean over lengths of {key.metric} ({key.weights})"].append(key)
+            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights})"].append(key)
         elif key.metric == "train_loss":
             groups["the mean over steps of train_loss"].append(key)
     for name, members in groups.items():
@@ -87,7 +100,7 @@ def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Disa
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if known:
             filed_mean, here_mean = (fmean(values) for values in zip(*known, strict=True))
-            yield from _compared(name, filed_mean, here_mean, tolerance.mean, relative=members[0].length is None)
+            yield name, filed_mean, here_mean
 
 
 def _compared(name: str, there: float | None, here: float | None, allowed: float, relative: bool) -> Iterator[Disagreement]:

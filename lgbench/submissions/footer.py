@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from packaging.version import InvalidVersion, Version
 
 from lgbench.contracts import METRIC_NAME, NAME
 from lgbench.experiment.record import ExperimentRecord
@@ -21,7 +22,13 @@ MAX_TEXT = 1000
 _LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
 """A name in results. After a tilde it has the hash of a plugin file."""
 
-Count = Annotated[int, Meta(ge=1)]
+MAX_THREADS, MAX_POPULATION = 2**14, 2**20
+"""More threads than any machine has, and more models than any memory holds. Both are a stranger's numbers."""
+
+Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
+Models = Annotated[int, Meta(ge=1, le=MAX_POPULATION)]
+PythonVersion = Annotated[str, Meta(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}((a|b|rc)[0-9]{1,3})?\+?\Z")]
+"""As `platform.python_version` gives it, such as 3.11.7 or 3.14.0rc1."""
 Duration = Annotated[float, Meta(ge=0)]
 """In seconds."""
 Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{7,64}(\+dirty)?\Z")]
@@ -31,7 +38,7 @@ Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{7,64}(\+dirty)?\Z")]
 class ExecutionRecord:
     """How the run was made."""
 
-    population: Count
+    population: Models
     """Models that were trained together."""
     compiled: bool
     resumed: bool
@@ -43,10 +50,10 @@ class EnvironmentRecord:
 
     lgbench: str
     torch: str
-    python: str
+    python: PythonVersion
     git_commit: Commit | None
     device: str
-    threads: Count
+    threads: Threads
     date: str
 
 
@@ -145,11 +152,19 @@ def _check_values(footer: Footer) -> None:
             raise ValueError(f"the change {shown(key)} has several values, {shown(value)}, expected one")
     if not 0 <= experiment.seed < 2**63:
         raise ValueError(f"experiment.seed is {experiment.seed}, expected a whole number from 0 to 2**63 - 1")
+    _check_version("environment.torch", footer.environment.torch)
     try:
         datetime.fromisoformat(footer.environment.date)
     except ValueError:
         date = shown(footer.environment.date)
         raise ValueError(f"environment.date is {date}, expected one such as 2026-11-21T09:14:23+00:00") from None
+
+
+def _check_version(where: str, text: str) -> None:
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise ValueError(f"{where} is {shown(text)}, expected a version such as 2.7.0+cpu") from None
 
 
 def _names(experiment: ExperimentRecord) -> Iterator[str]:

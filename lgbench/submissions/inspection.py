@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lgbench.errors import LgbenchError, Refused, RunFileError
+from lgbench.errors import LgbenchError, Refused, RunFileError, UsageError
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against, with_changes
 from lgbench.submissions.disagreements import (
     other_measurements,
     other_plugins,
@@ -53,10 +54,13 @@ class Run:
 
 
 class Inspector:
-    """Compares run files with what is installed, and checks them by `rules` as well."""
+    """Compares run files with what is installed, and checks them by `rules` as well.
 
-    def __init__(self, registry: Registry, rules: Sequence[Rule] = ()) -> None:
-        self.registry, self.rules = registry, rules
+    With `bounds`, changed settings that need more than these are refused before anything is built with them.
+    """
+
+    def __init__(self, registry: Registry, rules: Sequence[Rule] = (), bounds: Bounds | None = None) -> None:
+        self.registry, self.rules, self.bounds = registry, rules, bounds
         self._replanner = Replanner(registry)
         self._expected: dict[Hashable, Mapping[RowKey, Expected]] = {}
 
@@ -85,11 +89,23 @@ class Inspector:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
         _refuse(other_versions(footer, self.registry), other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
+        if self.bounds and record.protocol.changes:
+            _refuse(self._beyond(footer, self.bounds))
         planned = self._measured(self._replanner.experiment(record), footer)
         if planned.run_id != record.run_id:
             _refuse(other_settings(record, planned.record))
         _refuse(other_plugins(footer.plugins, {**planned.plugins, **planned.measured_by}))
         return planned
+
+    def _beyond(self, footer: Footer, bounds: Bounds) -> Iterator[str]:
+        record = footer.experiment
+        plain = self._replanner.experiment(replace(record, protocol=replace(record.protocol, changes=())))
+        try:
+            changed = with_changes(plain, record)
+        except UsageError:
+            return  # planning says why
+        if reason := reason_against(changed, min(footer.execution.population, MAX_MODELS), bounds):
+            yield reason
 
     def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
         """The experiment with the measurements that the footer describes."""

@@ -2,54 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from lgbench.errors import Refused, RunFileError, UsageError
+from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
+from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
 from lgbench.extensions.registry import Registry
-from lgbench.results import cache, run_files
+from lgbench.results import run_files
 from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
+from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
-from lgbench.submissions.reader import Reader
+from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.strays import sorted_out
 
 RUNS = "runs"
 """The folder of run files in the folder of the leaderboards."""
 
 
-def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path]:
-    """File the runs of files and folders under `folder`/runs, and return where they are.
+@dataclass(frozen=True)
+class Submitted:
+    """The outcome of a submission: where its runs are."""
 
-    Raises Refused, with every reason, and then nothing was written; UsageError where the folder does not exist.
+    filed: Sequence[Path]
+    """Those that this submission filed."""
+    before: Sequence[Path]
+    """Those that were filed already, with the same content."""
+    finished: int
+    """How many of all these are runs of submissions that were killed."""
+
+
+def submit(
+    given: Iterable[Path], folder: Path, registry: Registry, say: Callable[[str], None] = lambda sentence: None
+) -> Submitted:
+    """File the runs of files and folders under `folder`/runs: all of them, or none.
+
+    With them come the runs of a submission that was killed while it filed them. A run that is filed already with the same
+    content stays as it is. Calls `say` with a sentence if this process has to wait for another one.
+
+    Raises Refused, with every reason, and then nothing was filed; UsageError where the folder does not exist.
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
-    paths, wrong = gather(given)
-    runs, unfit = inspect_all(paths, Inspector(registry, RULES))
-    new = [FoundRun.of(run) for run in runs]
-    filed, unreadable = _filed(folder / RUNS)
-    wrong += [*unfit, *unreadable, *duplicates(new, filed)]
-    if not unfit:  # with a file left out, its run would be reported as missing too
-        wrong += incomplete([*filed, *new], registry.tasks, {series_of(run) for run in new})
-    if wrong:
-        count = "1 reason" if len(wrong) == 1 else f"{len(wrong)} reasons"
-        raise Refused(wrong, f"nothing was filed, for {count}:")
-    return _write(runs, folder / RUNS)
+    done = None
+    try:
+        paths, wrong = gather(given)
+        runs, unfit = inspect_all(paths, Inspector(registry, RULES))
+        with turn(folder, say) as own:
+            done = _submitted(runs, [*wrong, *unfit], folder / RUNS, registry, own)
+            own.finished()
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {'all runs were filed before' if done else 'nothing was filed'}") from None
+    except LeaseLost as error:
+        why = f"this one stood still for {LEASE_SECONDS:.0f} s or longer; submit the same again, so that all of it is filed"
+        raise LeaseLost(f"another process has the turn to file runs in {folder}: {why}") from error
+    except OSError as error:
+        if done is None:  # otherwise a hidden folder stays, which the next submission removes
+            raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
+    assert done
+    return done
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
-    """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own."""
-    paths = sorted(path for path in (folder / RUNS).rglob("*") if path.is_symlink() or not path.is_dir())
-    paths = [path for path in paths if path.parent.name != cache.FOLDER]  # copies of rows, made by whoever read them
+    """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own.
+
+    Files that no run has, links, and folders are named too, hidden ones with them.
+    """
+    paths, strays = sorted_out(folder / RUNS)
     runs, wrong = inspect_all(paths, Inspector(registry, RULES))
     for run in runs:
-        own_place = run_files.path_for(folder / RUNS, run.footer.experiment)
-        if run.path != own_place or run.path.is_symlink():
+        own_place = _place(folder / RUNS, run)
+        if run.path != own_place:
             wrong.append(f"{run.path}: a filed run is a file at {own_place}")
+    if os.path.lexists(folder / FOLDER):
+        strays.append(f"{folder / FOLDER}: a submission is under way, or was killed; `lgbench submit` finishes it")
     found = [FoundRun.of(run) for run in runs]
-    return [*wrong, *duplicates(found, []), *incomplete(found, registry.tasks, {series_of(run) for run in found})]
+    series = {series_of(run) for run in found}
+    return [*strays, *wrong, *duplicates(found, []), *incomplete(found, registry.tasks, series)]
+
+
+def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn) -> Submitted:
+    """File these runs and those of killed submissions, where they are not filed yet. Raises Refused."""
+    killed, unfit = inspect_all(own.killed, Inspector(registry, RULES))
+    remedy = f"it is of a submission that was killed; to give that up, remove {folder.parent / FOLDER}"
+    filed, unreadable = _filed(folder)
+    before, new = _apart(_without_copies(runs, killed), filed, folder)
+    found = [FoundRun.of(run) for run in new]
+    reasons = [*wrong, *(f"{sentence}; {remedy}" for sentence in unfit), *unreadable, *duplicates(found, filed)]
+    if not wrong and not unfit:  # with a file left out, its run would be reported as missing too
+        reasons += incomplete([*filed, *found], registry.tasks, {series_of(run) for run in found})
+    if reasons:
+        count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+        raise Refused(reasons, f"nothing was filed, for {count}:")
+    places = own.file(new, folder) if new else []
+    return Submitted(places, [_place(folder, run) for run in before], len({run.path.name for run in killed}))
+
+
+def _apart(runs: Sequence[Run], filed: Sequence[FoundRun], folder: Path) -> tuple[list[Run], list[Run]]:
+    """The runs that are filed already with the same content, and the others."""
+    before: list[Run] = []
+    new: list[Run] = []
+    there = {run.path for run in filed}
+    with Reader() as reader:
+        for run in runs:
+            place = _place(folder, run)
+            same = place in there and _content_of(place, reader.read(place)) == _content(run)
+            (before if same else new).append(run)
+    return before, new
+
+
+def _without_copies(runs: Sequence[Run], killed: Sequence[Run]) -> list[Run]:
+    """All runs, but of those of killed submissions that are among the others, or there twice, only one."""
+    kept: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        kept[run.footer.experiment.run_id].append(run)
+    for run in killed:
+        same = kept[run.footer.experiment.run_id]
+        if not any(_content(run) == _content(other) for other in same):
+            same.append(run)
+    return [run for same in kept.values() for run in same]
+
+
+def _place(folder: Path, run: Run) -> Path:
+    return run_files.path_for(folder, run.footer.experiment)
+
+
+def _content(run: Run) -> tuple[Footer, str]:
+    """Everything in a file; not the bytes, which depend on the release of pyarrow. A float's repr tells all its bits."""
+    return run.footer, repr(run.rows.to_pylist())
+
+
+def _content_of(path: Path, contents: Contents) -> tuple[Footer, str]:
+    assert contents.rows is not None
+    return footer_of(path, contents), repr(contents.rows.to_pylist())
 
 
 def _protocol_is_published(footer: Footer) -> Iterator[str]:
@@ -99,27 +188,3 @@ def _filed(folder: Path) -> tuple[list[FoundRun], list[str]]:
             except RunFileError as error:
                 wrong.append(f"{error}; it is filed already, so put it right first")
     return found, wrong
-
-
-def _write(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write all runs anew from what was checked; none where one cannot be written."""
-    made = not folder.exists()
-    written: list[Path] = []
-    try:
-        for run in runs:
-            path = run_files.path_for(folder, run.footer.experiment)
-            run_files.write(path, run.rows, asdict(run.footer))
-            written.append(path)
-    except BaseException as error:  # Ctrl-C, too, leaves nothing filed
-        _take_back(written, folder if made else None)
-        if isinstance(error, OSError):
-            raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
-        raise
-    return written
-
-
-def _take_back(written: Iterable[Path], folder: Path | None) -> None:
-    for path in written:
-        path.unlink()
-    if folder and folder.exists():
-        folder.rmdir()

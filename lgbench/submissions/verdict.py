@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lgbench.submissions.agreement import Disagreement, Tolerance, disagreements, largest_distance, numbers_in
+from lgbench.errors import LgbenchError
+from lgbench.submissions.agreement import (
+    Disagreement,
+    Tolerance,
+    disagreements,
+    largest_distance,
+    largest_mean_distance,
+    numbers_in,
+)
 from lgbench.submissions.inspection import Run
 
 MAX_DISAGREEMENTS = 5
 """How many disagreements of a run are shown."""
 
 SAME_BITS = Tolerance(single=1e-4, mean=None, points=True)
-"""Where everything is as it was: far more than a rounding of a score's last digit, far less than any rank depends on."""
+"""Unless the reviewer chooses another one, whatever the file says of its machine: far more than a rounding of a score's last
+digit, far less than any rank depends on."""
 
 OTHER_ROUNDING = Tolerance(single=0.3, mean=0.1, points=False)
-"""Where rounding differs. That moved a mean by 0.12 at most, and by far less than 0.1 in nearly all trainings."""
+"""For a reviewer who believes that rounding differs. That moved a mean by 0.12 at most, and by far less than 0.1 in nearly all
+trainings."""
+
+
+def chosen(single: float | None) -> Tolerance:
+    """The tolerance that a reviewer chooses, by that of single numbers, or the strict one for None.
+
+    A third of it is that of means. A wide one leaves out the points of the training curve: a spike need not come twice.
+    """
+    if single is None:
+        return SAME_BITS
+    return Tolerance(single, single / 3, points=single <= SAME_BITS.single)
 
 
 @dataclass(frozen=True)
@@ -32,36 +52,40 @@ class Verdict:
     """How many numbers."""
     largest: float
     """The largest distance between the two values of a score, which a wide tolerance would hide."""
+    largest_mean: float
+    """The largest distance between two means over lengths."""
     tolerance: Tolerance
     otherwise: Sequence[str]
     """Everything that rounding depends on and that is not as in the file."""
 
     @classmethod
-    def of(cls, run: Run, rerun: pa.Table, otherwise: Sequence[str], single: float | None = None) -> Verdict:
-        """Compare a file with the table that a rerun would write.
-
-        `single` replaces the tolerance that is known from rounding; a third of it is that of means.
-        """
-        tolerance = OTHER_ROUNDING if otherwise else SAME_BITS
-        if single is not None:
-            tolerance = replace(tolerance, single=single, mean=single / 3)
+    def of(cls, run: Run, rerun: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS) -> Verdict:
+        """Compare a file with the table that a rerun would write."""
         filed, here = numbers_in(run.rows), numbers_in(rerun)
         found = disagreements(filed, here, tolerance)
         diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, rerun)]
         if tolerance.points and diverged[0] != diverged[1]:
             found.insert(0, Disagreement(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
         compared = sum(1 for key in filed if key.length is not None or tolerance.points)
-        return cls(run, found, compared, largest_distance(filed, here), tolerance, otherwise)
+        largest = largest_distance(filed, here), largest_mean_distance(filed, here)
+        return cls(run, found, compared, *largest, tolerance, otherwise)
 
     @property
     def agrees(self) -> bool:
         return not self.disagreements
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether the reviewer allowed more than the strict tolerance does."""
+        return self.tolerance.single > SAME_BITS.single
+
     def lines(self) -> Iterator[str]:
         """The verdict for a reader."""
         if not self.disagreements:
-            agree = f"{self.compared} numbers agree {self.tolerance}, scores are at most {self.largest:.2g} apart"
-            yield f"verified: {self.run.title}: {agree}; {self._why()}"
+            apart = f"scores are at most {self.largest:.2g} apart, and their means over lengths {self.largest_mean:.2g}"
+            how = " with a wide tolerance" if self.is_wide else ""
+            agree = f"{self.compared} numbers agree {self.tolerance}, {apart}"
+            yield f"verified{how}: {self.run.title}: {agree}; {self._why()}"
             return
         first, *others = [disagreement.sentence for disagreement in self.disagreements[:MAX_DISAGREEMENTS]]
         yield f"differs: {self.run.title}: {first}"
@@ -69,6 +93,9 @@ class Verdict:
         if len(self.disagreements) > MAX_DISAGREEMENTS:
             yield f"  and {len(self.disagreements) - MAX_DISAGREEMENTS} more"
         yield f"  expected {self.tolerance}; {self._why()}"
+        if self.otherwise and not self.is_wide:
+            wide = f"--tolerance {OTHER_ROUNDING.single:g} allows for all that is known of rounding"
+            yield f"  numbers may be rounded otherwise for that reason, if the file is right about it; {wide}"
 
     def _why(self) -> str:
         return "; ".join(self.otherwise) if self.otherwise else "torch, device, threads and population are as in the file"
@@ -84,4 +111,6 @@ class Failure:
 
     def lines(self) -> Iterator[str]:
         """The failure for a reader."""
-        yield f"failed: {self.run.title}: it cannot be run again here: {type(self.error).__name__}: {self.error}"
+        known = isinstance(self.error, LgbenchError)  # its message is a sentence already
+        why = str(self.error) if known else f"{type(self.error).__name__}: {self.error}"
+        yield f"failed: {self.run.title}: it cannot be run again here: {why}"

@@ -7,15 +7,22 @@ lengths, and by 0.22 at one length; retrieval and set complement far less.
 
 from __future__ import annotations
 
+import math
 import os
 import random
+import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import count, islice
+from math import comb
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
+from lgbench.errors import LgbenchError
 from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, threads
 from lgbench.execution.progress import Phase, ProgressDisplay
@@ -23,14 +30,22 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.results.rows import Measured, rows_of
+from lgbench.submissions.agreement import Tolerance
+from lgbench.submissions.bounds import MAX_MODELS
 from lgbench.submissions.footer import shown
 from lgbench.submissions.inspection import Run
-from lgbench.submissions.verdict import Failure, Verdict
+from lgbench.submissions.verdict import SAME_BITS, Failure, Verdict
 from lgbench.training import cost
 from lgbench.training.train import Trained, step_cost, train
 
-MAX_MODELS = 64
-"""Models that are trained together at most to verify one run, whatever its file says."""
+DEFAULT_SECONDS = 24 * 3600.0
+"""How long one population may take."""
+
+Drawn = TypeVar("Drawn")
+
+
+class TooLong(LgbenchError):
+    """A rerun that takes longer than the reviewer allows."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +67,37 @@ class RerunPopulation:
         return [*self.asked, *self.fillers]
 
 
-def drawn(runs: Sequence[Run], size: int | None) -> list[Run]:
-    """`size` runs that nobody could foresee, in their order; all if there are not more."""
-    if size is None or size >= len(runs):
-        return list(runs)
-    chosen = random.SystemRandom().sample(range(len(runs)), size)
-    return [runs[index] for index in sorted(chosen)]
+def drawn(files: Sequence[Drawn], size: int | None) -> list[Drawn]:
+    """`size` files that nobody could foresee, in their order; all if there are not more."""
+    if size is None or size >= len(files):
+        return list(files)
+    chosen = random.SystemRandom().sample(range(len(files)), size)
+    return [files[index] for index in sorted(chosen)]
+
+
+def chance_to_draw(files: int, forged: int, size: int) -> float:
+    """The probability that at least one of the forged files is among `size` that are drawn: hypergeometric."""
+    return float(1 - Fraction(comb(files - forged, size), comb(files, size)))
+
+
+def chances(files: int, size: int) -> dict[int, float]:
+    """:func:`chance_to_draw` for one forged file, and for 5, 10 and 25 % of the files."""
+    forged = sorted({1, *(max(1, round(files * share)) for share in (0.05, 0.1, 0.25))})
+    return {number: chance_to_draw(files, number, size) for number in forged}
 
 
 def verify(
-    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, single: float | None = None
+    runs: Sequence[Run],
+    device: torch.device,
+    display: ProgressDisplay,
+    tolerance: Tolerance = SAME_BITS,
+    seconds: float = DEFAULT_SECONDS,
 ) -> Iterator[Verdict | Failure]:
     """Train and test the runs again, write nothing, and say of each one whether its numbers are the same.
 
-    `single` is how far apart numbers may be, and a third of it is that of means; None for what is known of rounding.
+    No population takes much longer than `seconds`: after that its runs have failed.
     """
-    verifier = _Verifier(device, display, single)
+    verifier = _Verifier(device, display, tolerance, seconds)
     groups: dict[Hashable, list[Run]] = defaultdict(list)
     for run in runs:
         made = run.footer.execution
@@ -110,12 +140,14 @@ def _fillers(experiments: Sequence[Experiment], number: int) -> Iterator[Experim
 class _Verifier:
     """Runs populations again on a device."""
 
-    def __init__(self, device: torch.device, display: ProgressDisplay, single: float | None) -> None:
-        self.device, self.display, self.single = device, display, single
+    def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, seconds: float) -> None:
+        self.device, self.display, self.tolerance, self.seconds = device, display, tolerance, seconds
+        self._ends = math.inf
         self._chance: dict[Hashable, list[Score]] = {}
 
     def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
         """One outcome for each run of the population."""
+        self._ends = time.monotonic() + self.seconds
         try:
             with threads(population.threads), full_float32():
                 trained = self._trained(population)
@@ -127,18 +159,35 @@ class _Verifier:
         experiments = population.experiments
         models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
         with self.display.phase(Phase.train(f"{population.runs[0].title} again ({models})", experiments)) as report:
-            return train(experiments, self.device, report, compile=population.compile, say=self.display.say)
+
+            def in_time(step: int, loss: Callable[[], float]) -> None:
+                self._require_time()
+                report(step, loss)
+
+            return train(experiments, self.device, in_time, compile=population.compile, say=self.display.say)
 
     def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
         """Test every run of the population, and no filler."""
         with self.display.phase(Phase.evaluate(f"{population.runs[0].title} again", population.asked)) as report:
             for index, run in enumerate(population.runs):
                 experiment = run.experiment
-                scores = evaluate(experiment, trained.models(index), self.device)
+                models = {name: self._in_time(model) for name, model in trained.models(index).items()}
+                scores = evaluate(experiment, models, self.device)
                 measured = Measured(scores, self._chance_of(run), trained.curve, index, trained.diverged[index])
                 otherwise = list(_otherwise(run, trained, population, self.device))
-                yield Verdict.of(run, rows_of(experiment, measured), otherwise, self.single)
+                yield Verdict.of(run, rows_of(experiment, measured), otherwise, self.tolerance)
                 report(index + 1, None)
+
+    def _in_time(self, predict: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def predict_in_time(inputs: Tensor) -> Tensor:
+            self._require_time()
+            return predict(inputs)
+
+        return predict_in_time
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self._ends:
+            raise TooLong(f"it took longer than {self.seconds / 3600:.3g} hours, the limit; --hours allows more")
 
     def _chance_of(self, run: Run) -> list[Score]:
         """The chance level of a run's task, found once for all its runs."""

@@ -1,0 +1,63 @@
+"""What is among the filed runs and is no run file: nobody checked it, so nothing of it may go unsaid."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from lgbench.submissions.footer import shown
+
+MAX_NAMES = 3
+"""How many of the things in a folder are named."""
+
+
+def sorted_out(folder: Path) -> tuple[list[Path], list[str]]:
+    """The files in the folder of filed runs that may be runs, and a sentence for each other thing in it.
+
+    Nothing but their names and kinds is looked at.
+    """
+    if not os.path.lexists(folder):
+        return [], []
+    if folder.is_symlink() or not folder.is_dir():
+        return [], [f"{folder} is no folder of filed runs; put a folder of that name there"]
+    runs: list[Path] = []
+    strays: list[str] = []
+    for path in sorted(folder.iterdir()):
+        if reason := _stray(path):
+            strays.append(f"{folder / shown(path.name)[1:-1]} {reason}; this folder has run files alone: remove it")
+        else:
+            runs.append(path)
+    return runs, strays
+
+
+def _stray(path: Path) -> str | None:
+    """Why this is no filed run; None where it may be one."""
+    mode = path.lstat().st_mode
+    hidden = "hidden " if path.name.startswith(".") else ""
+    if stat.S_ISLNK(mode):
+        return f"is a {hidden}link"
+    if stat.S_ISDIR(mode):
+        return f"is a {hidden}folder with {_contents(path)} in it"
+    if not stat.S_ISREG(mode):
+        return f"is no {hidden}regular file"
+    if hidden:
+        return "is a hidden file"
+    if ".parquet.damaged-" in path.name:
+        return "is a damaged file that was set aside"
+    return None if path.name.endswith(".parquet") else "is a file of another kind"
+
+
+def _contents(folder: Path) -> str:
+    """How many things are anywhere in a folder, and the names of the first."""
+    names = sorted(_names(folder))
+    named = ", ".join(shown(name)[1:-1] for name in names[:MAX_NAMES])
+    more = ", ..." if len(names) > MAX_NAMES else ""
+    count = "1 thing" if len(names) == 1 else f"{len(names)} things"
+    return f"{count} ({named}{more})" if names else "nothing"
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for parent, folders, files in os.walk(folder):
+        yield from (os.path.relpath(os.path.join(parent, name), folder) for name in (*folders, *files))
