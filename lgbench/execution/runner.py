@@ -25,6 +25,7 @@ from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
@@ -114,7 +115,8 @@ class PopulationRunner:
     def run(self, work: scheduler.Work) -> Iterator[Path]:
         """Train all models together, test them one by one, and yield each run file when it is written."""
         population = work.claim.experiments
-        with full_float32():
+        plugins = {**population[0].plugins, **population[0].measured_by}
+        with full_float32(), unchanged(plugins) as require_unchanged:
             trained = self._trained(work)
             started = time.monotonic()
             with self.display.phase(f"evaluate {_title(population)}", len(population)) as report:
@@ -124,6 +126,7 @@ class PopulationRunner:
                         rows = self._rows(experiment, trained, index)
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained, len(population)) | {"seconds": seconds}
+                        require_unchanged()
                         work.claim.lease.require()
                         if path.exists():
                             aside = set_aside(path)

@@ -216,7 +216,7 @@ def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]
 
 def _message(error: BaseException) -> str:
     if isinstance(error, PluginError):
-        return str(error)
+        return sentence(str(error))
     try:
         message = sentence(f"{type(error).__name__}: {error}")
     except Exception:  # the error is a plugin's own, and may not even have a text

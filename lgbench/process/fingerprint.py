@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter, is_
@@ -25,7 +26,7 @@ SHARED |= {"torch.random", "torch.special"}
 _SHARED_PACKAGES = ("torch.nn.functional", "torch.nn.init", "torch.nn.modules.", "torch.nn.parameter")
 _CLASSES = (torch.Tensor, torch.autograd.Function, torch.Generator)
 _COMPILER = tuple(os.path.join(os.path.dirname(torch.__file__), name) for name in ("_compile.py", "_dynamo"))
-_WRITTEN = {name: attrgetter(name) for name in ("__code__", "__defaults__", "__kwdefaults__")}
+_WRITTEN = {name: attrgetter(name) for name in ("__code__", "__defaults__")}
 """What makes a function do what it does."""
 _MISSING = object()
 
@@ -101,6 +102,7 @@ class Fingerprint:
         self._functions: list[FunctionType] = []
         self._written: tuple[list[Any], ...] = tuple([] for _ in _WRITTEN)
         self._known: set[str] = set()
+        self._by_package: dict[str, list[str]] = defaultdict(list)
         self._packages = {"lgbench"}
         self._settings = [setting.read() for setting in SETTINGS]
         self._environment = dict(os.environ)
@@ -110,17 +112,24 @@ class Fingerprint:
 
     def extend(self, package: str | None = None, things: Iterable[object] = ()) -> None:
         """Watch the modules that were imported since too, those of a plugin's package, and the things that it provides."""
-        self._packages |= {package} if package else set()
-        if package or len(self._known) != len(sys.modules):
-            modules = dict(sys.modules)
-            new = sorted(name for name in modules.keys() - self._known if self._is_shared(name))
-            self._known.update(modules)
-            self._watch(place for name in new if modules[name] is not None for place in _places(name, modules[name]))
+        new = self._imported()
+        self._known.update(new)
+        for name in new:
+            self._by_package[name.partition(".")[0]].append(name)
+        if package and package not in self._packages:
+            self._packages.add(package)
+            new = self._by_package[package]
+        shared = sorted(name for name in new if self._is_shared(name))
+        self._watch(place for name in shared if name in sys.modules for place in _places(name, sys.modules[name]))
         self._watch(Place(f"{type(thing).__name__} of {package}", thing) for thing in things if hasattr(thing, "__dict__"))
+
+    def _imported(self) -> list[str]:
+        """The modules that were not there when modules were last looked for."""
+        return [] if len(self._known) == len(sys.modules) else [name for name in list(sys.modules) if name not in self._known]
 
     def imported_since(self, package: str) -> list[str]:
         """The modules of a package that were not there when modules were last looked for."""
-        return [name for name in sys.modules.keys() - self._known if name.partition(".")[0] == package]
+        return [name for name in self._imported() if name.partition(".")[0] == package]
 
     def changes(self) -> list[Change]:
         """Everything that is not as it was."""

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lgbench.errors import PluginError
 from lgbench.process.fingerprint import Fingerprint, named, put_back
+from lgbench.terminal import sentence
 
 
 @contextmanager
-def unchanged(who: str) -> Iterator[Callable[[], None]]:
-    """Inside, `who` may change nothing that other plugins' numbers depend on.
+def unchanged(plugins: Mapping[str, str]) -> Iterator[Callable[..., None]]:
+    """Inside, the code of these plugins, versions by name, may change nothing that others' numbers depend on.
 
-    Yields a function that asks at once, for use before a result is written; the end asks again. Raises PluginError, which names
-    `who` and the changes, when they are put back.
+    Yields a function that asks at once, for use before a result is written; the end asks again. It may be given the plugins
+    whose code ran since it asked last. When the changes are put back, PluginError names them and the plugins.
     """
     before = Fingerprint()
 
-    def require() -> None:
+    def require(plugins: Mapping[str, str] = plugins) -> None:
         changes = [change for change in before.changes() if change.harmful]
         if changes:
             put_back(before, changes)
             whats = named(change.what for change in changes)
-            raise PluginError(f"{who} changed {whats}, and everybody's numbers depend on that; lgbench has put it back")
+            raise PluginError(f"{_who(plugins)} changed {whats}, and everybody's numbers depend on that; lgbench has put it back")
 
     try:
         yield require
@@ -36,3 +37,9 @@ def unchanged(who: str) -> Iterator[Callable[[], None]]:
             raise changed from error  # which may be why the code failed
         raise
     require()
+
+
+def _who(plugins: Mapping[str, str]) -> str:
+    """The plugins that could have done it. The built-in ones change nothing, which the tests show."""
+    strangers = {name: version for name, version in plugins.items() if name != "lgbench"} or plugins
+    return sentence(named([f"{name} {version[:15]}" for name, version in strangers.items()], most=len(strangers)))
