@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import plugin_option
-from lgbench.cli.setup import console, installed
+from lgbench.cli.output import console, echo
+from lgbench.cli.setup import installed
 from lgbench.extensions.describe import KINDS
 
 
@@ -29,7 +30,7 @@ def list_names(kind: str, plugins: Sequence[Path]) -> None:
         _print_table(describe.METRIC_COLUMNS, describe.metric_table(registry))
         return
     for name, about in describe.summaries(kind, registry):
-        click.echo(f"{name:<24}{about}".rstrip())
+        echo(f"{name:<24}{about}".rstrip())
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.options import json_option, plugin_option
-from lgbench.cli.setup import console
+from lgbench.cli.output import console, echo
 from lgbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def plugins(context: click.Context, plugins: Sequence[Path], as_json: bool) -> N
     with _output_kept_clean():
         registry = Registry.load(files=plugins)
     if as_json:
-        click.echo(described(registry))
+        echo(described(registry))
     else:
         table(registry, console())
         for sentence in (*registry.problems(), *registry.notes()):
-            click.echo(sentence)
+            echo(sentence)
     if registry.problems():
         sys.exit(1)
 
@@ -65,9 +65,9 @@ def freeze() -> None:
     import lgbench
     from lgbench.extensions import requirements
 
-    click.echo(f"# plugins of lgbench {lgbench.__version__}; lgbench plugins restore FILE installs them")
+    echo(f"# plugins of lgbench {lgbench.__version__}; lgbench plugins restore FILE installs them")
     for line in requirements.frozen():
-        click.echo(line)
+        echo(line)
 
 
 @plugins.command()
@@ -80,7 +80,7 @@ def restore(file: Path) -> None:
     count = "1 plugin" if len(restored) == 1 else f"{len(restored)} plugins"
     names = ", ".join(f"{distribution.name} {distribution.version}" for distribution in restored)
     nothing = f"installed, but no line of {file} names a plugin; `lgbench plugins` shows all plugins"
-    click.echo(f"{count} restored: {names}" if restored else nothing)
+    echo(f"{count} restored: {names}" if restored else nothing)
 
 
 def table(registry: Registry, console: Console) -> None:

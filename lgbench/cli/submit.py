@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lgbench.cli.output import echo
 from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted
 
@@ -34,4 +35,4 @@ def submit(runs: Sequence[Path], folder: Path) -> None:
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
     count = "1 run" if len(filed) == 1 else f"{len(filed)} runs"
-    click.echo(f"{count} filed in {folder / submission.RUNS}/; next: run `make boards`, read the changes, open a pull request")
+    echo(f"{count} filed in {folder / submission.RUNS}/; next: run `make boards`, read the changes, open a pull request")

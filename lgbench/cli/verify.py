@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.options import device_option, plugin_option
-from lgbench.cli.setup import console, installed
+from lgbench.cli.output import console, echo
+from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted, Unverified
 
 if TYPE_CHECKING:
@@ -45,22 +46,22 @@ def verify(runs: Sequence[Path], sample: int | None, tolerance: float | None, de
         found, unfit = inspection.inspect_all(paths, inspection.Inspector(registry))
         chosen = verification.drawn(found, sample)
         for sentence in (wrong := [*wrong, *unfit]):
-            click.echo(f"refused: {sentence}")
+            echo(f"refused: {sentence}")
         _echo_chosen(chosen, len(found))
         for outcome in verification.verify(chosen, where, ConsoleProgress(console(stderr=True)), tolerance):
             outcomes.append(outcome)
-            click.echo("\n".join(outcome.lines()))
+            echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the outcomes above are complete, and nothing was written") from None
     agreed = sum(outcome.agrees for outcome in outcomes)
     if wrong or agreed < len(outcomes):
         refused = "; see above for refused files" if wrong else ""
         raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
-    click.echo(f"{agreed} of {len(outcomes)} runs verified")
+    echo(f"{agreed} of {len(outcomes)} runs verified")
 
 
 def _echo_chosen(chosen: Sequence[Run], found: int) -> None:
     how = ", drawn at random" if len(chosen) < found else ""
-    click.echo(f"running again {len(chosen)} of {found} runs{how}:" if found else "there is no run to repeat")
+    echo(f"running again {len(chosen)} of {found} runs{how}:" if found else "there is no run to repeat")
     for run in chosen:
-        click.echo(f"  {run.title} ({run.path})")
+        echo(f"  {run.title} ({run.path})")

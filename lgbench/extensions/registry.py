@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -81,7 +81,8 @@ class Registry:
         """Every plugin installed under the entry-point group, or those that LGBENCH_PLUGINS names, and those of `files`.
 
         An installed plugin that is broken is kept in `plugins` with its error. Raises UsageError for a name or a file that does
-        not exist, and PluginError for a file that is broken, or a plugin whose changes to this process stay. LGBENCH_TRACE=1 shows the calls of hooks.
+        not exist, and PluginError for a file that is broken, or for a plugin that changed this process for good. LGBENCH_TRACE=1
+        shows the calls of hooks.
         """
         import torch  # noqa: F401  # nearly every plugin imports it first, which would be counted as that plugin's time
 
@@ -90,8 +91,10 @@ class Registry:
             registry._manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
             registry._manager.enable_tracing()
         before = _fingerprint()
-        for entry_point in _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS")):
-            registry.take(installed_source(entry_point), before)
+        chosen = _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS"))
+        # The built-in ones first: what another plugin changes in them can be seen where it imports them.
+        found = {index: registry.take(installed_source(chosen[index]), before) for index in _built_in_first(chosen)}
+        registry.plugins = [found[index] for index in range(len(chosen))]
         taken: dict[str, Path] = {}
         for path in dict.fromkeys(file.resolve() for file in files):
             if path.name in taken:
@@ -212,6 +215,10 @@ def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]
         if name not in {e.name for e in available}:
             raise UsageError(f"LGBENCH_PLUGINS: {unknown('plugin', name, (e.name for e in available))}")
     return [e for e in available if e.name in names]
+
+
+def _built_in_first(found: Sequence[EntryPoint]) -> list[int]:
+    return sorted(range(len(found)), key=lambda index: not (found[index].dist and found[index].dist.name == BUILT_IN))
 
 
 def _message(error: BaseException) -> str:

@@ -63,7 +63,7 @@ class Place:
 
     def drop(self, name: str) -> None:
         if isinstance(self.holder, dict):
-            del self.holder[name]
+            self.holder.pop(name, None)
         else:
             delattr(self.holder, name)
 
@@ -133,7 +133,7 @@ class Fingerprint:
 
     def changes(self) -> list[Change]:
         """Everything that is not as it was."""
-        return [*self._in_places(), *self._in_functions(), *self._in_settings(), *self._in_environment(), *self._in_kernels()]
+        return [*self._in_settings(), *self._in_places(), *self._in_functions(), *self._in_environment(), *self._in_kernels()]
 
     def _is_shared(self, name: str) -> bool:
         return name in SHARED or name.startswith(_SHARED_PACKAGES) or name.partition(".")[0] in self._packages
@@ -168,7 +168,10 @@ class Fingerprint:
 
     def _in_settings(self) -> Iterator[Change]:
         for setting, before in zip(SETTINGS, self._settings, strict=True):
-            now = setting.read()
+            try:
+                now = setting.read()
+            except Exception:  # a mode that was left on may break it; the mode is put back first, and this is read again
+                continue
             if now != before:
                 values = f" (it was {before}, now {now})" if setting.harmful and type(now) is not bool else ""
                 yield Change(f"{setting.title}{values}", partial(setting.write, before), setting.harmful)
@@ -194,8 +197,10 @@ class Fingerprint:
 
 def put_back(fingerprint: Fingerprint, changes: Iterable[Change]) -> None:
     """Undo changes. Raises CannotPutBack for one that stays."""
-    for change in changes:
-        change.undo()
+    for _ in range(3):  # a switch of torch's older interface moves those of the newer one
+        for change in changes:
+            change.undo()
+        changes = fingerprint.changes()
     left = [change.what for change in fingerprint.changes() if change.harmful]
     if left:
         raise CannotPutBack(f"changes {named(left)}, which cannot be put back: start again without the plugin")
@@ -212,7 +217,7 @@ def named(whats: Iterable[str], most: int = 3) -> str:
 def _torchs_own_libraries() -> list[Any]:
     """The libraries of operators that torch makes where it is first used, for vmap and for decompositions."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("torch.") and isinstance(module, ModuleType)]
-    return [value for module in modules for value in list(vars(module).values()) if isinstance(value, torch.library.Library)]
+    return [value for module in modules for value in list(vars(module).values()) if type(value) is torch.library.Library]
 
 
 def _is_for_the_compiler(function: Any, before: Any) -> bool:
@@ -226,7 +231,7 @@ def _is_for_the_compiler(function: Any, before: Any) -> bool:
 @functools.cache
 def _places(name: str, module: ModuleType) -> tuple[Place, ...]:
     """A module, and the classes and constant dictionaries that it defines, if it has such as everybody uses."""
-    strange = not name.startswith(("lgbench.", "torch"))  # of a plugin
+    strange = not (name in SHARED or name.startswith(("lgbench.", *_SHARED_PACKAGES)))  # of a plugin
     found = [Place(name, module, callables_only=strange)]
     if name in SHARED:
         return tuple(found)
@@ -242,6 +247,6 @@ def _places(name: str, module: ModuleType) -> tuple[Place, ...]:
 
 def _remove_kernel(key: str) -> None:
     """Take an operator's kernel out again. The library that brought it is only known to the plugin."""
-    for library in [each for each in gc.get_objects() if isinstance(each, torch.library.Library)]:
+    for library in [each for each in gc.get_objects() if type(each) is torch.library.Library]:
         if key in library._op_impls:
             library._destroy()  # type: ignore[no-untyped-call]

@@ -78,10 +78,9 @@ def _precisions() -> list[Setting]:
     return [*newer, legacy]  # which cannot be read while the newer ones contradict it
 
 
-def _put_default_device(value: torch.device) -> None:
-    torch.set_default_device(None)
-    if torch.get_default_device() != value:
-        torch.set_default_device(value)
+def _default_device() -> torch.device | None:
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return context.device if context else None
 
 
 def _function_modes() -> int:
@@ -105,7 +104,8 @@ def _end_dispatch_modes(wanted: int) -> None:
 
 
 def _flushes_denormals() -> bool:
-    return (torch.tensor(1e-40) * 0.5).item() == 0.0
+    with torch._C.DisableTorchFunction():
+        return (torch.tensor(1e-40, dtype=torch.float32, device="cpu") * 0.5).item() == 0.0
 
 
 def _folder() -> str | None:
@@ -148,8 +148,10 @@ def _attention_kernel(name: str) -> Setting:
 
 _MATMUL_SWITCHES = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 SETTINGS = (
+    Setting("a mode of torch functions that it left on", _function_modes, _end_function_modes),
+    Setting("a mode of torch operators that it left on", _dispatch_modes, _end_dispatch_modes),
     Setting("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("the default device", torch.get_default_device, _put_default_device),
+    Setting("the default device", _default_device, torch.set_default_device),
     Setting("the number of threads", torch.get_num_threads, torch.set_num_threads),
     Setting("whether torch records gradients", torch.is_grad_enabled, torch.set_grad_enabled),
     Setting("torch's inference mode, which it left on", torch.is_inference_mode_enabled, lambda value: None),
@@ -167,8 +169,6 @@ SETTINGS = (
     _flag(torch.backends.opt_einsum, "strategy"),
     *_autocast("cpu"),
     *_autocast("cuda"),
-    Setting("a mode of torch functions that it left on", _function_modes, _end_function_modes),
-    Setting("a mode of torch operators that it left on", _dispatch_modes, _end_dispatch_modes),
     Setting("the working directory", _folder, _go_to),
     Setting("sys.path", lambda: list(sys.path), lambda value: sys.path.__setitem__(slice(None), value), harmful=False),
     Setting("how numpy treats errors", _numpy_errors, _put_errors, harmful=False),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lgbench.errors import PluginError
-from lgbench.process.fingerprint import Fingerprint, named, put_back
+from lgbench.process.fingerprint import CannotPutBack, Fingerprint, named, put_back
 from lgbench.terminal import sentence
 
 
@@ -22,7 +22,10 @@ def unchanged(plugins: Mapping[str, str]) -> Iterator[Callable[..., None]]:
     def require(plugins: Mapping[str, str] = plugins) -> None:
         changes = [change for change in before.changes() if change.harmful]
         if changes:
-            put_back(before, changes)
+            try:
+                put_back(before, changes)
+            except CannotPutBack as error:
+                raise CannotPutBack(f"{_who(plugins)} {error}") from None
             whats = named(change.what for change in changes)
             raise PluginError(f"{_who(plugins)} changed {whats}, and everybody's numbers depend on that; lgbench has put it back")
 

@@ -28,6 +28,7 @@ from lgbench.submissions.footer import shown
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import Failure, Verdict
 from lgbench.training import cost
+from lgbench.process.unchanged import unchanged
 from lgbench.training.train import Trained, step_cost, train
 
 MAX_MODELS = 64
@@ -114,7 +115,7 @@ class _Verifier:
     def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
         """One outcome for each run of the population."""
         try:
-            with _threads(population.threads), full_float32():
+            with _threads(population.threads), full_float32(), unchanged(population.runs[0].experiment.plugins):
                 trained = self._trained(population)
                 return list(self._verdicts(population, trained))
         except Exception as error:  # a plugin's model may raise anything
