@@ -26,18 +26,21 @@ ROOMS = {
     "noise": set(),
     "atomic_files": set(),
     "contracts": set(),
+    "terminal": set(),
+    # What everybody in the process shares.
+    "process": {"errors", "terminal"},
     "attending": {"contracts"},
     "chain": {"contracts"},
     "hookspecs": {"contracts"},
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,
     # Finding plugins.
-    "extensions": {"contracts", "errors", "hookspecs"},
+    "extensions": {"contracts", "errors", "hookspecs", "process", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
-    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions"},
+    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
     # What is done with the objects of an experiment.
-    "training": {*BASICS, "atomic_files", "experiment", "noise"},
+    "training": {*BASICS, "atomic_files", "experiment", "noise", "process"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment"},
@@ -52,6 +55,7 @@ ROOMS = {
         "measurement",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     "execution.runner": {
@@ -62,6 +66,7 @@ ROOMS = {
         "experiment.plan",
         "extensions",
         "measurement",
+        "process",
         "results",
         "results.rows",
         "training",
@@ -78,6 +83,7 @@ ROOMS = {
         "experiment.plan",
         "extensions",
         "measurement",
+        "process",
         "results",
         "results.rows",
         "training",
@@ -93,9 +99,11 @@ ROOMS = {
         "extensions",
         "extensions.conformance",
         "extensions.describe",
+        "process",
         "reports",
         "results",
         "submissions",
+        "terminal",
     },
 }
 """What each room may import. A module belongs to the room with the longest name that its own begins with."""

@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import toys
-from conftest import CHEAP, install, python, scores, with_averager, with_model
+from conftest import install, python, scores, with_averager, with_model
 from torch import nn
 
 import lgbench
-import lgbench_norms.placement
-from lgbench.contracts import names
 from lgbench.errors import PluginError, RunFailed
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
@@ -168,7 +165,7 @@ STAYS = "torch.kept = torch.inference_mode(); torch.kept.__enter__()"
 
 
 def test_a_change_that_stays_stops_the_command(site):
-    with pytest.raises(CannotPutBack, match=r"plugin a_culprit \(a_culprit 1.5\) changes torch's inference mode, .* put back: start"):
+    with pytest.raises(CannotPutBack, match=r"plugin a_culprit \(.*\) changes torch's inference mode, .* put back: start"):
         install(site, "a_culprit", PLUGIN.format(first=STAYS, name="guilty", then="pass"), "1.5")
         Registry.load({"LGBENCH_PLUGINS": "a_culprit"})
     torch.kept.__exit__(None, None, None)
@@ -193,8 +190,7 @@ def test_what_moves_no_number_is_put_back_and_noted(site, act, what):
         "torch.manual_seed(0)",
         "library = torch.library.Library('mine_alone', 'FRAGMENT'); library.define('twice(Tensor x) -> Tensor')",
         "import torch.optim, torch.fx, torch.nn.attention.flex_attention, xml.dom.minidom",
-        "import copy; copy.deepcopy(nn.LSTM(2, 2)); torch.func.vmap(torch.addr)(*3 * [torch.ones(2, 2)][:1], *[torch.ones(2, 2)] * 2)"
-        .replace("*3 * [torch.ones(2, 2)][:1]", "torch.ones(2, 2, 2)"),
+        "import copy; copy.deepcopy(nn.LSTM(2, 2)); x = torch.ones(2, 2); torch.func.vmap(torch.addr)(torch.ones(2, 2, 2), x, x)",
         "nn.TransformerEncoderLayer(4, 2).eval()(torch.ones(1, 3, 4))",
     ],
 )
@@ -241,7 +237,7 @@ ACT = "torch.nn.functional.hardtanh = torch.nn.functional.silu"
 def test_a_model_that_patches_torch_when_it_is_built_stops_the_plan():
     before = F.hardtanh
     registry = with_model(lambda: Patching(ACT, ""))
-    with pytest.raises(PluginError, match="own 1 .*changed torch.nn.functional.hardtanh, and everybody's numbers depend on that"):
+    with pytest.raises(PluginError, match="own 1 .*changed torch.nn.functional.hardtanh, and everybody's"):
         plan(Request(["toy-walk"], ["toy-own"], [], [0], "quick"), registry)
     assert F.hardtanh is before
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.options import plugin_option
-from lgbench.cli.output import echo
+from lgbench.cli.output import echo, keep_output
 from lgbench.errors import LgbenchError, unknown
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     from lgbench.extensions.conformance.check import CheckFailed
     from lgbench.extensions.registry import Registry
 
+    keep_output()
     registry = Registry.load(files=plugins)
     chosen = _chosen(names, bool(plugins), registry)
     failed = noted = 0

@@ -23,12 +23,13 @@ class Output:
         """`lasting` if the process ends with the command. Then nothing else is ever printed on standard output again."""
         self._lasting = lasting
         self._own: TextIO | None = None
+        self._kept: int | None = None
 
     @property
     def stream(self) -> TextIO:
         return self._own or sys.stdout
 
-    def keep(self, context: click.Context) -> None:
+    def keep(self) -> None:
         """Keep standard output for the command. Whatever else is printed, also by other threads, is on standard error.
 
         Before plugins are imported, a command calls this.
@@ -36,14 +37,21 @@ class Output:
         if self._own or sys.stdout is None:
             return
         self._own = sys.stdout
-        kept = self._take_descriptor()
+        self._kept = self._take_descriptor()
         sys.stdout = sys.stderr if sys.stderr is not None else open(os.devnull, "w")  # noqa: SIM115
-        if not self._lasting:
-            context.find_root().call_on_close(lambda: self._give_back(kept))
-        elif kept is not None:
+        if self._lasting and self._kept is not None:
             given = self._own
-            self._own = open(kept, "w", encoding=given.encoding, errors=given.errors)  # noqa: SIM115  # until the process ends
+            self._own = open(self._kept, "w", encoding=given.encoding, errors=given.errors)  # noqa: SIM115  # until the end
             exits.announce()
+
+    def give_back(self) -> None:
+        """Let everybody print on standard output again, unless the process ends with the command."""
+        if self._own is None or self._lasting:
+            return
+        sys.stdout, self._own = self._own, None
+        if self._kept is not None:
+            os.dup2(self._kept, 1)
+            os.close(self._kept)
 
     @staticmethod
     def _take_descriptor() -> int | None:
@@ -60,18 +68,13 @@ class Output:
             return kept
         return None
 
-    def _give_back(self, kept: int | None) -> None:
-        if self._own:
-            sys.stdout, self._own = self._own, None
-        if kept is not None:
-            os.dup2(kept, 1)
-            os.close(kept)
-
 
 def keep_output() -> None:
     """See :meth:`Output.keep`."""
     context = click.get_current_context()
-    context.ensure_object(Output).keep(context)
+    output = context.ensure_object(Output)
+    output.keep()
+    context.find_root().call_on_close(output.give_back)
 
 
 def echo(text: object = "") -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from lgbench.execution.progress import ReportProgress
+from lgbench.terminal import printable
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
@@ -22,7 +23,7 @@ class ConsoleProgress:
         self.console = console
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(sentence, lines=True), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def phase(self, title: str, total: int) -> Iterator[ReportProgress]:
@@ -55,7 +56,7 @@ class ConsoleProgress:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=self.console) as bars:
-            bar = bars.add_task(title, total=total, rate=0.0, note="")
+            bar = bars.add_task(printable(title), total=total, rate=0.0, note="")
             yield lambda done, rate, left, note: bars.update(bar, completed=done, rate=rate, note=note)
 
     @contextmanager

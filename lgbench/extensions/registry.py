@@ -227,7 +227,7 @@ def _message(error: BaseException) -> str:
     try:
         message = sentence(f"{type(error).__name__}: {error}")
     except Exception:  # the error is a plugin's own, and may not even have a text
-        message = type(error).__name__
+        message = sentence(type(error).__name__)
     removed = isinstance(error, ImportError) and error.name == "lgbench"
     return f"{message}. If the plugin was written for an earlier contract, {outdated()}" if removed else message
 

@@ -23,12 +23,12 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.footer import shown
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import Failure, Verdict
 from lgbench.training import cost
-from lgbench.process.unchanged import unchanged
 from lgbench.training.train import Trained, step_cost, train
 
 MAX_MODELS = 64
