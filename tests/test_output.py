@@ -155,7 +155,7 @@ def test_a_plugin_that_ends_the_process_fails_alone(tmp_path, where):
 
 def test_an_end_after_the_import_is_loud(tmp_path):
     plugin(tmp_path, "later", "threading.Timer(0.5, lambda: os._exit(0)).start()")
-    code = "from lgbench.cli import setup\nimport time, click\nfrom lgbench.cli.main import main\n@main.command()\ndef wait():\n"
+    code = "from lgbench.cli import setup\nimport time\nfrom lgbench.cli.main import main\n@main.command()\ndef wait():\n"
     code += "    setup.installed()\n    time.sleep(60)\nmain(['wait'])"
     done = python(code, PYTHONPATH=str(tmp_path), LGBENCH_PLUGINS="later")
     assert done.returncode == 1
@@ -183,7 +183,9 @@ def test_nothing_of_a_plugin_moves_the_cursor(tmp_path):
         for line in (done.stdout + done.stderr).splitlines():
             assert line.isprintable(), line
         assert "Traceback" not in done.stderr
-        assert not [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("next line")] or arguments[0] == "show"
+        assert arguments[0] == "show" or not any(
+            line.startswith("next line") for line in (done.stdout + done.stderr).splitlines()
+        )
 
 
 @given(st.text())

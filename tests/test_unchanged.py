@@ -57,7 +57,10 @@ HARM = {
     "a function that hides one of Python": ("F.len = lambda x: 3", "torch.nn.functional.len"),
     "a method of tensors": ("torch.Tensor.softmax = lambda self, dim: self", "torch.Tensor.softmax"),
     "a method of a module": ("nn.Linear.forward = lambda self, x: x", "torch.nn.modules.linear.Linear.forward"),
-    "a method that a module had inherited": ("nn.Linear.__call__ = lambda self, x: x", "torch.nn.modules.linear.Linear.__call__"),
+    "a method that a module had inherited": (
+        "nn.Linear.__call__ = lambda self, x: x",
+        "torch.nn.modules.linear.Linear.__call__",
+    ),
     "the code of a function": ("F.gelu_ = 0; F.glu.__code__ = F.silu.__code__", "torch.nn.functional.glu"),
     "defaults of a function": ("F.silu.__defaults__ = (True,)", "torch.nn.functional.silu"),
     "a class": ("nn.LayerNorm = nn.Identity", "torch.nn.LayerNorm"),
@@ -71,7 +74,10 @@ HARM = {
         "library.impl('erfinv', lambda x: x, 'CPU')",
         "torch's operator erfinv/CPU",
     ),
-    "the default dtype": ("torch.set_default_dtype(torch.float64)", "the default dtype (it was torch.float32, now torch.float64)"),
+    "the default dtype": (
+        "torch.set_default_dtype(torch.float64)",
+        "the default dtype (it was torch.float32, now torch.float64)",
+    ),
     "the default device": ("torch.set_default_device('meta')", "the default device (it was None, now meta)"),
     "threads": ("torch.set_num_threads(torch.get_num_threads() + 1)", "the number of threads"),
     "gradients": ("torch.set_grad_enabled(False)", "whether torch records gradients"),
@@ -190,7 +196,7 @@ def test_what_moves_no_number_is_put_back_and_noted(site, act, what):
         "torch.manual_seed(0)",
         "library = torch.library.Library('mine_alone', 'FRAGMENT'); library.define('twice(Tensor x) -> Tensor')",
         "import torch.optim, torch.fx, torch.nn.attention.flex_attention, xml.dom.minidom",
-        "import copy; copy.deepcopy(nn.LSTM(2, 2)); x = torch.ones(2, 2); torch.func.vmap(torch.addr)(torch.ones(2, 2, 2), x, x)",
+        "import copy; copy.deepcopy(nn.GRU(2, 2)); x = torch.ones(2, 2); torch.vmap(torch.addr)(torch.ones(2, 2, 2), x, x)",
         "nn.TransformerEncoderLayer(4, 2).eval()(torch.ones(1, 3, 4))",
     ],
 )

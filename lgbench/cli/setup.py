@@ -42,4 +42,3 @@ def boards(folder: Path, metric: str, task: str | None, protocol: str | None) ->
     if not found:
         raise UsageError(f"no {metric} in {folder} for this task and protocol; leave one out to see all boards")
     return found
-

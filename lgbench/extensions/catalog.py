@@ -72,7 +72,8 @@ class Catalog(Generic[Item]):
 
     def clashes(self) -> list[str]:
         """One sentence for each name that more than one plugin provides."""
-        return [self._clash(name, [origin for _, origin in found]) for name, found in sorted(self._items.items()) if len(found) > 1]
+        several = [(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
+        return [self._clash(name, [origin for _, origin in found]) for name, found in several]
 
     def _clash(self, name: str, origins: Sequence[Distribution]) -> str:
         owners = sentence(" and ".join(f"{origin.name} {origin.version}" for origin in origins))

@@ -125,10 +125,8 @@ def watched(notes: list[str]) -> Iterator[None]:
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), exits.prevented() as ends:
-            try:
+            with contextlib.suppress(exits.Ended):  # named below, as where the code caught it
                 yield
-            except exits.Ended:
-                pass  # named below, as where the code caught it
         if ends:
             raise PluginError(f"ends the process by {ends[0]}, which lgbench prevented; nothing of the plugin is used")
     finally:
@@ -139,7 +137,8 @@ def watched(notes: list[str]) -> Iterator[None]:
                 "import slow modules inside the functions that use them"
             )
         if lines := printed.getvalue().strip().splitlines():
-            notes.append(f"prints when it is imported, which is hidden because it would spoil a command's output: {sentence(repr(lines[0]))}")
+            hidden = "which is hidden because it would spoil a command's output"
+            notes.append(f"prints when it is imported, {hidden}: {sentence(repr(lines[0]))}")
 
 
 def _stated(text: bytes) -> str | None:

@@ -81,8 +81,8 @@ class Registry:
         """Every plugin installed under the entry-point group, or those that LGBENCH_PLUGINS names, and those of `files`.
 
         An installed plugin that is broken is kept in `plugins` with its error. Raises UsageError for a name or a file that does
-        not exist, and PluginError for a file that is broken, or for a plugin that changed this process for good. LGBENCH_TRACE=1
-        shows the calls of hooks.
+        not exist, and PluginError for a file that is broken, or for a plugin that changed this process for good. With
+        LGBENCH_TRACE=1, the calls of hooks are shown.
         """
         import torch  # noqa: F401  # nearly every plugin imports it first, which would be counted as that plugin's time
 

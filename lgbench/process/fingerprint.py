@@ -87,7 +87,8 @@ class Place:
         now = dict(self.names)
         for name, value in before.items():
             other = now.get(name, _MISSING)
-            if other is not value and not (self.callables_only and not callable(value)) and not _is_for_the_compiler(other, value):
+            may_change = self.callables_only and not callable(value)
+            if other is not value and not may_change and not _is_for_the_compiler(other, value):
                 yield name
         for name in now.keys() - before.keys():
             if self.hides(name, now[name]):
@@ -216,8 +217,10 @@ def named(whats: Iterable[str], most: int = 3) -> str:
 
 def _torchs_own_libraries() -> list[Any]:
     """The libraries of operators that torch makes where it is first used, for vmap and for decompositions."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("torch.") and isinstance(module, ModuleType)]
-    return [value for module in modules for value in list(vars(module).values()) if type(value) is torch.library.Library]
+    found = [
+        vars(module) for name, module in list(sys.modules.items()) if name.startswith("torch.") and hasattr(module, "__dict__")
+    ]
+    return [value for names in found for value in list(names.values()) if type(value) is torch.library.Library]
 
 
 def _is_for_the_compiler(function: Any, before: Any) -> bool:

@@ -26,8 +26,8 @@ def unchanged(plugins: Mapping[str, str]) -> Iterator[Callable[..., None]]:
                 put_back(before, changes)
             except CannotPutBack as error:
                 raise CannotPutBack(f"{_who(plugins)} {error}") from None
-            whats = named(change.what for change in changes)
-            raise PluginError(f"{_who(plugins)} changed {whats}, and everybody's numbers depend on that; lgbench has put it back")
+            what = f"{_who(plugins)} changed {named(change.what for change in changes)}"
+            raise PluginError(f"{what}, and everybody's numbers depend on that; lgbench has put it back")
 
     try:
         yield require
