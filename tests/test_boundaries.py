@@ -209,7 +209,8 @@ def imported(code: str, *arguments: str, **environ: str) -> list[set[str]]:
     """The top-level modules that a fresh interpreter had each time that the code lists them."""
     done = python(code, *arguments, **environ)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("imported ")]
+    printed = done.stdout + done.stderr  # where it leads after a command that loaded plugins
+    return [set(line.split()[1:]) for line in printed.splitlines() if line.startswith("imported ")]
 
 
 def plugins_among(modules: set[str]) -> set[str]:

@@ -41,7 +41,8 @@ class Group(click.Group):
 
     def main(self, *given: Any, standalone_mode: bool = True, **named: Any) -> Any:
         lasting = standalone_mode and sys.stdout is sys.__stdout__  # and not in a test, which goes on after the command
-        return super().main(*given, standalone_mode=standalone_mode, **{"obj": Output(lasting), **named})
+        named = {"obj": Output(lasting), "standalone_mode": standalone_mode, **named}
+        return super().main(*given, **named)  # type: ignore[call-overload]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.declared import require_declared
@@ -131,7 +131,7 @@ class Catalog(Generic[Item]):
         given = getattr(sibling, "name", None), self._family(sibling)
         if given not in ((name, family), (name, name)):
             raise PluginError(f"it gave one with the name {given[0]!r} and the family {given[1]!r}")
-        return sibling
+        return cast(Item, sibling)
 
     def _wrong(self, name: str, error: PluginError, distribution: Distribution) -> PluginError:
         origin = sentence(f"{distribution.name} {distribution.version}")

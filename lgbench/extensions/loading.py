@@ -124,9 +124,10 @@ def watched(notes: list[str]) -> Iterator[None]:
     printed = io.StringIO()
     started = time.perf_counter()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), exits.prevented() as ends:
-            with contextlib.suppress(exits.Ended):  # named below, as where the code caught it
-                yield
+        hidden = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
+        # An end is named below, as it is where the code caught it.
+        with hidden[0], hidden[1], exits.prevented() as ends, contextlib.suppress(exits.Ended):
+            yield
         if ends:
             raise PluginError(f"ends the process by {ends[0]}, which lgbench prevented; nothing of the plugin is used")
     finally:
@@ -137,8 +138,8 @@ def watched(notes: list[str]) -> Iterator[None]:
                 "import slow modules inside the functions that use them"
             )
         if lines := printed.getvalue().strip().splitlines():
-            hidden = "which is hidden because it would spoil a command's output"
-            notes.append(f"prints when it is imported, {hidden}: {sentence(repr(lines[0]))}")
+            why = "which is hidden because it would spoil a command's output"
+            notes.append(f"prints when it is imported, {why}: {sentence(repr(lines[0]))}")
 
 
 def _stated(text: bytes) -> str | None:

@@ -218,7 +218,8 @@ def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]
 
 
 def _built_in_first(found: Sequence[EntryPoint]) -> list[int]:
-    return sorted(range(len(found)), key=lambda index: not (found[index].dist and found[index].dist.name == BUILT_IN))
+    others = [each.dist is None or each.dist.name != BUILT_IN for each in found]
+    return sorted(range(len(found)), key=others.__getitem__)
 
 
 def _message(error: BaseException) -> str:

@@ -107,7 +107,7 @@ class Fingerprint:
         self._packages = {"lgbench"}
         self._settings = [setting.read() for setting in SETTINGS]
         self._environment = dict(os.environ)
-        self._kernels = set(torch.library._impls)  # type: ignore[attr-defined]
+        self._kernels = set(torch.library._impls)
         self._watch(Place(f"torch.{owner.__name__}", owner) for owner in _CLASSES)
         self.extend()
 
@@ -188,7 +188,7 @@ class Fingerprint:
                 yield Change(f"the environment variable {name}", undo, decides_numbers(name))
 
     def _in_kernels(self) -> Iterator[Change]:
-        now = torch.library._impls  # type: ignore[attr-defined]
+        now = torch.library._impls
         if len(now) == len(self._kernels):
             return
         own = {key for library in _torchs_own_libraries() for key in library._op_impls}

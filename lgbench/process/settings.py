@@ -26,8 +26,10 @@ class Setting(NamedTuple):
     """Whether another plugin's numbers can depend on it."""
 
 
-READ_FOR_NUMBERS = ("ATEN", "BLIS", "CUBLAS", "CUDA", "CUDNN", "DNNL", "GOMP", "GOTO", "KMP", "LD_", "LGBENCH", "MKL", "NCCL")
-READ_FOR_NUMBERS += ("NVIDIA", "OMP", "ONEDNN", "OPENBLAS", "PYTHON", "PYTORCH", "TORCH", "TRITON", "VECLIB", "XLA")
+READ_FOR_NUMBERS = (
+    *("ATEN", "BLIS", "CUBLAS", "CUDA", "CUDNN", "DNNL", "GOMP", "GOTO", "KMP", "LD_", "LGBENCH", "MKL"),
+    *("NCCL", "NVIDIA", "OMP", "ONEDNN", "OPENBLAS", "PYTHON", "PYTORCH", "TORCH", "TRITON", "VECLIB", "XLA"),
+)
 """How the names of environment variables begin that decide how this process, or one that it starts, computes."""
 HARMLESS_VARIABLES = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
 """Environment variables that scikit-learn and torch's compiler set, and that decide no number. They are left as they are."""
