@@ -142,7 +142,13 @@ def loaded_again() -> Registry:
         return Registry.load({"LGBENCH_PLUGINS": "lgbench_norms,a_culprit,b_healthy"})
 
 
-@pytest.mark.parametrize(("act", "what"), HARM.values(), ids=list(HARM))
+TAKES_SECONDS = {"deterministic algorithms"}  # torch imports its compiler for it
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [pytest.param(*pair, id=case, marks=[pytest.mark.slow] * (case in TAKES_SECONDS)) for case, pair in HARM.items()],
+)
 def test_a_plugin_that_changes_what_all_share_is_named_with_the_change_and_refused(site, act, what):
     registry = loaded(site, act)
     (problem,) = registry.problems()
@@ -196,13 +202,16 @@ def test_what_moves_no_number_is_put_back_and_noted(site, act, what):
         "torch.manual_seed(0)",
         "library = torch.library.Library('mine_alone', 'FRAGMENT'); library.define('twice(Tensor x) -> Tensor')",
         "import torch.optim, torch.fx, torch.nn.attention.flex_attention, xml.dom.minidom",
-        "import copy; copy.deepcopy(nn.GRU(2, 2)); x = torch.ones(2, 2); torch.vmap(torch.addr)(torch.ones(2, 2, 2), x, x)",
+        pytest.param(
+            "import copy; copy.deepcopy(nn.GRU(2, 2)); x = torch.ones(2, 2); torch.vmap(torch.addr)(torch.ones(2, 2, 2), x, x)",
+            marks=pytest.mark.slow,  # vmap imports the compiler
+        ),
         "nn.TransformerEncoderLayer(4, 2).eval()(torch.ones(1, 3, 4))",
     ],
 )
 def test_what_imports_usually_do_is_no_change(site, act):
     registry = loaded(site, act)
-    assert not registry.problems() and not registry.notes()
+    assert not registry.problems() and not [note for note in registry.notes() if "changes" in note]
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ class Group(click.Group):
     def main(self, *given: Any, standalone_mode: bool = True, **named: Any) -> Any:
         lasting = standalone_mode and sys.stdout is sys.__stdout__  # and not in a test, which goes on after the command
         named = {"obj": Output(lasting), "standalone_mode": standalone_mode, **named}
-        return super().main(*given, **named)  # type: ignore[call-overload]
+        return super().main(*given, **named)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
