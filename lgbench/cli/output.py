@@ -23,6 +23,7 @@ class Output:
         """`lasting` if the process ends with the command. Then nothing else is ever printed on standard output again."""
         self._lasting = lasting
         self._own: TextIO | None = None
+        self._given: TextIO | None = None
         self._kept: int | None = None
 
     @property
@@ -36,19 +37,22 @@ class Output:
         """
         if self._own or sys.stdout is None:
             return
-        self._own = sys.stdout
-        self._kept = self._take_descriptor()
+        given = sys.stdout
+        direct = _writes_to_descriptor_1(given)
+        self._given, self._own, self._kept = given, given, self._take_descriptor()
         sys.stdout = sys.stderr if sys.stderr is not None else open(os.devnull, "w")  # noqa: SIM115
-        if self._lasting and self._kept is not None:
-            given = self._own
-            self._own = open(self._kept, "w", encoding=given.encoding, errors=given.errors)  # noqa: SIM115  # until the end
+        if direct and self._kept is not None:
+            self._own = open(self._kept, "w", encoding=given.encoding, errors=given.errors, closefd=False)  # noqa: SIM115
+        if self._lasting:
             exits.announce()
 
     def give_back(self) -> None:
         """Let everybody print on standard output again, unless the process ends with the command."""
-        if self._own is None or self._lasting:
+        if self._given is None or self._own is None or self._lasting:
             return
-        sys.stdout, self._own = self._own, None
+        with suppress(OSError):  # the reader has gone
+            self._own.flush()
+        sys.stdout, self._own = self._given, None
         if self._kept is not None:
             os.dup2(self._kept, 1)
             os.close(self._kept)
@@ -67,6 +71,13 @@ class Output:
                 os.close(nowhere)
             return kept
         return None
+
+
+def _writes_to_descriptor_1(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() == 1
+    except (OSError, ValueError):  # it is in memory
+        return False
 
 
 def keep_output() -> None:
