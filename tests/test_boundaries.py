@@ -27,20 +27,23 @@ ROOMS = {
     "atomic_files": set(),
     "user_cache": set(),
     "contracts": set(),
+    "terminal": set(),
+    # What everybody in the process shares.
+    "process": {"errors", "terminal"},
     "attending": {"contracts"},
     "chain": {"contracts"},
     "hookspecs": {"contracts"},
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,
     # Finding plugins.
-    "extensions": {"contracts", "errors", "hookspecs"},
+    "extensions": {"contracts", "errors", "hookspecs", "process", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
-    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions"},
+    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # What is done with the objects of an experiment.
     "training.program": {"atomic_files", "user_cache"},
-    "training": {*BASICS, "atomic_files", "experiment", "noise", "training.program"},
+    "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.program"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment"},
@@ -55,6 +58,7 @@ ROOMS = {
         "measurement",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # A worker process finds by itself what the names in its orders mean.
@@ -67,6 +71,7 @@ ROOMS = {
         "experiment.plan",
         "extensions",
         "measurement",
+        "process",
         "results",
         "results.rows",
         "training",
@@ -91,6 +96,7 @@ ROOMS = {
         "experiment.replan",
         "extensions",
         "measurement",
+        "process",
         "results",
         "results.rows",
         "training",
@@ -106,9 +112,11 @@ ROOMS = {
         "extensions",
         "extensions.conformance",
         "extensions.describe",
+        "process",
         "reports",
         "results",
         "submissions",
+        "terminal",
     },
 }
 """What each room may import. A module belongs to the room with the longest name that its own begins with."""
@@ -170,7 +178,7 @@ def test_only_the_public_run_looks_plugins_up_below_planning():
         for module in MODULES
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
-    assert users == {"execution.runner"}
+    assert users == {"execution.runner", "execution.worker"}
     functions = [node for node in tree("execution.runner").body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     named = {f.name for f in functions if any(isinstance(n, ast.Name) and n.id == "Registry" for n in ast.walk(f))}
     assert named == {"run"}
@@ -214,7 +222,8 @@ def imported(code: str, *arguments: str, **environ: str) -> list[set[str]]:
     """The top-level modules that a fresh interpreter had each time that the code lists them."""
     done = python(code, *arguments, **environ)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("imported ")]
+    printed = done.stdout + done.stderr  # where it leads after a command that loaded plugins
+    return [set(line.split()[1:]) for line in printed.splitlines() if line.startswith("imported ")]
 
 
 def plugins_among(modules: set[str]) -> set[str]:

@@ -15,12 +15,13 @@ from toy_registries import METRICS, experiment_of
 from lgbench import hookimpl
 from lgbench.contracts import Answers
 from lgbench.errors import Refused, RunFileError
+from lgbench.experiment import replan
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate, expected_scores
 from lgbench.results import run_files
-from lgbench.submissions import inspection, submission
+from lgbench.submissions import submission
 from lgbench.submissions.footer import parse
 from lgbench.submissions.inspection import Inspector, inspect_all
 from lgbench.submissions.reader import Reader
@@ -236,7 +237,7 @@ def test_a_strangers_settings_are_not_tried_where_none_are_allowed(honest, tmp_p
     def tried(*arguments):
         raise AssertionError("a model of a stranger's sizes was built")
 
-    monkeypatch.setattr(inspection, "plan", tried)
+    monkeypatch.setattr(replan, "plan", tried)
     huge = under(model_scale="1e300")
     with pytest.raises(Refused, match="changes its protocol") as refused:
         inspect(put_right(honest, tmp_path / "run.parquet", lambda about: about["experiment"].update(huge)))

@@ -41,7 +41,7 @@ class Growing(Walk):
     def sibling(self, name):
         found = Growing()
         found.name = found.family = name
-        return found if name == "grown" else None
+        return found if name == "growing-3" else None
 
 @hookimpl
 def lgbench_tasks():
@@ -196,9 +196,9 @@ def test_a_thing_that_a_file_provides_and_does_not_list_is_named_by_its_content(
     monkeypatch.syspath_prepend(TESTS)
     registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING)])
     stamp = registry.plugins[-1].distribution.stamp
-    (experiment,) = plan(Request(["grown"], ["pre-norm"], [], [0], "quick"), registry).experiments
-    assert (experiment.record.task, experiment.record.family) == (f"grown~{stamp}", f"grown~{stamp}")
-    assert experiment.task.name == "grown"
+    (experiment,) = plan(Request(["growing-3"], ["pre-norm"], [], [0], "quick"), registry).experiments
+    assert (experiment.record.task, experiment.record.family) == (f"growing-3~{stamp}", f"growing-3~{stamp}")
+    assert experiment.task.name == "growing-3"
 
 
 def test_two_files_of_one_name_are_refused_for_results_could_not_tell_them_apart(tmp_path):

@@ -234,22 +234,68 @@ def test_siblings_are_found_beyond_what_a_plugin_lists(registry):
     assert registry.tasks.found("dyck-3-4").origin == registry.tasks.found("dyck-1-8").origin
 
 
-@pytest.mark.parametrize("act", [lambda name: name.split("-")[1], lambda name: int(name)], ids=["IndexError", "ValueError"])
-def test_a_task_that_stumbles_over_names_of_others_hides_no_sibling(act):
+class Growing(toys.Walk):
+    """A task whose family has more members than it lists."""
+
+    name = family = "growing"
+
+    def sibling(self, name):
+        return type("Grown", (toys.Walk,), {"name": name, "family": name})() if name == "growing-3" else None
+
+
+@pytest.mark.parametrize("act", [lambda name: name.split("-")[5], lambda name: int(name)], ids=["IndexError", "ValueError"])
+def test_a_task_that_stumbles_over_a_name_hides_no_sibling(act):
     class Stumbling(toys.Walk):
-        name = "a-stumbling"
+        name, family = "a-stumbling", "growing"
         sibling = lambda self, name: act(name)  # noqa: E731
 
-    class Growing(toys.Walk):
-        name = "growing"
+    registry = taken(module(lgbench_tasks=lambda: [Stumbling()]), module(lgbench_tasks=lambda: [Growing()]))
+    assert registry.tasks["growing-3"].name == "growing-3"
+    with pytest.raises(UsageError, match="no task 'growing-4'"):
+        registry.tasks["growing-4"]
 
-        def sibling(self, name):
-            return type("Grown", (toys.Walk,), {"name": name})() if name == "grown" else None
 
-    registry = taken(module(lgbench_tasks=lambda: [Stumbling(), Growing()]))
-    assert registry.tasks["grown"].name == "grown"
-    with pytest.raises(UsageError, match="no task 'gron'"):
-        registry.tasks["gron"]
+class Greedy(toys.Walk):
+    """It answers every name."""
+
+    name = family = "a-greedy"
+
+    def sibling(self, name):
+        return type("Grown", (toys.Walk,), {"name": name, "family": name})()
+
+
+@pytest.mark.parametrize("family", ["a-greedy", "growing-of-mine", "grow"])
+def test_a_task_is_only_asked_for_names_of_its_own_family(family):
+    greedy = type("Greedier", (Greedy,), {"family": family})()
+    registry = taken(module(lgbench_tasks=lambda: [greedy]), module(lgbench_tasks=lambda: [Growing()]))
+    assert registry.tasks.found("growing-3").origin.name == "dist-1"
+    assert registry.tasks.get("tomato") is None and "tomato" not in registry.tasks
+    assert registry.tasks.found(f"{family}-7").origin.name == "dist-0"
+
+
+def test_a_name_that_two_plugins_make_for_one_family_is_of_neither():
+    greedy = type("Greedier", (Greedy,), {"family": "growing"})()
+    registry = taken(module(lgbench_tasks=lambda: [greedy]), module(lgbench_tasks=lambda: [Growing()]))
+    with pytest.raises(PluginError, match="task 'growing-3' is provided by dist-0 0.0 and dist-1 1.0"):
+        registry.tasks["growing-3"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda name: "a text", "it gave 'a text', which is no lgbench.Task"),
+        (lambda name: toys.Walk(), "it gave one with the name 'toy-walk' and the family 'toy-walk'"),
+        (lambda name: type("Of", (toys.Walk,), {"name": name, "family": "dyck"})(), "and the family 'dyck'"),
+        (lambda name: type("Of", (toys.Walk,), {"name": name, "family": None})(), "has the family None"),
+    ],
+)
+def test_a_sibling_that_is_none_is_refused_and_its_plugin_named(answer, said):
+    wrong = type("Wrong", (Growing,), {"name": "wrong", "family": "wrong", "sibling": lambda self, name: answer(name)})()
+    registry = taken(module(lgbench_tasks=lambda: [wrong]), module(lgbench_tasks=lambda: [Growing()]))
+    with pytest.raises(PluginError, match="dist-0 0.0 was asked for the task 'wrong-3' of its family") as refused:
+        registry.tasks["wrong-3"]
+    assert said in str(refused.value)
+    assert registry.tasks["growing-3"].name == "growing-3"
 
 
 PLUGIN = """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.options import plugin_option
+from lgbench.cli.output import echo, keep_output
 from lgbench.errors import LgbenchError, unknown
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     from lgbench.extensions.conformance.check import CheckFailed
     from lgbench.extensions.registry import Registry
 
+    keep_output()
     registry = Registry.load(files=plugins)
     chosen = _chosen(names, bool(plugins), registry)
     failed = noted = 0
@@ -36,22 +38,22 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     for each in chosen:
         if each.thing != thing:
             thing = each.thing
-            click.echo(thing)
+            echo(thing)
         try:
             note = each()
         except CheckFailed as error:
             failed += 1
-            click.echo(f"  FAILED {each.name}\n    {str(error).removeprefix(f'{thing}: ')}")
+            echo(f"  FAILED {each.name}\n    {str(error).removeprefix(f'{thing}: ')}")
         else:
             noted += note is not None
             if note:
-                click.echo(f"  note   {each.name}\n    {note}")
+                echo(f"  note   {each.name}\n    {note}")
             elif verbose:
-                click.echo(f"  passed {each.name}")
+                echo(f"  passed {each.name}")
     notes = f", {noted} with a note" if noted else ""
     if failed:
         raise LgbenchError(f"{failed} of {len(chosen)} checks failed{notes}")
-    click.echo(f"all {len(chosen)} checks passed{notes}")
+    echo(f"all {len(chosen)} checks passed{notes}")
 
 
 def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list[Check]:

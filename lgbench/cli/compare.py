@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import board_options, results_option
-from lgbench.cli.setup import console, opened
+from lgbench.cli.output import console, echo_data
+from lgbench.cli.setup import opened
 
 
 @click.command()
@@ -36,4 +37,4 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     if form == "table":
         comparisons.table(found, console())
     else:
-        click.echo(comparisons.FORMATS[form](found), nl=False)
+        echo_data(comparisons.FORMATS[form](found))

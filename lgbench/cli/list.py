@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import plugin_option
-from lgbench.cli.setup import console, installed
+from lgbench.cli.output import console, echo
+from lgbench.cli.setup import installed
 from lgbench.extensions.describe import KINDS
+from lgbench.terminal import printable
 
 
 @click.command(name="list")
@@ -29,14 +31,15 @@ def list_names(kind: str, plugins: Sequence[Path]) -> None:
         _print_table(describe.METRIC_COLUMNS, describe.metric_table(registry))
         return
     for name, about in describe.summaries(kind, registry):
-        click.echo(f"{name:<24}{about}".rstrip())
+        echo(printable(f"{name:<24}{about}".rstrip()))
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(text)) for text in row))
     console().print(table, highlight=False)

@@ -12,6 +12,7 @@ from lgbench.cli.compare import compare
 from lgbench.cli.leaderboard import leaderboard
 from lgbench.cli.list import list_names
 from lgbench.cli.new_plugin import new_plugin
+from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
 from lgbench.cli.plugins import plugins
 from lgbench.cli.run import run
@@ -38,11 +39,16 @@ class Group(click.Group):
     An interrupt is the exit code alone. A command that can continue catches the interrupt itself, and says how.
     """
 
+    def main(self, *given: Any, standalone_mode: bool = True, **named: Any) -> Any:
+        lasting = standalone_mode and sys.stdout is sys.__stdout__  # and not in a test, which goes on after the command
+        named = {"obj": Output(lasting), "standalone_mode": standalone_mode, **named}
+        return super().main(*given, **named)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except LgbenchError as error:
-            click.echo(f"lgbench: {error}", err=True)
+            complain(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(Interrupted.exit_code)
@@ -50,7 +56,7 @@ class Group(click.Group):
             sys.stderr.close()  # the reader has gone, as in `lgbench list tasks | head`
             ctx.exit(0)
         except OSError as error:  # a file that cannot be read or written
-            click.echo(f"lgbench: {_message(error)}", err=True)
+            complain(_message(error))
             ctx.exit(LgbenchError.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

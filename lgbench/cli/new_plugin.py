@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import installed
 from lgbench.extensions import new_plugin as packages
 
@@ -35,13 +36,13 @@ def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
     packages.require_free(package, installed())
     packages.write(package, folder)
     if not author.known:
-        click.echo(f"lgbench: git knows no author: replace {author.name} in pyproject.toml and LICENSE", err=True)
+        complain(f"git knows no author: replace {author.name} in pyproject.toml and LICENSE")
     what = packages.EXAMPLES[kind].what
-    click.echo(f"{folder} has the {what} {package.provides}, in {package.module}/__init__.py. Next:\n")
+    echo(f"{folder} has the {what} {package.provides}, in {package.module}/__init__.py. Next:\n")
     for command in (
         f"cd {shlex.quote(str(folder))}",
         'pip install -e ".[test]"',
         f"lgbench check {package.module}",
         f"lgbench run {package.run} --protocol quick",
     ):
-        click.echo(f"  {command}")
+        echo(f"  {command}")

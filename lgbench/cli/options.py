@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.experiment.protocols import MAX_SEEDS
 
@@ -169,7 +170,12 @@ def _installed_names(kinds: Iterable[str]) -> list[str]:
     from lgbench.extensions import describe
     from lgbench.extensions.registry import Registry
 
-    registry, found = Registry.load(), []
+    output = Output()
+    output.keep()
+    try:
+        registry, found = Registry.load(), list[str]()
+    finally:
+        output.give_back()  # for the names that click prints
     for kind in kinds:
         names = {name for name, _ in describe.summaries(kind, registry)}
         families = {"all", *(task.family for task in registry.tasks)} if kind == "tasks" else set()

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import board_options, results_option, split
+from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import boards
 
 
@@ -40,7 +41,7 @@ def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[st
     entries, left_out = plots.chosen(found, split(named))
     if left_out:
         others = ", ".join(left_out)
-        click.echo(f"lgbench: a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry", err=True)
+        complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
     plots.write(figure.figure(drawn, entries), path)
-    click.echo(path)
+    echo(path)

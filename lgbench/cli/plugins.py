@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from lgbench.cli.options import json_option, plugin_option
-from lgbench.cli.setup import console
+from lgbench.cli.output import console, echo, echo_data, keep_output
 from lgbench.errors import UsageError
+from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,14 +42,14 @@ def plugins(context: click.Context, plugins: Sequence[Path], as_json: bool) -> N
         return
     from lgbench.extensions.registry import Registry
 
-    with _output_kept_clean():
-        registry = Registry.load(files=plugins)
+    keep_output()
+    registry = Registry.load(files=plugins)
     if as_json:
-        click.echo(described(registry))
+        echo(described(registry))
     else:
         table(registry, console())
         for sentence in (*registry.problems(), *registry.notes()):
-            click.echo(sentence)
+            echo(sentence)
     if registry.problems():
         sys.exit(1)
 
@@ -65,9 +64,8 @@ def freeze() -> None:
     import lgbench
     from lgbench.extensions import requirements
 
-    click.echo(f"# plugins of lgbench {lgbench.__version__}; lgbench plugins restore FILE installs them")
-    for line in requirements.frozen():
-        click.echo(line)
+    first = f"# plugins of lgbench {lgbench.__version__}; lgbench plugins restore FILE installs them"
+    echo_data("".join(f"{line}\n" for line in (first, *requirements.frozen())))
 
 
 @plugins.command()
@@ -80,7 +78,7 @@ def restore(file: Path) -> None:
     count = "1 plugin" if len(restored) == 1 else f"{len(restored)} plugins"
     names = ", ".join(f"{distribution.name} {distribution.version}" for distribution in restored)
     nothing = f"installed, but no line of {file} names a plugin; `lgbench plugins` shows all plugins"
-    click.echo(f"{count} restored: {names}" if restored else nothing)
+    echo(f"{count} restored: {names}" if restored else nothing)
 
 
 def table(registry: Registry, console: Console) -> None:
@@ -124,19 +122,6 @@ def described(registry: Registry) -> str:
     return json.dumps({"lgbench": lgbench.__version__, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
 
 
-@contextlib.contextmanager
-def _output_kept_clean() -> Iterator[None]:
-    """Send standard output to standard error, also that of processes that a plugin starts."""
-    output = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(output, 1)
-        os.close(output)
-
-
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], failed: Sequence[bool]) -> Table:
     from rich import box
     from rich.table import Table
@@ -146,7 +131,7 @@ def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], failed: Sequen
     for name in columns:
         lines.add_column(name, overflow="fold")
     for row, broken in zip(rows, failed, strict=True):
-        lines.add_row(*map(Text, row), style="red" if broken else None)
+        lines.add_row(*(Text(printable(text, lines=True)) for text in row), style="red" if broken else None)
     return lines
 
 
@@ -154,7 +139,8 @@ def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:
     origin = plugin.distribution
     version = f"sha256:{origin.stamp}" if origin.stamp else origin.version
     provides = "\n".join(f"{kind}: {', '.join(names)}" for kind, names in plugin.provides.items())
-    return plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
+    name, owner, version, place = map(printable, (plugin.name, origin.name, version, _from(origin)))
+    return name, owner, version, place, provides or "nothing, see below"
 
 
 def _from(origin: Distribution) -> str:

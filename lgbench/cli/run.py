@@ -20,7 +20,8 @@ from lgbench.cli.options import (
     results_option,
     split,
 )
-from lgbench.cli.setup import console, installed
+from lgbench.cli.output import console, echo
+from lgbench.cli.setup import installed
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 
@@ -126,15 +127,15 @@ def run(
     experiments = {path_of(experiment, results): experiment for experiment in planned.experiments}
     if outcome.found:
         where = outcome.found[0] if len(outcome.found) == 1 else f"{results}/"
-        click.echo(f"{_runs(len(outcome.found), 'was', 'were')} done before and not run again: {where}")
+        echo(f"{_runs(len(outcome.found), 'was', 'were')} done before and not run again: {where}")
         for sentence in _lacking({path: experiments[path] for path in outcome.found}):
-            click.echo(sentence)
+            echo(sentence)
     if outcome.written:
-        click.echo(f"{_runs(len(outcome.written))} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
+        echo(f"{_runs(len(outcome.written))} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
     paths = {*outcome.written, *outcome.found}
     done = [(experiment.record, path) for path, experiment in experiments.items() if path in paths]
     for line in curves.lines(done, console().encoding):
-        click.echo(line)
+        echo(line)
     if outcome.failed:
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))
 

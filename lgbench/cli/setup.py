@@ -1,4 +1,4 @@
-"""What commands open before they begin: installed plugins, a results folder, a console."""
+"""What commands open before they begin: installed plugins, a results folder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from lgbench.cli.output import complain, keep_output
 from lgbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lgbench.extensions.registry import Registry
     from lgbench.results.boards import Board
     from lgbench.results.leaderboard import Results
@@ -22,9 +19,10 @@ def installed(plugins: Sequence[Path] = ()) -> Registry:
     """Everything that is installed, and these files. Warns of each broken plugin."""
     from lgbench.extensions.registry import Registry
 
+    keep_output()
     registry = Registry.load(files=plugins)
     for problem in [*registry.problems(), *registry.notes()]:
-        click.echo(f"lgbench: warning: {problem}", err=True)
+        complain(f"warning: {problem}")
     return registry
 
 
@@ -34,7 +32,7 @@ def opened(folder: Path) -> Results:
 
     results = Results(folder)
     for sentence in results.left_out:
-        click.echo(f"lgbench: warning: left out: {sentence}", err=True)
+        complain(f"warning: left out: {sentence}")
     return results
 
 
@@ -44,11 +42,3 @@ def boards(folder: Path, metric: str, task: str | None, protocol: str | None) ->
     if not found:
         raise UsageError(f"no {metric} in {folder} for this task and protocol; leave one out to see all boards")
     return found
-
-
-def console(stderr: bool = False) -> Console:
-    """Standard output or standard error as a rich console. A pipe is 200 columns wide."""
-    from rich.console import Console
-
-    found = Console(stderr=stderr)
-    return found if found.is_terminal else Console(stderr=stderr, width=200)

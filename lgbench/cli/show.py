@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import Names, plugin_option
+from lgbench.cli.output import echo
 from lgbench.cli.setup import installed
 from lgbench.extensions.describe import KINDS
 
@@ -22,4 +23,4 @@ def show(name: str, plugins: Sequence[Path]) -> None:
     """
     from lgbench.extensions import describe
 
-    click.echo(describe.page(name, installed(plugins)))
+    echo(describe.page(name, installed(plugins)))

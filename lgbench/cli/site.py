@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import protocol_option, results_option
+from lgbench.cli.output import echo
 from lgbench.cli.setup import opened
 
 
@@ -28,4 +29,4 @@ def site(out: Path, protocol: str | None, results: Path) -> None:
     from lgbench.reports import site as pages
 
     path = pages.write(pages.page(opened(results), protocol), out)
-    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

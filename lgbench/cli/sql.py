@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import results_option
-from lgbench.cli.setup import console, opened
+from lgbench.cli.output import console, echo_data
+from lgbench.cli.setup import opened
 
 
 @click.command()
@@ -38,4 +39,4 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     if form == "table":
         answer.table(names, rows, console())
     else:
-        click.echo(answer.FORMATS[form](names, rows), nl=False)
+        echo_data(answer.FORMATS[form](names, rows))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted
 
@@ -33,13 +34,13 @@ def submit(runs: Sequence[Path], folder: Path) -> None:
         registry = installed()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
-    done = submission.submit(runs, folder, registry, lambda sentence: click.echo(sentence, err=True))
+    done = submission.submit(runs, folder, registry, complain)
     if done.finished:
-        click.echo(f"a submission was killed before; its {_runs(done.finished)} are among these")
+        echo(f"a submission was killed before; its {_runs(done.finished)} are among these")
     if done.before:
-        click.echo(f"{_runs(len(done.before))} filed before, with the same content")
+        echo(f"{_runs(len(done.before))} filed before, with the same content")
     place = folder / submission.RUNS
-    click.echo(f"{_runs(len(done.filed))} filed in {place}/; next: run `make boards`, read the changes, open a pull request")
+    echo(f"{_runs(len(done.filed))} filed in {place}/; next: run `make boards`, read the changes, open a pull request")
 
 
 def _runs(number: int) -> str:

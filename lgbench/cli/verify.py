@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.options import device_option, plugin_option
-from lgbench.cli.setup import console, installed
+from lgbench.cli.output import console, echo
+from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted, Unverified
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def verify(
         files = verification.drawn(paths, sample)
         _echo_files(files, len(paths))
         if len(files) < len(paths):
-            click.echo(_chances(verification.chances(len(paths), len(files)), len(paths), len(files)))
+            echo(_chances(verification.chances(len(paths), len(files)), len(paths), len(files)))
         found, unfit = inspection.inspect_all(files, inspection.Inspector(registry, bounds=bounds))
         for sentence in (wrong := [*wrong, *unfit]):
-            click.echo(f"refused: {sentence}")
+            echo(f"refused: {sentence}")
         for outcome in verification.verify(found, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600):
             outcomes.append(outcome)
-            click.echo("\n".join(outcome.lines()))
+            echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the outcomes above are complete, and nothing was written") from None
     agreed = sum(outcome.agrees for outcome in outcomes)
@@ -82,14 +83,14 @@ def verify(
         refused = "; see above for refused files" if wrong else ""
         raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
     wide = f", {allowed} instead of {chosen(None)}" if allowed.single > chosen(None).single else ""
-    click.echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
+    echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
 def _echo_files(files: Sequence[Path], found: int) -> None:
     how = ", drawn at random" if len(files) < found else ""
-    click.echo(f"running again {len(files)} of {found} files{how}:" if found else "there is no run to repeat")
+    echo(f"running again {len(files)} of {found} files{how}:" if found else "there is no run to repeat")
     for path in files:
-        click.echo(f"  {path}")
+        echo(f"  {path}")
 
 
 def _chances(chances: Mapping[int, float], found: int, size: int) -> str:

@@ -125,7 +125,9 @@ class Task(ABC):
     def sibling(self, name: str) -> Task | None:
         """The task of that name where a family has more members than it lists (dyck-K-M), else None.
 
-        Raises ValueError, with what would work, where the name is of this family but no such task exists.
+        Only names that begin with this task's family and a hyphen are asked for. The answer has exactly that name, and this
+        family or, where boards show it alone, its own name as its family. Raises ValueError, with what would work, where no
+        such task exists.
         """
         return None
 

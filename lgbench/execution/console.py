@@ -13,6 +13,7 @@ from rich.text import Text
 
 from lgbench.execution.progress import Phase, ReportProgress, TimeLeft
 from lgbench.experiment.experiment import Experiment
+from lgbench.terminal import printable
 
 REFRESH_SECONDS = 0.25
 FIRST_LINE_SECONDS = 3.0
@@ -28,7 +29,7 @@ class ConsoleProgress:
         self._bars: Progress | None = None
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(sentence, lines=True), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def all(self, experiments: Sequence[Experiment], workers: int) -> Iterator[None]:
@@ -83,7 +84,7 @@ class ConsoleProgress:
         with nullcontext() if self._bars else self._bars_on_terminal():
             bars = self._bars
             assert bars
-            bar = bars.add_task(f"{phase.kind} {phase.title}", total=phase.total, rate="", note="")
+            bar = bars.add_task(printable(f"{phase.kind} {phase.title}"), total=phase.total, rate="", note="")
             yield lambda done, rate, note: bars.update(bar, completed=done, rate=f"{rate:.1f}/s" if rate else "", note=note)
             bars.remove_task(bar)
 

@@ -28,6 +28,7 @@ from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
@@ -127,7 +128,9 @@ class PopulationRunner:
 
         On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
         """
-        with full_float32(), threads(1) if self.execution.device.type == "cpu" else nullcontext():
+        plugins = {**work.experiments[0].plugins, **work.experiments[0].measured_by}
+        one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
+        with full_float32(), one_thread, unchanged(plugins) as require_unchanged:
             trained = self._trained(work)
             started = time.monotonic()
             with self.display.phase(Phase.evaluate(title_of(work.experiments), work.experiments)) as report:
@@ -137,6 +140,7 @@ class PopulationRunner:
                         rows = self._rows(experiment, trained, index)
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained) | {"seconds": seconds}
+                        require_unchanged()
                         work.held.require()
                         if path.exists():
                             aside = set_aside(path)

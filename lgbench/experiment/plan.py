@@ -18,6 +18,7 @@ from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.process.unchanged import unchanged
 from lgbench.seeds import initial
 
 
@@ -62,7 +63,8 @@ class _Chosen:
 def plan(request: Request, registry: Registry) -> Plan:
     """Resolve every name and setting before anything is trained.
 
-    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible.
+    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible, and PluginError
+    for a plugin that changes what other plugins share when a model is built.
     """
     for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
         if not named:
@@ -77,15 +79,20 @@ def plan(request: Request, registry: Registry) -> Plan:
     experiments: dict[Experiment, None] = {}
     refusals: dict[str, None] = {}
     pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
-    for (task, entry), changes in product(pairs, grid(request.changes or {})):
-        try:
-            seeds = list(_experiments(task, entry, changes, chosen))
-            _require_answers(seeds[0], chosen)
-            _require_model(seeds[0])
-        except Unsupported as reason:
-            refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {reason}"] = None
-        else:
-            experiments |= dict.fromkeys(seeds)
+    asked: set[str] = set()
+    with unchanged(_versions(chosen.optimizer, *chosen.averagers)) as require_unchanged:
+        for (task, entry), changes in product(pairs, grid(request.changes or {})):
+            try:
+                seeds = list(_experiments(task, entry, changes, chosen))
+                _require_answers(seeds[0], chosen)
+                _require_model(seeds[0])
+            except Unsupported as reason:
+                refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {reason}"] = None
+            else:
+                experiments |= dict.fromkeys(seeds)
+            if not asked >= {task.label, entry.label}:  # once for each: it takes a millisecond
+                asked |= {task.label, entry.label}
+                require_unchanged(_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
     if not experiments:
         raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals))

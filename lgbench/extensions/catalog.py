@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.declared import require_declared
 from lgbench.extensions.loading import Distribution
+from lgbench.terminal import sentence
 
 Item = TypeVar("Item")
 
@@ -71,11 +72,11 @@ class Catalog(Generic[Item]):
 
     def clashes(self) -> list[str]:
         """One sentence for each name that more than one plugin provides."""
-        return [self._clash(name) for name, found in sorted(self._items.items()) if len(found) > 1]
+        several = [(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
+        return [self._clash(name, [origin for _, origin in found]) for name, found in several]
 
-    def _clash(self, name: str) -> str:
-        origins = [distribution for _, distribution in self._items[name]]
-        owners = " and ".join(f"{origin.name} {origin.version}" for origin in origins)
+    def _clash(self, name: str, origins: Sequence[Distribution]) -> str:
+        owners = sentence(" and ".join(f"{origin.name} {origin.version}" for origin in origins))
         labels = " or ".join(f"{name}~{origin.stamp}" for origin in origins if origin.stamp)
         return (
             f"{self.kind} {name!r} is provided by {owners}, so it cannot be used: "
@@ -88,25 +89,54 @@ class Catalog(Generic[Item]):
         if stamp:
             found = [(item, origin) for item, origin in found if origin.stamp == stamp]
         if len(found) > 1:
-            raise PluginError(self._clash(plain))
+            raise PluginError(self._clash(plain, [origin for _, origin in found]))
         return found[0] if found else self._unlisted(plain, stamp)
 
     def _unlisted(self, name: str, stamp: str) -> tuple[Item, Distribution] | None:
-        """A thing that a plugin provides and does not list, such as dyck-K-M."""
-        reasons: list[ValueError] = []
-        for item, distribution in (found[0] for found in self._items.values()):
-            if stamp not in ("", distribution.stamp):
-                continue
-            try:
-                sibling = self._sibling(item, name)
-            except ValueError as error:
-                reasons.append(error)
-            except Exception:  # `sibling` may raise anything for a name of another family; `lgbench check` reports it
-                continue
-            else:
-                if sibling is not None:
-                    require_declared(sibling, self.contract)
-                    return sibling, distribution
-        if reasons:
-            raise UsageError(f"no {self.kind} {name!r}: {reasons[0]}") from reasons[0]
+        """A thing that a plugin provides and does not list, such as dyck-K-M. Only members of the name's family are asked."""
+        members = [found[0] for found in self._items.values() if stamp in ("", found[0][1].stamp)]
+        families = {family for item, _ in members if (family := self._family(item)) and name.startswith(f"{family}-")}
+        reasons: list[Exception] = []
+        for family in sorted(families, key=len, reverse=True):  # dyck-of-mine-3 is of dyck-of-mine before it is of dyck
+            found: dict[Distribution, Item] = {}
+            for item, distribution in members:
+                if self._family(item) == family and distribution not in found:
+                    try:
+                        answer = self._sibling_of(item, name, family)
+                    except (ValueError, PluginError) as error:
+                        reasons.append(error if isinstance(error, ValueError) else self._wrong(name, error, distribution))
+                    else:
+                        found |= {} if answer is None else {distribution: answer}
+            if len(found) > 1:
+                raise PluginError(self._clash(name, list(found)))
+            for distribution, answer in found.items():
+                return answer, distribution
+        for reason in reasons:
+            raise reason if isinstance(reason, PluginError) else UsageError(f"no {self.kind} {name!r}: {reason}") from reason
         return None
+
+    def _sibling_of(self, item: Item, name: str, family: str) -> Item | None:
+        """What a member of a family gives for a name. Raises PluginError for something else than a member of that name."""
+        try:
+            sibling = self._sibling(item, name)
+        except ValueError:
+            raise
+        except Exception:  # a plugin's code may raise anything; `lgbench check` reports it
+            return None
+        if sibling is None:
+            return None
+        if not isinstance(sibling, self.contract):
+            raise PluginError(f"it gave {sentence(repr(sibling))}, which is no lgbench.{self.contract.__name__}")
+        require_declared(sibling, self.contract)
+        given = getattr(sibling, "name", None), self._family(sibling)
+        if given not in ((name, family), (name, name)):
+            raise PluginError(f"it gave one with the name {given[0]!r} and the family {given[1]!r}")
+        return cast(Item, sibling)
+
+    def _wrong(self, name: str, error: PluginError, distribution: Distribution) -> PluginError:
+        origin = sentence(f"{distribution.name} {distribution.version}")
+        return PluginError(f"{origin} was asked for the {self.kind} {name!r} of its family, and may give that or None: {error}")
+
+    @staticmethod
+    def _family(item: Item) -> str:
+        return str(getattr(item, "family", ""))

@@ -18,6 +18,8 @@ from types import ModuleType
 
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
+from lgbench.process import exits
+from lgbench.terminal import sentence
 
 SLOW_SECONDS = 2.0
 """An import that takes longer is reported: every command that needs plugins waits for it."""
@@ -115,12 +117,19 @@ def outdated() -> str:
 
 @contextlib.contextmanager
 def watched(notes: list[str]) -> Iterator[None]:
-    """Hide what a plugin's code prints inside, and append a note about it to `notes`. A long time is noted too."""
+    """Hide what a plugin's code prints inside, and append a note about it to `notes`. A long time is noted too.
+
+    Code that would end the process does not. Raises PluginError where it tried to.
+    """
     printed = io.StringIO()
     started = time.perf_counter()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        hidden = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
+        # An end is named below, as it is where the code caught it.
+        with hidden[0], hidden[1], exits.prevented() as ends, contextlib.suppress(exits.Ended):
             yield
+        if ends:
+            raise PluginError(f"ends the process by {ends[0]}, which lgbench prevented; nothing of the plugin is used")
     finally:
         seconds = time.perf_counter() - started
         if seconds > SLOW_SECONDS:
@@ -129,7 +138,8 @@ def watched(notes: list[str]) -> Iterator[None]:
                 "import slow modules inside the functions that use them"
             )
         if lines := printed.getvalue().strip().splitlines():
-            notes.append(f"prints when it is imported, which is hidden because it would spoil a command's output: {lines[0]!r}")
+            why = "which is hidden because it would spoil a command's output"
+            notes.append(f"prints when it is imported, {why}: {sentence(repr(lines[0]))}")
 
 
 def _stated(text: bytes) -> str | None:

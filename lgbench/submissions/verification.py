@@ -29,6 +29,7 @@ from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
 from lgbench.submissions.bounds import MAX_MODELS
@@ -149,7 +150,7 @@ class _Verifier:
         """One outcome for each run of the population."""
         self._ends = time.monotonic() + self.seconds
         try:
-            with threads(population.threads), full_float32():
+            with threads(population.threads), full_float32(), unchanged(population.runs[0].experiment.plugins):
                 trained = self._trained(population)
                 return list(self._verdicts(population, trained))
         except Exception as error:  # a plugin's model may raise anything

@@ -109,8 +109,9 @@ class Population:
     def average(self) -> None:
         """Update every average with the weights as they are."""
         for name, averager in self.averagers.items():
+            # Copies of everything that is not the averager's own: it may write into what it is given.
             state, weights = self.averages[name], _copied(self.layout.of_all(self.state.weights))
-            for part, tensors in averager.update(state, weights, self.state.step[0]).items():
+            for part, tensors in averager.update(state, weights, self.state.step[0].clone()).items():
                 for key, tensor in tensors.items():
                     state[part][key].copy_(tensor)
 

@@ -15,6 +15,7 @@ from lgbench import seeds
 from lgbench.contracts import Weights
 from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
+from lgbench.process.unchanged import unchanged
 from lgbench.training import cost
 from lgbench.training.acceleration import Captured, Compiled
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
@@ -122,13 +123,13 @@ def train(
 
 def step_cost(experiment: Experiment, device: torch.device) -> cost.Cost:
     """The cost of one training step of one model, found by running it."""
-    population = Population([experiment], device)
     training = experiment.train
-    generator = seeds.generator(0, "cost", device=device)
-    batch = draw_batch(experiment.task, training.batch, training.max_length, training.targets, generator)
-    batches = min(training.steps, CHUNK) * sum(tensor.nbytes for tensor in batch)
-    kept = batches + sum(tensor.nbytes for tensor in population.tensors().values())
-    with torch.no_grad():
+    with unchanged(experiment.plugins), torch.no_grad():
+        population = Population([experiment], device)
+        generator = seeds.generator(0, "cost", device=device)
+        batch = draw_batch(experiment.task, training.batch, training.max_length, training.targets, generator)
+        batches = min(training.steps, CHUNK) * sum(tensor.nbytes for tensor in batch)
+        kept = batches + sum(tensor.nbytes for tensor in population.tensors().values())
         return cost.measure(lambda: population.advance(*(tensor[None] for tensor in batch)), kept)
 
 

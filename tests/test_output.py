@@ -1,0 +1,216 @@
+"""What a command prints is its own, whatever plugins do, whenever they do it; and it is printable."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pty
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import install, python
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lgbench.cli
+from lgbench.cli.main import main
+from lgbench.terminal import MAX_SENTENCE, printable, sentence
+
+NORM = """
+import atexit, os, signal, sys, threading, time
+from lgbench import NormScheme, hookimpl
+
+{first}
+
+class Nothing(NormScheme):
+    {about}
+    name = "{name}"
+
+    def embed(self, *given):
+        return None
+
+    residual = output = final = embed
+
+@hookimpl
+def lgbench_norms():
+    {then}
+    return [Nothing()]
+"""
+LOUD = """
+def shout():
+    while True:
+        print("a thread")
+        os.write(1, b"a thread that writes\\n")
+        time.sleep(0.001)
+
+threading.Thread(target=shout, daemon=True).start()
+atexit.register(print, "at the end")
+atexit.register(os.write, 1, b"at the very end")
+atexit.register(os.system, "echo a process at the end")
+time.sleep(0.05)
+"""
+COMMAND = "from lgbench.cli.main import main; main(prog_name='lgbench')"
+
+
+def plugin(folder: Path, module: str, first: str = "", then: str = "pass", about: str = "'Nothing.'", **named: str) -> None:
+    text = NORM.format(first=first, then=then, about=about, name=module.replace("_", "-"))
+    install(folder, module, text, **named)
+
+
+def command(folder: Path, *arguments: str, plugins: str = "loud") -> subprocess.CompletedProcess[str]:
+    return python(COMMAND, *arguments, PYTHONPATH=str(folder), LGBENCH_PLUGINS=plugins)
+
+
+def test_threads_and_the_end_of_the_process_spoil_no_output(tmp_path):
+    plugin(tmp_path, "loud", LOUD)
+    shown = command(tmp_path, "plugins", "--json")
+    (found,) = json.loads(shown.stdout)["plugins"]
+    assert shown.returncode == 0 and found["provides"] == {"norm": ["loud"]}
+    listed = command(tmp_path, "list", "norms")
+    assert listed.stdout == f"{'loud':<24}Nothing.\n" and listed.returncode == 0
+    for said in ("a thread\n", "a thread that writes\n", "at the end\n", "at the very end", "a process at the end\n"):
+        assert said in shown.stderr
+
+
+@pytest.mark.slow
+def test_boards_are_data_alone_though_such_a_plugin_is_installed(tmp_path, results_folder):
+    plugin(tmp_path, "loud", LOUD)
+    folder = ("--results", str(results_folder))
+    boards = command(tmp_path, "leaderboard", "--format", "json", *folder)
+    assert json.loads(boards.stdout) and boards.stderr == ""
+    counted = command(tmp_path, "sql", "select count(*) > 0 as found from results", "--format", "json", *folder)
+    assert json.loads(counted.stdout) == [{"found": True}]
+
+
+def test_a_pipe_that_is_closed_ends_a_command_in_silence(tmp_path):
+    plugin(tmp_path, "loud")
+    environ = os.environ | {"PYTHONPATH": str(tmp_path), "LGBENCH_PLUGINS": "loud"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "list", "norms"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+    )
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_a_terminal_is_still_known_as_one_with_its_width(tmp_path):
+    plugin(tmp_path, "loud", "raise ValueError('broken')")
+    ours, theirs = pty.openpty()
+    os.set_inheritable(theirs, True)
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+    environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {"TERM": "xterm"}
+    environ |= {"PYTHONPATH": str(tmp_path), "LGBENCH_PLUGINS": "loud,lgbench_norms"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "plugins"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, env=environ
+    )
+    os.close(theirs)
+    shown = b""
+    while chunk := _read(ours):
+        shown += chunk
+    os.close(ours)
+    assert done.returncode == 1 and b"\x1b[31m" in shown  # the broken plugin is red
+    table = shown.decode().split("plugin loud")[0]
+    assert "────" in table and all(line.count("─") <= 60 for line in table.splitlines())
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other end of a terminal was closed
+        return b""
+
+
+ENDS = {
+    "os._exit": "os._exit(0)",
+    "an _exit that the plugin forgives": "\ntry:\n    os._exit(0)\nexcept BaseException:\n    pass",
+    "os.abort": "os.abort()",
+    "os.kill": "os.kill(os.getpid(), signal.SIGKILL)",
+    "os.killpg": "os.killpg(os.getpgrp(), signal.SIGKILL)",
+    "signal.raise_signal": "signal.raise_signal(signal.SIGKILL)",
+    "os.execv": "os.execlp('true', 'true')",
+}
+
+
+@pytest.mark.parametrize("where", ["first", pytest.param("then", marks=pytest.mark.slow)])
+def test_a_plugin_that_ends_the_process_fails_alone(tmp_path, where):
+    for index, act in enumerate(ENDS.values()):
+        act = act if where == "first" else act.replace("\n", "\n    ")
+        plugin(tmp_path, f"ends_{index}", **{where: act})
+    plugin(tmp_path, "kept")
+    shown = command(tmp_path, "plugins", "--json", plugins=",".join(["kept", *(f"ends_{i}" for i in range(len(ENDS)))]))
+    found = {each["plugin"]: each for each in json.loads(shown.stdout)["plugins"]}
+    assert shown.returncode == 1 and found.pop("kept")["provides"] == {"norm": ["kept"]}
+    for index, name in enumerate(ENDS):
+        called = name.replace("an _exit that the plugin forgives", "os._exit")
+        said = found[f"ends_{index}"]["error"]
+        assert said.startswith(f"ends the process by {called}") and "which lgbench prevented" in said
+
+
+@pytest.mark.slow
+def test_an_end_after_the_import_is_loud(tmp_path):
+    plugin(tmp_path, "later", "threading.Timer(0.5, lambda: os._exit(0)).start()")
+    code = "from lgbench.cli import setup\nimport time\nfrom lgbench.cli.main import main\n@main.command()\ndef wait():\n"
+    code += "    setup.installed()\n    time.sleep(60)\nmain(['wait'])"
+    done = python(code, PYTHONPATH=str(tmp_path), LGBENCH_PLUGINS="later")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"lgbench: os._exit(0) in {tmp_path / 'later.py'}:") and "ended the process" in done.stderr
+
+
+@pytest.mark.slow
+def test_children_of_a_plugin_end_as_they_like(tmp_path):
+    forking = "if not os.fork():\n    os._exit(7)\nassert os.waitstatus_to_exitcode(os.wait()[1]) == 7"
+    plugin(tmp_path, "parent", forking)
+    assert command(tmp_path, "plugins", plugins="parent").returncode == 0
+
+
+EVIL = "\x1b[2J\x1b[31mred\x07\u202ebackwards\nnext line\r\x9b"
+
+
+def test_nothing_of_a_plugin_moves_the_cursor(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    text = repr(EVIL)
+    plugin(tmp_path, "evil_error", f"raise ValueError({text})", version="1\x1b[31m.0")
+    plugin(tmp_path, "evil_note", f"print({text})", about=f"about = {text}")
+    plugin(tmp_path, "evil_type", f"raise type({text}, (Exception,), {{'__str__': lambda self: 1 / 0}})()")
+    plugin(tmp_path, "evil_thing", then=f"return [type({text}, (), {{'__repr__': lambda self: {text}}})()]")
+    monkeypatch.setenv("LGBENCH_PLUGINS", "evil_error,evil_note,evil_type,evil_thing")
+    for arguments in (["plugins"], ["list", "norms"], ["show", "evil-note"], ["check"]):
+        done = CliRunner().invoke(main, arguments)
+        for line in (done.stdout + done.stderr).splitlines():
+            assert line.isprintable(), line
+        assert done.exception is None or isinstance(done.exception, SystemExit)
+        assert arguments[0] == "show" or not any(
+            line.startswith("next line") for line in (done.stdout + done.stderr).splitlines()
+        )
+
+
+@given(st.text())
+def test_what_is_printable_stays_and_the_rest_is_seen(text):
+    for lines in (False, True):
+        found = printable(text, lines=lines)
+        kinds = {unicodedata.category(letter) for letter in found if not (lines and letter == "\n")}
+        assert not kinds & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+        found.encode()  # no half of a pair is left
+    if text.isprintable():
+        assert printable(text) == text
+
+
+def test_a_very_long_text_is_cut():
+    assert len(sentence("x" * 10**7)) < MAX_SENTENCE + 10
+
+
+def test_commands_print_through_one_module():
+    for path in Path(lgbench.cli.__file__).parent.glob("*.py"):
+        called = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+        assert path.name == "output.py" or not called & {"click.echo", "print", "Console"}, path
