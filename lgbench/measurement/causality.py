@@ -20,9 +20,6 @@ from lgbench.experiment.protocols import Evaluation, Training
 Predict = Callable[[Tensor], Tensor]
 """A model: inputs to logits."""
 
-VERSION = 1
-"""Of the rows that say whether a model's answers are sound. Raise it whenever a verdict could change."""
-
 TOLERANCE = 1e-4
 """How far logits may move by rounding alone, as a share of the largest logit of the context (at least 1).
 

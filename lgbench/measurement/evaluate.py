@@ -21,7 +21,7 @@ from lgbench.experiment.lengths import answered_lengths, board_lengths, context_
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.finite import FiniteAnswers
+from lgbench.measurement.soundness import FiniteAnswers
 
 DRAWN_POSITIONS = 2**18
 """Positions drawn at once at most, which bounds memory; at least one context is. Changing it changes the contexts."""

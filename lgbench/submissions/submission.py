@@ -14,6 +14,7 @@ from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, dupl
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Reader
+from lgbench.submissions.rows import is_checked
 
 RUNS = "runs"
 """The folder of run files in the folder of the leaderboards."""
@@ -30,7 +31,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path
     runs, unfit = inspect_all(paths, Inspector(registry, RULES))
     new = [FoundRun.of(run) for run in runs]
     filed, unreadable = _filed(folder / RUNS)
-    wrong += [*unfit, *unreadable, *duplicates(new, filed)]
+    wrong += [*unfit, *unreadable, *_unchecked(runs), *duplicates(new, filed)]
     if not unfit:  # with a file left out, its run would be reported as missing too
         wrong += incomplete([*filed, *new], registry.tasks, {series_of(run) for run in new})
     if wrong:
@@ -81,6 +82,13 @@ def _plugins_are_published(footer: Footer) -> Iterator[str]:
 def _something_is_measured(footer: Footer) -> Iterator[str]:
     if not footer.measurements:
         yield "it has no measurement, so no board can show it; run it with a plugin that has one"
+
+
+def _unchecked(runs: Iterable[Run]) -> Iterator[str]:
+    """A new run must say whether its model looks ahead. Runs that were filed before lgbench asked stay."""
+    for run in runs:
+        if not is_checked(run.rows):
+            yield f"{run.path}: its rows do not say whether the model looks ahead, which this lgbench asks; run it again"
 
 
 RULES = (_plugins_are_published, _protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)

@@ -1,13 +1,36 @@
-"""Counting the answers whose logits are not finite."""
+"""Whether a model's answers are sound: finite, and not changed by what comes after them. Boards rank no entry whose are not."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE
+
+if TYPE_CHECKING:
+    from lgbench.measurement.evaluate import Score
+
+VERSION = 1
+"""Of the rows that say whether answers are sound. Raise it whenever a verdict could change."""
+
+REASONS = {
+    LOOKS_AHEAD: "its answers change with what comes after them",
+    NOT_FINITE: "some of its answers are not finite",
+}
+"""Why an entry is not ranked."""
+
+
+def reasons(scores: Iterable[Score], diverged: bool) -> list[str]:
+    """A sentence for each reason why a run is not ranked. A training that diverged is flagged for that alone."""
+    found: dict[str, list[str]] = {}
+    for score in scores:
+        if score.metric in REASONS and score.value and not (diverged and score.metric == NOT_FINITE):
+            found.setdefault(score.metric, []).append(score.weights)
+    return [f"{REASONS[metric]} (weights: {', '.join(dict.fromkeys(own))})" for metric, own in found.items()]
 
 
 class NotFinite(NamedTuple):
