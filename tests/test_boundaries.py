@@ -68,7 +68,15 @@ ROOMS = {
     },
     # Describing and checking plugins.
     "extensions.describe": {*BASICS, "experiment", "extensions"},
-    "extensions.conformance": {*BASICS, "attending", "experiment", "extensions", "extensions.describe", "noise"},
+    "extensions.conformance": {
+        *BASICS,
+        "attending",
+        "experiment",
+        "extensions",
+        "extensions.describe",
+        "measurement",
+        "noise",
+    },
     "testing": {"extensions", "extensions.conformance"},
     # Results of others, and verifying them.
     "submissions": {

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 import torch
 import toys
-from conftest import CPU, simulated, write_rows
+from conftest import CPU, initial, simulated, write_rows
 from toy_registries import METRICS, Marked, experiment_of, toys_and
 from torch import nn
 
-from lgbench import Architecture, Unsupported
+from lgbench import Architecture, Unsupported, UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.extensions.conformance.probes import stirred
+from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate
 from lgbench.reports import table
@@ -157,6 +159,38 @@ def test_the_same_seed_asks_the_same_and_another_seed_asks_something_else():
     first, again, other = (causality.question(toys.Walk(), *SETTINGS, seed) for seed in (0, 0, 1))
     assert first.cuts == again.cuts and torch.equal(first.changed, again.changed)
     assert first.cuts != other.cuts and not torch.equal(first.inputs, other.inputs)
+
+
+def sound_pairs(registry, entries, task):
+    """The entries that can be run on a task, of whose models it is true, with every weight moved, that they do not look ahead."""
+    found = []
+    for entry in entries:
+        try:
+            (experiment,) = plan(Request([task], [entry], (), (0,), "standard"), registry).experiments
+        except UsageError:
+            continue
+        asked = causality.question(task := experiment.task, experiment.train, experiment.evaluate, seed=0)
+        outcome = causality.moved(stirred(initial(experiment)).eval(), asked)
+        assert not outcome.cuts and outcome.distance < causality.TOLERANCE / 10, (entry, task.name, outcome)
+        found.append(entry)
+    return found
+
+
+def test_some_entries_do_not_look_ahead_at_the_tested_lengths(registry):
+    entries = ["pre-norm", "attention-layer-norm", "transformer+no-norm"]
+    assert sound_pairs(registry, entries, "set-complement") == entries
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["set-complement", "dyck-2-3", "tomita-4"])
+def test_no_entry_of_what_is_built_in_or_in_a_pack_looks_ahead_at_the_tested_lengths(task):
+    installed = Registry.load()
+    norms, attentions, positions = (
+        catalog.names() for catalog in (installed.norms, installed.attentions, installed.positions)
+    )
+    entries = [f"{a}+{n}" for a in installed.architectures.names() for n in norms]
+    entries += [f"transformer+{a}+{p}" for a in attentions for p in positions]
+    assert len(sound_pairs(installed, entries, task)) > 100
 
 
 # What a run says, and what boards make of it.
