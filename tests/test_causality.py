@@ -169,9 +169,9 @@ def sound_pairs(registry, entries, task):
             (experiment,) = plan(Request([task], [entry], (), (0,), "standard"), registry).experiments
         except UsageError:
             continue
-        asked = causality.question(task := experiment.task, experiment.train, experiment.evaluate, seed=0)
+        asked = causality.question(experiment.task, experiment.train, experiment.evaluate, seed=0)
         outcome = causality.moved(stirred(initial(experiment)).eval(), asked)
-        assert not outcome.cuts and outcome.distance < causality.TOLERANCE / 10, (entry, task.name, outcome)
+        assert not outcome.cuts and outcome.distance < causality.TOLERANCE / 10, (entry, task, outcome)
         found.append(entry)
     return found
 

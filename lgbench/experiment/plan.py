@@ -145,9 +145,9 @@ def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
 def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
     """The options of everything that an experiment is made of. Raises UsageError for an option that nothing has."""
     architecture = entry.architecture.thing
-    owners: dict[str, tuple[Callable[..., Any], str]] = {"model": (architecture.build, architecture.name)}
-    owners |= {kind: (part.thing.configured, part.thing.name) for kind, part in entry.parts.items()}
-    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing.name)
+    owners: dict[str, tuple[Callable[..., Any], Any]] = {"model": (architecture.build, architecture)}
+    owners |= {kind: (part.thing.configured, part.thing) for kind, part in entry.parts.items()}
+    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing)
     for key in changes:
         section = key.partition(".")[0]
         if section in OPTION_SECTIONS and section not in owners:
@@ -155,7 +155,9 @@ def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Map
     return {
         f"{section}.{name}": value
         for section, (function, owner) in owners.items()
-        for name, value in chosen_options(section, owner, options_of(function, owner), task, changes).items()
+        for name, value in chosen_options(
+            section, owner.name, options_of(function, owner.name), owner.ranges, task, changes
+        ).items()
     }
 
 
