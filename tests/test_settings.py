@@ -45,7 +45,7 @@ def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_reg
 @pytest.mark.parametrize(
     ("key", "value", "bound"),
     [
-        ("train.min_length", "-1", "from 0 to 65536"),
+        ("train.min_length", "-1", "from 0 to 32768"),
         ("train.max_length", "65", "from 1 to 64"),
         ("evaluate.max_length", "65", "from 1 to 64"),
     ],
@@ -330,8 +330,8 @@ def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):
         ("train.steps", "2147483647", "from 1 to 10000000"),
         ("model.layers", "16384", "from 1 to 512"),
         ("model.width", "100000", "from 1 to 16384"),
-        ("evaluate.max_length", "16777216", "from 1 to 65536"),
-        ("train.max_length", "1000000", "from 1 to 65536"),
+        ("evaluate.max_length", "16777216", "from 1 to 32768"),
+        ("train.max_length", "1000000", "from 1 to 32768"),
         ("evaluate.strings", "2147483647", "from 4 to 1048576"),
         ("evaluate.contexts", "2147483647", "from 1 to 1048576"),
     ],

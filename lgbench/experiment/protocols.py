@@ -158,7 +158,7 @@ MAX_AT_ONCE = 2**20
 """Contexts and strings that can be asked for at most, of one batch and of one length."""
 MAX_LENGTH = 2**20
 """Longest context that can be asked for: planning draws one, and a table of positions in a model has a row for each."""
-MAX_PREFIX = 2**16
+MAX_PREFIX = 2**15
 """The same of tasks that answer at many positions, whose samplers go from token to token."""
 MAX_SEEDS = 10_000
 """Seeds that one command runs at most."""
