@@ -328,7 +328,7 @@ def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):
     [
         ("train.batch", "10000000", "from 1 to 1048576"),
         ("train.steps", "2147483647", "from 1 to 10000000"),
-        ("model.layers", "16384", "from 1 to 512"),
+        ("model.layers", "16384", "from 1 to 256"),
         ("model.width", "100000", "from 1 to 16384"),
         ("evaluate.max_length", "16777216", "from 1 to 32768"),
         ("train.max_length", "1000000", "from 1 to 32768"),

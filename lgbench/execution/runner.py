@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lgbench.atomic_files import set_aside
 from lgbench.contracts import DEFAULT_OPTIMIZER
-from lgbench.errors import RunFailed, UsageError
+from lgbench.errors import LgbenchError, RunFailed, UsageError
 from lgbench.execution import provenance, scheduler
 from lgbench.execution.device import Execution, choose_device, full_float32
 from lgbench.execution.executor import Executor, LocalExecutor
@@ -189,7 +189,9 @@ def _check_writable(folder: Path) -> None:
 
 
 def _located(error: Exception) -> str:
-    """An error with the file and line that raised it, for the plugin's author."""
+    """An error with the file and line that raised it, for the plugin's author. A sentence of ours needs neither."""
+    if isinstance(error, LgbenchError):
+        return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution
+from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import Claim, WorkQueue
 from lgbench.experiment.experiment import Experiment
@@ -70,6 +71,7 @@ def populations(
                 if index not in known:
                     try:
                         each = step_cost(group[0], execution.device)
+                        require_memory(group[0], each, cost.free_memory(execution.device))
                     except Exception as error:  # a plugin's model may raise anything
                         tried |= set(group)
                         fail(group, error)
