@@ -1,4 +1,4 @@
-"""Models whose answers change with what comes after them, or are not finite, are found where they are tested, and not ranked."""
+"""Models whose answers change with what comes after them, or are not finite, are found where they are tested, and unranked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 import torch
 import toys
 from conftest import CPU, initial, simulated, write_rows
-from toy_registries import METRICS, Marked, experiment_of, toys_and
 from torch import nn
+from toy_registries import METRICS, Marked, experiment_of, toys_and
 
 from lgbench import Architecture, Unsupported, UsageError
+from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
@@ -162,7 +163,7 @@ def test_the_same_seed_asks_the_same_and_another_seed_asks_something_else():
 
 
 def sound_pairs(registry, entries, task):
-    """The entries that can be run on a task, of whose models it is true, with every weight moved, that they do not look ahead."""
+    """The entries that can be run on a task. Asserts that their models, with every weight moved, do not look ahead."""
     found = []
     for entry in entries:
         try:
@@ -185,9 +186,7 @@ def test_some_entries_do_not_look_ahead_at_the_tested_lengths(registry):
 @pytest.mark.parametrize("task", ["set-complement", "dyck-2-3", "tomita-4"])
 def test_no_entry_of_what_is_built_in_or_in_a_pack_looks_ahead_at_the_tested_lengths(task):
     installed = Registry.load()
-    norms, attentions, positions = (
-        catalog.names() for catalog in (installed.norms, installed.attentions, installed.positions)
-    )
+    norms, attentions, positions = (catalog.names() for catalog in (installed.norms, installed.attentions, installed.positions))
     entries = [f"{a}+{n}" for a in installed.architectures.names() for n in norms]
     entries += [f"transformer+{a}+{p}" for a in attentions for p in positions]
     assert len(sound_pairs(installed, entries, task)) > 100
@@ -222,7 +221,7 @@ class Overflows(Hostile):
     name = "overflows"
 
     def build(self, signature, parts):
-        return Reading(lambda model, x: x if x.shape[1] <= 41 else x.masked_fill(torch.arange(x.shape[1])[:, None] > 41, torch.nan))
+        return Reading(lambda model, x: x.masked_fill(torch.arange(x.shape[1])[:, None] > 41, torch.nan))
 
 
 SMALL = {"train.steps": "3", "train.batch": "4", "evaluate.contexts": "4"}
@@ -244,7 +243,7 @@ def made(tmp_path_factory):
 def test_a_run_of_such_a_model_says_so_in_its_rows_and_to_the_user(made):
     folder, said = made
     for path in run_files.find(folder):
-        rows = {row["metric"]: row for row in run_files.read(path).to_pylist() if row["metric"] in ("looks_ahead", "not_finite")}
+        rows = {row["metric"]: row for row in run_files.read(path).to_pylist() if row["metric"] in SOUNDNESS}
         entry = path.name.split(".")[1]
         assert (rows["looks_ahead"]["value"] > 0) == (entry == "hostile")
         assert (rows["not_finite"]["value"] > 0) == (entry == "overflows")
@@ -275,8 +274,9 @@ def test_nothing_is_concluded_from_a_comparison_with_such_an_entry(made):
 
 
 def test_sql_sees_the_flags_as_rows(made):
-    asked = "select distinct entry, metric from results where metric in ('looks_ahead', 'not_finite') and value > 0 order by all"
-    assert Results(made[0]).ask(asked)[1] == [("hostile", "looks_ahead"), ("overflows", "not_finite")]
+    flagged = "metric in ('looks_ahead', 'not_finite') and value > 0"
+    found = Results(made[0]).ask(f"select distinct entry, metric from results where {flagged} order by all")
+    assert found[1] == [("hostile", "looks_ahead"), ("overflows", "not_finite")]
 
 
 def flagged(metric, value=0.5, **columns):
@@ -315,7 +315,8 @@ def test_other_entries_stand_as_if_such_an_entry_were_not_there(tmp_path):
         for seed in range(5):
             values = {8: 0.1, 16: ("abcd".index(entry) + 1) / 10 + draw.normal() / 100}
             rows = simulated(values, entry=entry, seed=seed)
-            write_rows(tmp_path / "all" / f"{entry}{seed}.parquet", [*rows, flagged("looks_ahead", entry == "a", entry=entry, seed=seed)])
+            looks = flagged("looks_ahead", float(entry == "a"), entry=entry, seed=seed)
+            write_rows(tmp_path / "all" / f"{entry}{seed}.parquet", [*rows, looks])
             if entry != "a":
                 write_rows(tmp_path / "others" / f"{entry}{seed}.parquet", rows)
     (board,), (others,) = (Results(tmp_path / name).boards("tvd") for name in ("all", "others"))

@@ -24,7 +24,9 @@ def require_memory(experiment: Experiment, each: Cost, free: int) -> None:
     `each` is the cost of a training step of one model.
     """
     train, evaluate = experiment.train, experiment.evaluate
-    _require(experiment, "training it", training_memory(experiment, each), free, "train", batch=train.batch, length=train.max_length)
+    _require(
+        experiment, "training it", training_memory(experiment, each), free, "train", batch=train.batch, length=train.max_length
+    )
     tested = testing_memory(experiment)
     counts = {"contexts": evaluate.contexts, "strings": evaluate.strings}
     _require(experiment, "testing it", tested, free, "evaluate", **counts, length=evaluate.max_length)
@@ -39,7 +41,7 @@ def training_memory(experiment: Experiment, each: Cost) -> int:
 
 
 def testing_memory(experiment: Experiment) -> int:
-    """Bytes that testing one model takes at the longest length: all weights, contexts, one pass, and the values of all answers."""
+    """Bytes that testing one model takes at the longest length: weights, contexts, a pass, and the values of all answers."""
     task, evaluate = experiment.task, experiment.evaluate
     longest = max(context_lengths(task, experiment.train, evaluate), default=evaluate.max_length)
     inputs, answers = _context(experiment, longest)
@@ -69,8 +71,8 @@ def _require(experiment: Experiment, doing: str, needed: int, free: int, section
     shown = ", ".join(f"{section}.{named.get(name, name)}={value}" for name, value in settings.items())
     sizes = ", ".join(f"{key}={value}" for key, value in experiment.record.protocol.changes if key.startswith("model."))
     raise UsageError(
-        f"{experiment.record.title} does not fit into memory: {doing} takes about {gigabytes(needed)}, and {gigabytes(free)} are "
-        f"free, with {shown}{f', {sizes}' if sizes else ''}; lower one of these by a factor of {_factor(needed, free)} or more"
+        f"{experiment.record.title} does not fit into memory: {doing} takes about {gigabytes(needed)}, and {gigabytes(free)} "
+        f"are free, with {shown}{f', {sizes}' if sizes else ''}; lower one of these by a factor of {_factor(needed, free)} or more"
     )
 
 

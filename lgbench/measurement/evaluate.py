@@ -31,6 +31,7 @@ AT_ONCE = {"cpu": 2**15, "cuda": DRAWN_POSITIONS}
 retrieval at 2^14 took twice as long, most of it in the system).
 """
 
+
 class Score(NamedTuple):
     """One number: `value` is the mean over `n` answers or strings, None where it is not defined."""
 

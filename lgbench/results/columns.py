@@ -78,7 +78,7 @@ class Models:
         measured[index] = True
         np.logical_or.at(trained, index[2:], [value.in_distribution for value in found])
         flags = zip(*(value[6:] for value in found), strict=True) if found else [()] * 3
-        flagged = (frozenset((value.entry, value.seed) for value, flag in zip(found, own, strict=True) if flag) for own in flags)
+        flagged = (frozenset((v.entry, v.seed) for v, flag in zip(found, own, strict=True) if flag) for own in flags)
         entries, seeds, tasks, lengths = map(tuple, axes)
         return cls(entries, seeds, tasks, lengths, values, measured, trained, *flagged)
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from lgbench.contracts import CURVE_METRICS, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
-from lgbench.measurement.soundness import VERSION
 from lgbench.measurement.chance import CHANCE, chance
 from lgbench.measurement.evaluate import expected_scores
+from lgbench.measurement.soundness import VERSION
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution, same_in_all_rows
 from lgbench.submissions.footer import shown

@@ -77,7 +77,7 @@ class Verdict:
 
 
 def _other_soundness(filed: pa.Table, rerun: pa.Table) -> Iterator[Disagreement]:
-    """A flag decides whether boards rank an entry, so no tolerance covers it. A file without flags claims that there are none."""
+    """A flag decides whether boards rank an entry, so no tolerance covers it. A file without flags claims none."""
     there, here = unsound(filed), unsound(rerun)
     for weights, metric in sorted(there ^ here):
         what = f"{metric} ({weights}) is above 0"
