@@ -24,9 +24,8 @@ def require_memory(experiment: Experiment, each: Cost, free: int) -> None:
     `each` is the cost of a training step of one model.
     """
     train, evaluate = experiment.train, experiment.evaluate
-    _require(
-        experiment, "training it", training_memory(experiment, each), free, "train", batch=train.batch, length=train.max_length
-    )
+    needed = training_memory(experiment, each)
+    _require(experiment, "training it", needed, free, "train", batch=train.batch, length=train.max_length)
     tested = testing_memory(experiment)
     counts = {"contexts": evaluate.contexts, "strings": evaluate.strings}
     _require(experiment, "testing it", tested, free, "evaluate", **counts, length=evaluate.max_length)
@@ -72,7 +71,8 @@ def _require(experiment: Experiment, doing: str, needed: int, free: int, section
     sizes = ", ".join(f"{key}={value}" for key, value in experiment.record.protocol.changes if key.startswith("model."))
     raise UsageError(
         f"{experiment.record.title} does not fit into memory: {doing} takes about {gigabytes(needed)}, and {gigabytes(free)} "
-        f"are free, with {shown}{f', {sizes}' if sizes else ''}; lower one of these by a factor of {_factor(needed, free)} or more"
+        f"are free, with {shown}{f', {sizes}' if sizes else ''}; "
+        f"lower one of these by a factor of {_factor(needed, free)} or more"
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether an answer depends on what comes after it: contexts are cut or changed after a position, and the logits before compared.
+"""Whether an answer depends on what comes after it: contexts are cut or changed after a position, and logits before compared.
 
 Shapes: n contexts, T positions, V classes.
 """
