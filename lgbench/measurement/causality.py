@@ -114,7 +114,8 @@ def cut_positions(trained: int, tested: int, generator: Generator) -> list[int]:
 def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE) -> Moved:
     """How the logits before the cuts move when the rest is changed, and when it is cut off."""
     contexts = len(question.inputs)
-    whole, changed = predict(torch.cat([question.inputs, question.changed])).split([contexts, len(question.cuts)])
+    together = predict(torch.cat([question.inputs, question.changed]))
+    whole, changed = together[:contexts], together[contexts:]
     farthest, wrong = 0.0, []
     for index, kept in enumerate(question.cuts):
         context = index % contexts

@@ -51,7 +51,7 @@ class Verdict:
         diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, rerun)]
         if tolerance.points and diverged[0] != diverged[1]:
             found.insert(0, Disagreement(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
-        found[:0] = _other_soundness(run.rows, rerun)
+        found[:0] = other_soundness(run.rows, rerun)
         compared = sum(1 for key in filed if key.length is not None or tolerance.points)
         return cls(run, found, compared, largest_distance(filed, here), tolerance, otherwise)
 
@@ -76,7 +76,7 @@ class Verdict:
         return "; ".join(self.otherwise) if self.otherwise else "torch, device, threads and population are as in the file"
 
 
-def _other_soundness(filed: pa.Table, rerun: pa.Table) -> Iterator[Disagreement]:
+def other_soundness(filed: pa.Table, rerun: pa.Table) -> Iterator[Disagreement]:
     """A flag decides whether boards rank an entry, so no tolerance covers it. A file without flags claims none."""
     there, here = unsound(filed), unsound(rerun)
     for weights, metric in sorted(there ^ here):
