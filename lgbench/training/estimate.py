@@ -158,9 +158,9 @@ def _traced(experiment: Experiment, shapes: Shapes) -> Cost:
     """The cost of a step on tensors without numbers, but for the batches that are drawn ahead."""
     population = Population([experiment], CPU)
     kept = sum(tensor.nbytes for tensor in population.tensors().values())
-    batch = [tensor[None] for tensor in shapes.batch()]
+    batch = shapes.batch()
     with torch.no_grad():
-        return cost.measure(lambda: population.advance(*batch), kept)
+        return cost.measure(lambda: population.advance(*(tensor[None] for tensor in batch)), kept)
 
 
 def _stepped(experiment: Experiment, contexts: int) -> Cost:
