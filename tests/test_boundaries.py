@@ -84,6 +84,7 @@ ROOMS = {
         "experiment",
         "extensions",
         "extensions.describe",
+        "measurement",
         "noise",
         "training.program",
     },

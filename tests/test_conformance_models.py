@@ -353,6 +353,14 @@ ARCHITECTURES = [
     ),
     (doing(of_all_positions), CAUSAL, "in training, after 1 of 9 positions, its logits change with what comes after them"),
     (with_module(lambda: InMode(True, of_all_positions)), CAUSAL, "in training, after 1 of 9 positions, its logits change"),
+    (with_module(lambda: InMode(False, of_all_positions)), CAUSAL, "in evaluation, after 1 of 9 positions, its logits change"),
+    (doing(lambda x: of_all_positions(x) if x.shape[1] >= 60 else x), CAUSAL, "of 513 positions, its logits change with what"),
+    (doing(lambda x: x / (1 + x.shape[1])), CAUSAL, "of 513 positions, its logits change with what comes after them, or with"),
+    (
+        doing(lambda x: x.masked_fill(torch.arange(x.shape[1])[:, None] > 41, torch.nan)),
+        LONGER,
+        "on 513 positions, trained on 9, some logits are not finite",
+    ),
     (doing(lambda x, idle: x, torch.ones(2)), LEARNS, "no gradient reaches behind.parameter: not used in forward"),
     (doing(lambda x, idle: x + 0 * idle, torch.ones(6)), LEARNS, "no gradient reaches behind.parameter"),
     (doing(lambda x, y: x + (y - y).sqrt(), torch.ones(6)), LEARNS, "gradient of its parameter behind.parameter is not finite"),
@@ -363,7 +371,7 @@ ARCHITECTURES = [
         LONGER,
         "it raised IndexError: index 9 is out of bounds for dimension 0 with size 9",
     ),
-    (doing(lambda x: x if x.shape[1] < 20 else x / 0), LONGER, "on 40 positions, trained on 9, some logits are not finite"),
+    (doing(lambda x: x if x.shape[1] < 20 else x / 0), LONGER, "on 513 positions, trained on 9, some logits are not finite"),
     (doing(MixesModels.apply), ALONE, "in a stack the gradient of embed.weight is not the one that it has alone: they differ"),
     (doing(lambda x: MixesModels.apply(x @ torch.eye(6))), ALONE, "in a stack the gradient of embed.weight is not"),
 ]

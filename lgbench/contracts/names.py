@@ -19,6 +19,13 @@ RESERVED_NAMES = ("all", "none", "raw", "chance")
 CURVE_METRICS = ("train_loss", "gradient_norm")
 """The names of the training curve's two values in run files. No measurement may use them as names."""
 
+LOOKS_AHEAD = "looks_ahead"
+"""In run files, the share of cuts before which an answer changed with what comes after the cut. 0 is right."""
+NOT_FINITE = "not_finite"
+"""In run files, the share of answers with a logit that is not finite. 0 is right."""
+SOUNDNESS = (LOOKS_AHEAD, NOT_FINITE)
+"""What every run says of whether its model can be ranked. No measurement may use these names."""
+
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
 

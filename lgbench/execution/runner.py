@@ -28,6 +28,7 @@ from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.soundness import reasons
 from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
@@ -175,6 +176,8 @@ class PopulationRunner:
 
     def _rows(self, experiment: Experiment, trained: Trained, index: int) -> pa.Table:
         scores = evaluate(experiment, trained.models(index), self.execution.device)
+        for reason in reasons(scores, trained.diverged[index] is not None):
+            self.display.say(f"{experiment.record.title}: {reason}, so boards do not rank it")
         return rows_of(experiment, Measured(scores, self._chance_of(experiment), trained.curve, index, trained.diverged[index]))
 
     def _chance_of(self, experiment: Experiment) -> list[Score]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import Held
+from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import Claim, WorkQueue
 from lgbench.experiment.experiment import Experiment
@@ -157,6 +158,7 @@ class Scheduler:
 
     def _stacked(self, todo: Group) -> _Stacks:
         each = step_cost(todo[0], self.execution.device)
+        require_memory(todo[0], each, cost.free_memory(self.execution.device))
         models = self._models(len(todo), each)
         return _Stacks(each, models, self._compile(todo, each))
 

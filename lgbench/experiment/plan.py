@@ -9,6 +9,7 @@ from typing import Any
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
 from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line
+from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.names import Entry, find_entries, find_tasks
@@ -152,9 +153,9 @@ def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
 def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
     """The options of everything that an experiment is made of. Raises UsageError for an option that nothing has."""
     architecture = entry.architecture.thing
-    owners: dict[str, tuple[Callable[..., Any], str]] = {"model": (architecture.build, architecture.name)}
-    owners |= {kind: (part.thing.configured, part.thing.name) for kind, part in entry.parts.items()}
-    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing.name)
+    owners: dict[str, tuple[Callable[..., Any], Any]] = {"model": (architecture.build, architecture)}
+    owners |= {kind: (part.thing.configured, part.thing) for kind, part in entry.parts.items()}
+    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing)
     for key in changes:
         section = key.partition(".")[0]
         if section in OPTION_SECTIONS and section not in owners:
@@ -162,7 +163,9 @@ def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Map
     return {
         f"{section}.{name}": value
         for section, (function, owner) in owners.items()
-        for name, value in chosen_options(section, owner, options_of(function, owner), task, changes).items()
+        for name, value in chosen_options(
+            section, owner.name, options_of(function, owner.name), owner.ranges, task, changes
+        ).items()
     }
 
 
@@ -207,14 +210,15 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
 def _require_model(experiment: Experiment) -> None:
     """Raise Unsupported, with the reason, if the model cannot be built, or if its norm scheme places nothing in it."""
     try:
-        with initial(experiment.seed, "weights"):
+        experiment.parts_to_build()
+        with initial(experiment.seed, "weights"), Trial():
             experiment.build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(_reason(error, "building the model")) from error
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
     if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
         return
-    with initial(experiment.seed, "weights"):
+    with initial(experiment.seed, "weights"), Trial():
         idle = places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build())
     if idle:
         raise Unsupported(

@@ -37,6 +37,10 @@ class Value(NamedTuple):
     """None where the metric is not defined."""
     diverged: bool = False
     """Whether the training diverged."""
+    looks_ahead: bool = False
+    """Whether answers of the model change with what comes after them."""
+    not_finite: bool = False
+    """Whether some answers are not finite although the training did not diverge."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ class Models:
     """(T, L): whether models are trained on a length of a task."""
     diverged: frozenset[tuple[str, int]]
     """Entry and seed of each training that diverged, on any task."""
+    looks_ahead: frozenset[tuple[str, int]] = frozenset()
+    """Entry and seed of each model that looks ahead, on any task."""
+    not_finite: frozenset[tuple[str, int]] = frozenset()
+    """Entry and seed of each model with answers that are not finite, on any task."""
 
     @classmethod
     def of(cls, found: Iterable[Value]) -> Models:
@@ -69,9 +77,10 @@ class Models:
         measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
         measured[index] = True
         np.logical_or.at(trained, index[2:], [value.in_distribution for value in found])
-        diverged = frozenset((value.entry, value.seed) for value in found if value.diverged)
+        flags = zip(*(value[6:] for value in found), strict=True) if found else [()] * 3
+        flagged = (frozenset((v.entry, v.seed) for v, flag in zip(found, own, strict=True) if flag) for own in flags)
         entries, seeds, tasks, lengths = map(tuple, axes)
-        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged)
+        return cls(entries, seeds, tasks, lengths, values, measured, trained, *flagged)
 
     @cached_property
     def columns(self) -> dict[Column, Floats]:
@@ -86,6 +95,18 @@ class Models:
         found: dict[Column, Floats] = {("length", length): by_length[..., i] for i, length in enumerate(self.lengths)}
         found |= {ID: mean_of_known(by_length[..., trained]), OOD: mean_of_known(by_length[..., ~trained])}
         return {column: values.round(12) for column, values in found.items() if np.isfinite(values).any()}
+
+    def unsound(self, entry: str) -> str | None:
+        """Why an entry cannot be ranked, such as "its answers are not finite on seed 3"; None if it can be."""
+        reasons = [
+            f"{reason} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+            for reason, flagged in (
+                ("its answers change with what comes after them", self.looks_ahead),
+                ("some of its answers are not finite", self.not_finite),
+            )
+            if (seeds := sorted(seed for known, seed in flagged if known == entry))
+        ]
+        return " and ".join(reasons) or None
 
     @property
     def ranked_by(self) -> Column:

@@ -17,7 +17,7 @@ import duckdb
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board, chance_levels, ranked_rows
+from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Value
 from lgbench.results.database import Database, packaged
 from lgbench.results.fit import NotFitted, not_fitted
@@ -131,6 +131,7 @@ class Results(Database):
             chance=chance_levels(chance) if chance.tasks == models.tasks else (),
             rows=(),
             incomplete=(),
+            unsound=unsound(models),
             lacking={},
         )
         return Unranked(key, about, models, chance)

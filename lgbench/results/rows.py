@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lgbench.contracts import CURVE_METRICS
+from lgbench.contracts import CURVE_METRICS, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.evaluate import Score, by_source
+from lgbench.measurement.soundness import VERSION
 from lgbench.results.run_files import SCHEMA
 from lgbench.training.curve import Curve
 
@@ -60,6 +61,7 @@ def is_in_distribution(experiment: Experiment, length: int) -> bool:
 
 def _scores(experiment: Experiment, scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
     versions = {measurement.name: measurement.version for measurement in experiment.measurements}
+    versions |= dict.fromkeys(SOUNDNESS, VERSION)
     on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))
     of_strings = {measurement.name for measurement in by_source(experiment.task, experiment.measurements)[1]}
     for score in scores:

@@ -18,6 +18,7 @@ from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.rows import is_checked
 from lgbench.submissions.strays import sorted_out
 
 RUNS = "runs"
@@ -92,7 +93,13 @@ def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry
     filed, unreadable = _filed(folder)
     before, new = _apart(_without_copies(runs, killed), filed, folder)
     found = [FoundRun.of(run) for run in new]
-    reasons = [*wrong, *(f"{sentence}; {remedy}" for sentence in unfit), *unreadable, *duplicates(found, filed)]
+    reasons = [
+        *wrong,
+        *(f"{sentence}; {remedy}" for sentence in unfit),
+        *unreadable,
+        *_unchecked(new),
+        *duplicates(found, filed),
+    ]
     if not wrong and not unfit:  # with a file left out, its run would be reported as missing too
         reasons += incomplete([*filed, *found], registry.tasks, {series_of(run) for run in found})
     if reasons:
@@ -170,6 +177,13 @@ def _plugins_are_published(footer: Footer) -> Iterator[str]:
 def _something_is_measured(footer: Footer) -> Iterator[str]:
     if not footer.measurements:
         yield "it has no measurement, so no board can show it; run it with a plugin that has one"
+
+
+def _unchecked(runs: Iterable[Run]) -> Iterator[str]:
+    """A new run must say whether its model looks ahead. Runs that were filed before lgbench asked stay."""
+    for run in runs:
+        if not is_checked(run.rows):
+            yield f"{run.path}: its rows do not say whether the model looks ahead, which this lgbench asks; run it again"
 
 
 RULES = (_plugins_are_published, _protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)

@@ -115,7 +115,7 @@ const seedsTable = (pageBoard, row) => {
   const kept = columnsOf(board).map((column) => [...column, cellOf(row, column[1], column[2])]).filter(([, , , cell]) => cell !== null);
   const header = [["seed", "name"], ...kept.map(([title]) => [title, "number"])];
   const lines = row.seeds.map((seed, at) => {
-    const marks = [["diverged", row.diverged], ["not fitted", row.not_fitted]].filter(([, seeds]) => seeds.includes(seed));
+    const marks = flaggedSeeds(row).filter(([, seeds]) => seeds.includes(seed));
     const cells = kept.map(([, , , cell]) => {
       const value = cell.values[at];
       return element("td", { class: "number" }, value === null ? MISSING : digits(value));

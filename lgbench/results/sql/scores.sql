@@ -38,6 +38,22 @@ where r.length is not null
     and r.entry is not null
     and r.seed is not null;
 
+-- The entries and seeds that cannot be ranked, and why. A training that diverged is flagged for that alone: its answers are not
+-- finite because its weights are not.
+create table unsound as
+select
+    task,
+    task_version,
+    protocol,
+    entry,
+    seed,
+    bool_or(metric = 'looks_ahead') as looks_ahead,
+    bool_or(metric = 'not_finite' and not diverged) as not_finite
+from scores
+where metric in ('looks_ahead', 'not_finite')
+    and value > 0
+group by all;
+
 -- Which tasks every seed has a run on, and by which metrics.
 create table measured as
 select distinct family, task, task_version, protocol, metric, metric_version, entry, seed

@@ -38,7 +38,22 @@ shown as (
     group by all
 )
 
-select board, task_version, protocol, metric_version, train_length, entry, seed, task, length, in_distribution, value, diverged
+select
+    board,
+    task_version,
+    protocol,
+    metric_version,
+    train_length,
+    entry,
+    seed,
+    task,
+    length,
+    in_distribution,
+    value,
+    diverged,
+    coalesce(looks_ahead, false) as looks_ahead,
+    coalesce(not_finite, false) as not_finite
 from shown
 join trained using (board, task_version, protocol, metric_version)
+left join unsound using (task, task_version, protocol, entry, seed)
 order by board, task_version, protocol, metric_version
