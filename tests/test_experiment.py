@@ -23,7 +23,8 @@ from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.extensions.loading import Distribution
-from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.extensions.loading import BUILT_IN
+from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 
 

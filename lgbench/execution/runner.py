@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from lgbench.execution.lease import LeaseLost
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.record import LoadedPlugin
+from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
@@ -88,7 +90,7 @@ def run_plan(
         failure.__cause__ = error
         failed.append(failure)
 
-    runner = PopulationRunner(execution, folder, display)
+    runner = PopulationRunner(execution, folder, display, plan.loaded)
     left = scheduler.populations(plan.experiments, folder, execution, display, fail)
     for done in (executor or LocalExecutor()).run(left, runner.run):
         written += done.written
@@ -108,12 +110,16 @@ class PopulationRunner:
     execution: Execution
     folder: Path
     display: ProgressDisplay
+    loaded: Sequence[Distribution] = ()
+    """Every distribution of plugins that was loaded."""
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
 
     def run(self, work: scheduler.Work) -> Iterator[Path]:
         """Train all models together, test them one by one, and yield each run file when it is written."""
         population = work.claim.experiments
+        for distribution in self.loaded:
+            distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
         with full_float32():
             trained = self._trained(work)
             started = time.monotonic()
@@ -161,13 +167,19 @@ class PopulationRunner:
 
     def _footer(self, experiment: Experiment, trained: Trained, models: int) -> dict[str, Any]:
         self._environment = self._environment or provenance.environment(self.execution.device)
+        took_part = experiment.plugins.keys() | experiment.measured_by.keys()
         return {
             "experiment": asdict(experiment.record),
-            "plugins": {**experiment.plugins, **experiment.measured_by},
+            "plugins": [asdict(_loaded(distribution, took_part)) for distribution in self.loaded],
             "measurements": descriptions(experiment.measurements),
             "execution": {"population": models, "compiled": trained.compiled, "resumed": trained.resumed},
             "environment": self._environment,
         }
+
+
+def _loaded(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
+    about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
+    return LoadedPlugin(*about, distribution.name in took_part)
 
 
 def _title(population: Sequence[Experiment]) -> str:

@@ -20,6 +20,8 @@ from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
 from lgbench.extensions.loading import (
+    BUILT_IN,
+    GROUP,
     Distribution,
     PluginSource,
     check_contract,
@@ -29,10 +31,6 @@ from lgbench.extensions.loading import (
     watched,
 )
 
-GROUP = "lgbench"
-"""The entry-point group of plugins."""
-BUILT_IN = "lgbench"
-"""The distribution that brings the built-in plugins."""
 _UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
 
