@@ -69,22 +69,28 @@ def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path
     A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed. That other
     file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
     """
-    content = _sealed(rows, metadata)
+    content = sealed(_serialized(rows, metadata))
     path.parent.mkdir(parents=True, exist_ok=True)
     with created(path, scratch) as partial:
         partial.write_bytes(content)
 
 
-def _sealed(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
-    """The bytes of a run file."""
+def _serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
+    """The bytes of a run file, with zeros for the checksum."""
     about = {name: value for name, value in metadata.items() if name != CHECKSUM}
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
         writer.write_table(rows.cast(SCHEMA).replace_schema_metadata(None))
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about | {CHECKSUM: _ZEROS}).encode()})
     content: bytes = out.getvalue().to_pybytes()
-    start = content.rindex(_ZEROS.encode())
-    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[start + len(_ZEROS) :]
+    return content
+
+
+def sealed(content: bytes) -> bytes:
+    """The bytes of a file with its checksum in place of the zeros."""
+    *_, place = _SEAL.finditer(content)
+    start, end = place.span(1)
+    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[end:]
 
 
 def is_sealed(content: bytes) -> bool | None:
@@ -135,11 +141,11 @@ def content_of(path: Path) -> bytes:
 
 def _checked(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]]:
     """The footer of a run file, and what :func:`metadata` returns."""
-    sealed = is_sealed(content)
-    if sealed is False:  # before Parquet sees it
+    as_written = is_sealed(content)
+    if as_written is False:  # before Parquet sees it
         raise RunFileError(damaged(path))
     found = _footer(path, content)
-    if sealed is None:
+    if as_written is None:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no checksum")
     return found
 

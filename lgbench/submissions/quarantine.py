@@ -87,8 +87,8 @@ def _answer(path: Path, rows: bool, limits: Limits) -> list[Any]:
 
 def _contents(path: Path, rows: bool, limits: Limits) -> list[Any]:
     content = _bytes_of(path, limits)
-    sealed = is_sealed(content)
-    if sealed is False:
+    as_written = is_sealed(content)
+    if as_written is False:
         raise RunFileError(damaged(path))
     about = pq.read_metadata(pa.BufferReader(content))
     _check_columns(path, about.schema.to_arrow_schema())
@@ -96,7 +96,7 @@ def _contents(path: Path, rows: bool, limits: Limits) -> list[Any]:
     footer = (about.metadata or {}).get(METADATA_KEY)
     if footer is None:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata")
-    if sealed is None:
+    if as_written is None:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no checksum")
     if len(footer) > limits.footer_bytes:
         raise RunFileError(f"{path} has {len(footer)} bytes of metadata, and a run at most {limits.footer_bytes}")

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import cache, run_files
-from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
+from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Reader
+from lgbench.submissions.releases import unreleased_plugins, unreleased_plugins_since_recorded
 
 RUNS = "runs"
 """The folder of run files in the folder of the leaderboards."""
@@ -32,7 +34,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path
     filed, unreadable = _filed(folder / RUNS)
     wrong += [*unfit, *unreadable, *duplicates(new, filed)]
     if not unfit:  # with a file left out, its run would be reported as missing too
-        wrong += incomplete([*filed, *new], registry.tasks, {series_of(run) for run in new})
+        wrong += incomplete([*filed, *new], registry.tasks, new)
     if wrong:
         count = "1 reason" if len(wrong) == 1 else f"{len(wrong)} reasons"
         raise Refused(wrong, f"nothing was filed, for {count}:")
@@ -43,13 +45,13 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own."""
     paths = sorted(path for path in (folder / RUNS).rglob("*") if path.is_symlink() or not path.is_dir())
     paths = [path for path in paths if path.parent.name != cache.FOLDER]  # copies of rows, made by whoever read them
-    runs, wrong = inspect_all(paths, Inspector(registry, RULES))
+    runs, wrong = inspect_all(paths, Inspector(registry, FILED_RULES))
     for run in runs:
         own_place = run_files.path_for(folder / RUNS, run.footer.experiment)
         if run.path != own_place or run.path.is_symlink():
             wrong.append(f"{run.path}: a filed run is a file at {own_place}")
     found = [FoundRun.of(run) for run in runs]
-    return [*wrong, *duplicates(found, []), *incomplete(found, registry.tasks, {series_of(run) for run in found})]
+    return [*wrong, *duplicates(found, []), *incomplete(found, registry.tasks, found)]
 
 
 def _protocol_is_published(footer: Footer) -> Iterator[str]:
@@ -68,14 +70,9 @@ def _seed_is_small(footer: Footer) -> Iterator[str]:
 
 
 def _code_is_committed(footer: Footer) -> Iterator[str]:
-    if (footer.environment.git_commit or "").endswith("+dirty"):
+    changed = any(plugin.name == BUILT_IN for plugin in footer.experiment.plugins)
+    if changed or (footer.environment.git_commit or "").endswith("+dirty"):
         yield "it was made by a changed checkout of lgbench, which nobody else has; commit the changes, and run it again"
-
-
-def _plugins_are_published(footer: Footer) -> Iterator[str]:
-    for name, version in footer.plugins.items():
-        if version.startswith("sha256:"):
-            yield f"the plugin file {shown(name)} took part in it, which nobody else has; make it a package, and run it again"
 
 
 def _something_is_measured(footer: Footer) -> Iterator[str]:
@@ -83,8 +80,13 @@ def _something_is_measured(footer: Footer) -> Iterator[str]:
         yield "it has no measurement, so no board can show it; run it with a plugin that has one"
 
 
-RULES = (_plugins_are_published, _protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
-"""The rules for published runs, in addition to those for every run."""
+_RULES = (_protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
+
+RULES = (unreleased_plugins, *_RULES)
+"""The rules for runs that are to be published, in addition to those for every run."""
+
+FILED_RULES = (unreleased_plugins_since_recorded, *_RULES)
+"""The rules for those that are published."""
 
 
 def _filed(folder: Path) -> tuple[list[FoundRun], list[str]]:
