@@ -25,6 +25,7 @@ ROOMS = {
     "seeds": set(),
     "noise": set(),
     "atomic_files": set(),
+    "checkout": set(),
     "contracts": set(),
     "attending": {"contracts"},
     "chain": {"contracts"},
@@ -32,7 +33,7 @@ ROOMS = {
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,
     # Finding plugins.
-    "extensions": {"contracts", "errors", "hookspecs"},
+    "extensions": {"checkout", "contracts", "errors", "hookspecs"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
     "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions"},
@@ -47,6 +48,7 @@ ROOMS = {
     "execution": {
         *BASICS,
         "atomic_files",
+        "checkout",
         "experiment",
         "experiment.plan",
         "measurement",
