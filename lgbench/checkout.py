@@ -37,7 +37,7 @@ def changed_sources() -> str:
         names = [line[3:] for line in _git(*asked).split("\0") if line.endswith(".py")]
     except (OSError, subprocess.SubprocessError):
         names = [path.relative_to(ROOT).as_posix() for pattern in _SOURCES for path in ROOT.glob(f"{pattern}/**/*.py")]
-    return digest(((name, ROOT / name) for name in names)) if names else ""
+    return digest((name, ROOT / name) for name in names) if names else ""
 
 
 def digest(files: Iterable[tuple[str, Path]]) -> str:

@@ -22,8 +22,7 @@ from lgbench.execution.scheduler import grouped, path_of
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
-from lgbench.extensions.loading import Distribution
-from lgbench.extensions.loading import BUILT_IN
+from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 

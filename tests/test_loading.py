@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from conftest import TESTS, install
 
-import lgbench
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT

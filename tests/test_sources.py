@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TESTS, install, lgbench_command, python, simulated, write_rows
+from conftest import BUILT_IN, TESTS, install, lgbench_command, python, simulated, write_rows
 
 from lgbench import checkout
 from lgbench.errors import PluginError, UsageError
@@ -136,12 +136,12 @@ def test_uncommitted_changes_of_what_decides_numbers_have_a_hash_and_nothing_els
     assert changed() == ""
 
 
-def test_a_changed_checkout_is_part_of_a_runs_identity_and_one_without_changes_is_not(monkeypatch, registry):
+def test_a_changed_checkout_is_part_of_a_runs_identity_and_one_without_changes_is_not(monkeypatch):
     request = Request(["tomita-1"], ["pre-norm"], [], [0], "quick")
 
     def record(digits: str):
         monkeypatch.setattr(loading, "changed_sources", lambda: digits)
-        return plan(request, Registry.load({"LGBENCH_PLUGINS": ",".join(p.name for p in registry.plugins)})).experiments[0].record
+        return plan(request, Registry.load({"LGBENCH_PLUGINS": ",".join(BUILT_IN)})).experiments[0].record
 
     clean, dirty = record(""), record("1a2b3c4d5e6f7a8b")
     assert clean.plugins == () and clean.run_id != dirty.run_id

@@ -200,13 +200,14 @@ def _loaded(registry: Registry) -> tuple[Distribution, ...]:
 def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, ...]:
     """The distributions that decide the numbers. lgbench's own code has no digits, unless it is a checkout with changes."""
     kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in chosen.loaded if each.name == BUILT_IN}
-    for kind, each in (
+    things: list[tuple[str, Found[Any]]] = [
         ("task", task),
         ("architecture", entry.architecture),
         *entry.parts.items(),
         ("optimizer", chosen.optimizer),
         *((f"averager:{averager.label}", averager) for averager in chosen.averagers),
-    ):
+    ]
+    for kind, each in things:
         kinds.setdefault(each.origin, set()).add(kind)
     used = [PluginUse(each.name, each.version, each.source, tuple(sorted(own))) for each, own in kinds.items() if each.source]
     return tuple(sorted(used, key=lambda plugin: plugin.name))

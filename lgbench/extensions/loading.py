@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from lgbench.checkout import changed_sources
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
-from lgbench.extensions.sources import UNKNOWN, source_of
+from lgbench.extensions.sources import source_of
 
 GROUP = "lgbench"
 """The entry-point group of plugins."""

@@ -20,7 +20,6 @@ from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
 from lgbench.extensions.loading import (
-    BUILT_IN,
     GROUP,
     Distribution,
     PluginSource,

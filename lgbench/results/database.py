@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain
@@ -112,7 +112,7 @@ class Database:
         return entry + suffix + ("" if weights == "raw" else f"@{weights}")
 
     @cached_property
-    def _suffixes(self) -> Mapping[tuple[Hashable, Plugins], str]:
+    def _suffixes(self) -> Mapping[tuple[tuple[str, str], Plugins], str]:
         """Those that tell the versions of a package apart, by entry with weights, and packages."""
         found = self.connection.execute(packaged("made_with")).fetchall()
         return suffixes(Use((entry, weights), task, tuple(sorted(plugins.items()))) for entry, weights, plugins, task in found)
@@ -121,7 +121,9 @@ class Database:
         """Make the table of entries with several versions of a package, and of their suffixes."""
         kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
         self.connection.execute(f"create table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)")
-        named = [(*of, dict(plugins), suffix) for (of, plugins), suffix in self._suffixes.items() if suffix]
+        named = [
+            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
+        ]
         if named:
             self.connection.executemany("insert into variants values (?, ?, ?, ?)", named)
 

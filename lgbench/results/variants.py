@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 CORE = "lgbench"
 """It is among the packages of a number only where uncommitted changes of it made the number."""
@@ -16,16 +16,19 @@ Plugins = tuple[tuple[str, str], ...]
 """Name, and version with source, of each package that decides some numbers; as in the column `plugins`, sorted."""
 
 
-class Use(NamedTuple):
+Entry = TypeVar("Entry", bound=Hashable)
+
+
+class Use(NamedTuple, Generic[Entry]):
     """Packages that decide numbers of an entry on a task."""
 
-    entry: Hashable
+    entry: Entry
     """Its name, or its name and weights."""
     task: str
     plugins: Plugins
 
 
-def suffixes(uses: Iterable[Use]) -> dict[tuple[Hashable, Plugins], str]:
+def suffixes(uses: Iterable[Use[Entry]]) -> dict[tuple[Entry, Plugins], str]:
     """For each entry with its packages, what its name needs so that it differs from those with other packages.
 
     That is nothing where an entry has one version of each package, as nearly always. Numbers on one task have the same suffix
@@ -35,10 +38,10 @@ def suffixes(uses: Iterable[Use]) -> dict[tuple[Hashable, Plugins], str]:
     >>> suffixes([Use("rope", "dyck-1-2", one), Use("rope", "dyck-1-2", two), Use("alibi", "dyck-1-2", two)])["rope", two]
     ' (lgbench-positions 0.2.0)'
     """
-    by_entry: dict[Hashable, dict[Plugins, set[str]]] = defaultdict(lambda: defaultdict(set))
+    by_entry: dict[Entry, dict[Plugins, set[str]]] = defaultdict(lambda: defaultdict(set))
     for entry, task, plugins in uses:
         by_entry[entry][plugins].add(task)
-    found = {}
+    found: dict[tuple[Entry, Plugins], str] = {}
     for entry, own in by_entry.items():
         several = _several(own)
         found |= {(entry, plugins): _suffix(dict(plugins), several) for plugins in own}

@@ -155,7 +155,9 @@ def _check_values(footer: Footer) -> None:
             raise ValueError(f"the change {shown(key)} has several values, {shown(value)}, expected one")
     for plugin in footer.plugins:
         if plugin.installed not in get_args(How):
-            raise ValueError(f"{shown(plugin.name)} is installed {shown(plugin.installed)}, expected {', '.join(get_args(How))}")
+            raise ValueError(
+                f"{shown(plugin.name)} is installed {shown(plugin.installed)}, expected {', '.join(get_args(How))}"
+            )
     if not 0 <= experiment.seed < 2**63:
         raise ValueError(f"experiment.seed is {experiment.seed}, expected a whole number from 0 to 2**63 - 1")
     try:

@@ -11,7 +11,7 @@ from (
             ) then 'it has rows without a value in a column that must have one'
             when bool_or(
                 len(map_keys(changes)) <> len(list_distinct(map_keys(changes)))
-                or len(map_keys(plugins)) <> len(list_distinct(map_keys(plugins)))
+                or (cardinality(plugins) > 1 and len(map_keys(plugins)) <> len(list_distinct(map_keys(plugins))))
             ) then 'it has a changed setting or a package twice in one row'
             when
                 min(run_id) <> max(run_id) or min(entry) <> max(entry) or min(task) <> max(task) or min(family) <> max(family)
