@@ -28,8 +28,8 @@ def git_commit() -> str | None:
 def changed_sources() -> str:
     """16 hexadecimal digits of the sources that decide numbers and are not as in the commit; empty if all of them are.
 
-    A copy of the sources that is no checkout has no commit: there the digits are of all of them. The answer is that of the first
-    call, when these sources were just imported.
+    A copy of the sources that is no checkout has no commit: there the digits are of all of them. The answer is that of the
+    first call, when these sources were just imported.
     """
     exclude = [f":(exclude){folder}" for folder in _DECIDE_NOTHING]
     try:

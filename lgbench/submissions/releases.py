@@ -45,7 +45,8 @@ def _unreleased(plugin: LoadedPlugin) -> str | None:
         return f"the plugin file {name} took part in it, which nobody else has; make it a package, and run it again"
     remedy = "install its release, or a wheel of its release (pip install NAME-VERSION-py3-none-any.whl), and run it again"
     if plugin.installed not in RELEASED:
-        return f"the plugin {name} {version} took part in it and {_HOW[plugin.installed]}, so others may have another one; {remedy}"
+        how = f"{_HOW[plugin.installed]}, so others may have another one"
+        return f"the plugin {name} {version} took part in it and {how}; {remedy}"
     try:
         release = Version(plugin.version)
     except InvalidVersion:
