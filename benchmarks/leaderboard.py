@@ -79,7 +79,7 @@ def simulate(folder: Path, counts: range) -> None:
         labels = {"run_id": run_id, "entry": entry, "task": task, "family": family, "protocol": "standard"}
         columns = dict(zip(same.column_names, same.columns, strict=True))
         columns |= {name: pa.repeat(label, same.num_rows) for name, label in labels.items()}
-        columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged}
+        columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged, "plugins": unchanged}
         columns |= {name: pa.repeat(1, same.num_rows) for name in ("task_version", "protocol_version")}
         columns |= {"value": values[int(run_id, 16) % len(values)], "diverged_step": pa.nulls(same.num_rows)}
         table = pa.table({name: columns[name] for name in run_files.SCHEMA.names})

@@ -26,6 +26,7 @@ ROOMS = {
     "noise": set(),
     "atomic_files": set(),
     "user_cache": set(),
+    "checkout": set(),
     "contracts": set(),
     "terminal": set(),
     # What everybody in the process shares.
@@ -36,7 +37,7 @@ ROOMS = {
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,
     # Finding plugins.
-    "extensions": {"contracts", "errors", "hookspecs", "process", "terminal"},
+    "extensions": {"checkout", "contracts", "errors", "hookspecs", "process", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
     "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
@@ -53,6 +54,7 @@ ROOMS = {
     "execution": {
         *BASICS,
         "atomic_files",
+        "checkout",
         "experiment",
         "experiment.plan",
         "measurement",
@@ -62,7 +64,7 @@ ROOMS = {
         "training",
     },
     # A worker process finds by itself what the names in its orders mean.
-    "execution.worker": {"execution", "execution.runner", "experiment.replan", "extensions"},
+    "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
     "execution.runner": {
         *BASICS,
         "atomic_files",

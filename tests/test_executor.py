@@ -86,7 +86,7 @@ def made(folder: Path) -> dict[str, str]:
     found = {}
     for path in run_files.find(folder):
         about = run_files.metadata(path)
-        about.pop("seconds"), about["environment"].pop("date")
+        about.pop("seconds"), about.pop("checksum"), about["environment"].pop("date")
         found[path.name] = repr((run_files.read(path).to_pylist(), about))
     return found
 

@@ -22,8 +22,8 @@ from lgbench.execution.scheduler import grouped, path_of
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
-from lgbench.extensions.loading import Distribution
-from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.extensions.loading import BUILT_IN, Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 
 
@@ -142,7 +142,7 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
         record, others = experiment.record, variants(experiment.record)
         others.pop("protocol"), others.pop("train"), others.pop("evaluate")  # their first fields are changed below
         ids = [record.run_id, *(other.run_id for other in others.values())]
-        assert len(set(ids)) == len(ids) == 1 + 12 + 9 + 3 + 3
+        assert len(set(ids)) == len(ids) == 1 + 13 + 9 + 3 + 3
         assert all(len(i) == 16 and set(i) <= set("0123456789abcdef") for i in ids)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import site_runs
-from conftest import simulated, write_rows
+from conftest import simulated, write_rows, write_sealed
 
 from lgbench.errors import LgbenchError
 from lgbench.reports import figure, site, table
@@ -42,6 +42,7 @@ class Mutants:
                 site_runs.write_run(folder, "beta", entry, model, number)
         self.victim = max(folder.glob("*.parquet"))
         self.whole, self.rows = self.victim.read_bytes(), pq.read_table(self.victim)
+        self.footer = run_files.metadata(self.victim)
 
     def mutate(self) -> None:
         kinds: list[Callable[[], bytes]] = [self.flipped, self.flipped, self.cut, self.other_footer, self.other_rows]
@@ -60,14 +61,14 @@ class Mutants:
 
     def other_footer(self) -> bytes:
         """With one thing of the footer left out or replaced; at times nested deeply, or no text."""
-        text = json.dumps(self._changed(json.loads(self.rows.schema.metadata[run_files.METADATA_KEY])))
+        text = json.dumps(self._changed(json.loads(json.dumps(self.footer))))
         if self.draw.random() < 0.1:
             depth = self.draw.choice([15, 900, 50_000])
             text = '{"experiment": ' + '{"a": ' * depth + "1" + "}" * depth + "}"
         raw = text.encode("utf-8", "surrogatepass")
         if self.draw.random() < 0.1:
             raw = raw[: len(raw) // 2] + b"\xff\xfe" + raw[len(raw) // 2 :]
-        return written(self.rows.replace_schema_metadata({run_files.METADATA_KEY: raw}))
+        return self.written(self.rows, raw)
 
     def other_rows(self) -> bytes:
         """With some values replaced by others of their type, or by none."""
@@ -76,7 +77,11 @@ class Mutants:
             row = self.draw.choice(rows)
             name = self.draw.choice(list(row))
             row[name] = self.draw.choice([None, self.draw.choice(OTHERS.get(type(row[name]), [row[name]]))])
-        return written(pa.Table.from_pylist(rows, schema=self.rows.schema))
+        return self.written(pa.Table.from_pylist(rows, schema=self.rows.schema), json.dumps(self.footer).encode())
+
+    def written(self, rows: pa.Table, footer: bytes) -> bytes:
+        """A file with a right checksum, as somebody writes it who means harm."""
+        return write_sealed(self.victim.with_suffix(".made"), rows, footer).read_bytes()
 
     def _changed(self, content: Any) -> Any:
         if not (isinstance(content, dict | list) and content and self.draw.random() < 0.9):
@@ -87,12 +92,6 @@ class Mutants:
         else:
             content[place] = self._changed(content[place])
         return content
-
-
-def written(rows: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    pq.write_table(rows, out)
-    return out.getvalue().to_pybytes()
 
 
 def read_in_every_way(results: Results, *, drawn: bool) -> None:
@@ -170,7 +169,7 @@ def test_a_board_beside_a_million_seeds_stays_below_a_gibibyte(tmp_path):
     row = pa.Table.from_pylist(simulated({8: 0.5}), schema=run_files.SCHEMA)
     seeds = pa.array(range(10**6), pa.int64())
     rows = row.take(pa.array([0] * 10**6)).set_column(run_files.SCHEMA.get_field_index("seed"), "seed", seeds)
-    pq.write_table(rows.replace_schema_metadata(pq.read_metadata(good).metadata), tmp_path / "many.parquet")
+    write_sealed(tmp_path / "many.parquet", rows, json.dumps(run_files.metadata(good)).encode())
     done = subprocess.run([sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0 and "many.parquet" in done.stderr, done.stderr
     assert int(done.stdout.split("peak ")[1]) * 1024 < 2**30

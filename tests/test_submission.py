@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import published
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import lgbench_command
+from conftest import lgbench_command, write_sealed
 from published import forged, put_right
 
 from lgbench.cli.main import main
@@ -112,10 +113,9 @@ def test_a_filed_run_with_other_content_is_refused_and_kept(made, filled, tmp_pa
 
 def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, installed):
     for path in made:
-        table = pq.read_table(path)
-        padded = table.replace_schema_metadata({**table.schema.metadata, b"hidden": b"x" * 1000})
         (tmp_path / "given").mkdir(exist_ok=True)
-        pq.write_table(padded, tmp_path / "given" / path.name, compression="none")
+        footer = json.dumps(run_files.metadata(path)).encode()
+        write_sealed(tmp_path / "given" / path.name, run_files.read(path), footer, compression="none")
     for path in submit([tmp_path / "given"], board, installed).filed:
         assert pq.read_metadata(path).metadata.keys() <= {b"lgbench", b"ARROW:schema"}
         assert path.read_bytes() == (made[0].parent / path.name).read_bytes()

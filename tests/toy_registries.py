@@ -80,6 +80,7 @@ def experiment_of(task, train: Training, evaluate: Evaluation, seed: int = 0, me
         protocol=ProtocolUse("quick", 1),
         train=train,
         evaluate=evaluate,
+        plugins=(),
         seed=seed,
     )
     return Experiment(record, task, toys.TableArchitecture(), {}, lgbench_optimizers.AdamW(), {}, tuple(measurements), {}, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ from lgbench.execution.work_queue import CHECKPOINT
 from lgbench.execution.workers import executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.record import LoadedPlugin
+from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
@@ -95,7 +97,7 @@ def run_plan(
         failure.__cause__ = error
         failed.append(failure)
 
-    runner = PopulationRunner(execution, folder, display)
+    runner = PopulationRunner(execution, folder, display, plan.loaded)
     scheduler = Scheduler(plan.experiments, folder, execution, display, fail)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all(left, execution.workers):
@@ -121,6 +123,8 @@ class PopulationRunner:
     execution: Execution
     folder: Path
     display: ProgressDisplay
+    loaded: Sequence[Distribution] = ()
+    """Every distribution of plugins that was loaded."""
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
 
@@ -130,6 +134,8 @@ class PopulationRunner:
         On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
         """
         plugins = {**work.experiments[0].plugins, **work.experiments[0].measured_by}
+        for distribution in self.loaded:
+            distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
         with full_float32(), one_thread, unchanged(plugins) as require_unchanged:
             trained = self._trained(work)
@@ -189,13 +195,19 @@ class PopulationRunner:
 
     def _footer(self, experiment: Experiment, trained: Trained) -> dict[str, Any]:
         self._environment = self._environment or provenance.environment(self.execution.device)
+        took_part = experiment.plugins.keys() | experiment.measured_by.keys()
         return {
             "experiment": asdict(experiment.record),
-            "plugins": {**experiment.plugins, **experiment.measured_by},
+            "plugins": [asdict(_loaded(distribution, took_part)) for distribution in self.loaded],
             "measurements": descriptions(experiment.measurements),
             "execution": {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed},
             "environment": self._environment,
         }
+
+
+def _loaded(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
+    about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
+    return LoadedPlugin(*about, distribution.name in took_part)
 
 
 def title_of(population: Sequence[Experiment]) -> str:

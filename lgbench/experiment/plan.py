@@ -15,10 +15,11 @@ from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
 from lgbench.experiment.protocols import Protocol, check_settings, override, protocol_named
-from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
 from lgbench.extensions.catalog import Found
-from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.extensions.loading import BUILT_IN, Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.process.unchanged import unchanged
 from lgbench.seeds import initial
 
@@ -44,6 +45,8 @@ class Plan:
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...]
+    loaded: tuple[Distribution, ...] = ()
+    """Every distribution of plugins that was loaded, by name."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class _Chosen:
     averagers: tuple[Found[Averager], ...]
     measurements: tuple[Found[Measurement], ...]
     seeds: tuple[int, ...]
+    loaded: tuple[Distribution, ...]
+    """See :class:`Plan`."""
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     """By task, see `Experiment.positions`."""
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
@@ -76,6 +81,7 @@ def plan(request: Request, registry: Registry) -> Plan:
         _averagers(request.averagers, registry),
         tuple(map(registry.measurements.found, registry.measurements.names())),
         tuple(dict.fromkeys(request.seeds)),
+        registry.loaded(),
     )
     experiments: dict[Experiment, None] = {}
     refusals: dict[str, None] = {}
@@ -96,7 +102,7 @@ def plan(request: Request, registry: Registry) -> Plan:
                 require_unchanged(_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
     if not experiments:
         raise UsageError("\n".join(refusals))
-    return Plan(tuple(experiments), tuple(refusals))
+    return Plan(tuple(experiments), tuple(refusals), chosen.loaded)
 
 
 def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Iterator[Experiment]:
@@ -109,6 +115,7 @@ def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], ch
     parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
     optimizer = _configured("optimizer", chosen.optimizer, options, changes)
     named = {kind: part.label for kind, part in entry.parts.items()}
+    used = _used(task, entry, chosen)
     for seed in chosen.seeds:
         record = ExperimentRecord(
             task=task.label,
@@ -129,6 +136,7 @@ def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], ch
             ),
             train=train,
             evaluate=evaluate,
+            plugins=used,
             seed=seed,
         )
         yield Experiment(
@@ -192,6 +200,22 @@ def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[A
 def _versions(*found: Found[Any]) -> dict[str, str]:
     """Name and version of the distributions that provide these things, and name and content of plugin files."""
     return {each.origin.name: each.origin.version for each in found}
+
+
+def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, ...]:
+    """The distributions that decide the numbers. lgbench's own code has no digits, unless it is a checkout with changes."""
+    kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in chosen.loaded if each.name == BUILT_IN}
+    things: list[tuple[str, Found[Any]]] = [
+        ("task", task),
+        ("architecture", entry.architecture),
+        *entry.parts.items(),
+        ("optimizer", chosen.optimizer),
+        *((f"averager:{averager.label}", averager) for averager in chosen.averagers),
+    ]
+    for kind, each in things:
+        kinds.setdefault(each.origin, set()).add(kind)
+    used = [PluginUse(each.name, each.version, each.source, tuple(sorted(own))) for each, own in kinds.items() if each.source]
+    return tuple(sorted(used, key=lambda plugin: plugin.name))
 
 
 def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:

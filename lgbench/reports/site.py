@@ -54,7 +54,7 @@ def page(results: Results, protocol: str | None = None) -> str:
     boards = _boards(results, families, protocol)
     if not boards:
         raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
-    runs = _runs(results.folder, {page_board.board.protocol for page_board in boards})
+    runs = _runs(results, {page_board.board.protocol for page_board in boards})
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
@@ -134,18 +134,21 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
     """By entry on the boards, the entry whose training it is, and which of its weights are tested."""
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
     entries = {}
-    found = results.ask("select distinct entry, weights from results")[1]
-    for entry, weights in sorted(found, key=lambda pair: (pair[0], pair[1] != "raw", pair[1])):
-        label = entry if weights == "raw" else f"{entry}@{weights}"
+    trained: dict[str, str] = {}  # by run, the name of the entry
+    found = results.ask("select distinct run_id, entry, weights, plugins from results where weights <> 'chance'")[1]
+    for run, entry, weights, plugins in sorted(found, key=lambda row: (row[1], row[2] != "raw", row[2], row[0])):
+        label = results.label(entry, weights, plugins)
+        if weights == "raw":
+            trained[run] = label
         if label in ranked:
-            entries[label] = {"base": entry, "weights": weights}
+            entries[label] = {"base": trained.get(run, entry), "weights": weights}
     return entries
 
 
-def _runs(folder: Path, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
     """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for path in run_files.find(folder):
+    for path in run_files.find(results.folder):
         try:
             rows, about = run_files.read(path), run_files.metadata(path)
         except RunFileError:
@@ -157,14 +160,20 @@ def _runs(folder: Path, protocols: Collection[ProtocolUse]) -> dict[str, list[di
             run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
             run |= {name: _curve(rows, name) for name in CURVE_METRICS}
             run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
-            found.setdefault(first["entry"], {}).setdefault(first["run_id"], run)
+            found.setdefault(_label(results, rows), {}).setdefault(first["run_id"], run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
     return {entry: sorted(own.values(), key=lambda run: [run[name] for name in order]) for entry, own in sorted(found.items())}
 
 
+def _label(results: Results, rows: pa.Table) -> str:
+    """The name on boards of the entry that a run trained."""
+    first = rows.slice(max(0, pc.index(rows["weights"], "raw").as_py()), 1).to_pylist()[0]
+    return results.label(first["entry"], "raw", dict(first["plugins"] or ()))
+
+
 def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A footer without the descriptions of metrics, which the page has once."""
-    return {key: value for key, value in about.items() if key != "measurements"}
+    """A footer without the descriptions of metrics, which the page has once, and the checksum, which is of the file."""
+    return {key: value for key, value in about.items() if key not in ("measurements", run_files.CHECKSUM)}
 
 
 def _protocol(row: Mapping[str, Any]) -> ProtocolUse:

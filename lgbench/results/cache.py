@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lgbench.atomic_files import created
-from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric, described
 
@@ -99,13 +100,13 @@ def unglobbed(path: Path) -> str:
 def _opened(path: Path) -> CacheFile | None:
     """None where this is no cache file."""
     try:
-        about = run_files.metadata(path)
+        about = json.loads(pq.read_metadata(path).metadata[run_files.METADATA_KEY])
         counts: Counter[Metric] = Counter()
         for description, count in about["descriptions"]:
             (metric,) = described({"measurements": [description]})
             counts[metric] += int(count)
         return CacheFile(path, dict(about["cached"]), counts)
-    except (RunFileError, KeyError, TypeError, ValueError):
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
 
 

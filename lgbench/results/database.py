@@ -17,6 +17,7 @@ from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
 from lgbench.results.metrics import Metric, described
+from lgbench.results.variants import Plugins, Use, suffixes
 
 MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
@@ -100,9 +101,31 @@ class Database:
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Every protocol with its version and changes, by its number in the tables that boards are made from."""
+        self._name_variants()
         self.connection.execute(packaged("scores"))
         rows = self.connection.execute("select * from protocols").fetchall()
         return {number: ProtocolUse(name, version, tuple(sorted(changes.items()))) for number, name, version, changes in rows}
+
+    def label(self, entry: str, weights: str, plugins: Mapping[str, str]) -> str:
+        """The name on boards of an entry's weights whose numbers these packages decide."""
+        suffix = self._suffixes.get(((entry, weights), tuple(sorted(plugins.items()))), "")
+        return entry + suffix + ("" if weights == "raw" else f"@{weights}")
+
+    @cached_property
+    def _suffixes(self) -> Mapping[tuple[tuple[str, str], Plugins], str]:
+        """Those that tell the versions of a package apart, by entry with weights, and packages."""
+        found = self.connection.execute(packaged("made_with")).fetchall()
+        return suffixes(Use((entry, weights), task, tuple(sorted(plugins.items()))) for entry, weights, plugins, task in found)
+
+    def _name_variants(self) -> None:
+        """Make the table of entries with several versions of a package, and of their suffixes."""
+        kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
+        self.connection.execute(f"create table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)")
+        named = [
+            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
+        ]
+        if named:
+            self.connection.executemany("insert into variants values (?, ?, ?, ?)", named)
 
     @cached_property
     def task_names(self) -> list[str]:

@@ -36,11 +36,12 @@ def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
     """The rows of a run file."""
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
     rows = [*_scores(experiment, [*measured.scores, *measured.chance]), *_points(measured.curve, measured.index)]
-    return pa.Table.from_pylist([same | row for row in rows], schema=SCHEMA)
+    made_with = {weights: experiment.record.plugins_of(weights) for weights in {row["weights"] for row in rows}}
+    return pa.Table.from_pylist([same | row | {"plugins": made_with[row["weights"]]} for row in rows], schema=SCHEMA)
 
 
 def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
-    """The columns that have one value in all rows of a run, but for `diverged_step`."""
+    """The columns that have one value in all rows of a run, but for `diverged_step`. `plugins` depends on the weights."""
     return {
         "run_id": record.run_id,
         "entry": record.entry,

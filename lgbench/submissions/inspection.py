@@ -25,6 +25,7 @@ from lgbench.submissions.disagreements import (
     other_plugins,
     other_protocol,
     other_settings,
+    other_sources,
     other_versions,
 )
 from lgbench.submissions.footer import Footer, parse
@@ -87,14 +88,17 @@ class Inspector:
 
     def _agreed(self, footer: Footer) -> Experiment:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
-        _refuse(other_versions(footer, self.registry), other_measurements(footer, self.registry), other_protocol(footer))
+        versions = list(other_versions(footer, self.registry)) or other_sources(footer, self.registry)
+        _refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
         if self.bounds and record.protocol.changes:
             _refuse(self._beyond(footer, self.bounds))
         planned = self._measured(self._replanner.experiment(record), footer)
+        _refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
+        # The same plugins, but a source that nobody knows, and a changed checkout of lgbench, are not here as they were there.
+        planned = replace(planned, record=replace(planned.record, plugins=record.plugins))
         if planned.run_id != record.run_id:
             _refuse(other_settings(record, planned.record))
-        _refuse(other_plugins(footer.plugins, {**planned.plugins, **planned.measured_by}))
         return planned
 
     def _beyond(self, footer: Footer, bounds: Bounds) -> Iterator[str]:

@@ -151,6 +151,11 @@ def _wrong_everywhere(experiment: Experiment, table: pa.Table) -> Iterator[str]:
         wrong = next((value for value in table.column(name).to_pylist() if value != right), right)
         if wrong != right:
             yield f"{name} is {_said(wrong)} in its rows, and {_said(right)} by its footer"
+    weights, plugins = (table.column(name).to_pylist() for name in ("weights", "plugins"))
+    right_of = {name: experiment.record.plugins_of(name or "") for name in set(weights)}
+    if other := next(((name, found) for name, found in zip(weights, plugins, strict=True) if found != right_of[name]), None):
+        name, found = other
+        yield f"plugins is {_said(found)} in its rows of {shown(name)}, and {_said(right_of[name])} by its footer"
     steps = table.column("diverged_step").unique().to_pylist()
     last = experiment.train.steps
     if len(steps) > 1 or not (steps[0] is None or 1 <= steps[0] <= last):

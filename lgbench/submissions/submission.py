@@ -11,13 +11,15 @@ from pathlib import Path
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
 from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
+from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.releases import unreleased_plugins, unreleased_plugins_since_recorded
 from lgbench.submissions.rows import is_checked
 from lgbench.submissions.strays import sorted_out
 
@@ -74,7 +76,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     Files that no run has, links, and folders are named too, hidden ones with them.
     """
     paths, strays = sorted_out(folder / RUNS)
-    runs, wrong = inspect_all(paths, Inspector(registry, RULES))
+    runs, wrong = inspect_all(paths, Inspector(registry, FILED_RULES))
     for run in runs:
         own_place = _place(folder / RUNS, run)
         if run.path != own_place:
@@ -82,8 +84,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     if os.path.lexists(folder / FOLDER):
         strays.append(f"{folder / FOLDER}: a submission is under way, or was killed; `lgbench submit` finishes it")
     found = [FoundRun.of(run) for run in runs]
-    series = {series_of(run) for run in found}
-    return [*strays, *wrong, *duplicates(found, []), *incomplete(found, registry.tasks, series)]
+    return [*strays, *wrong, *duplicates(found, []), *incomplete(found, registry.tasks, found)]
 
 
 def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn) -> Submitted:
@@ -101,7 +102,7 @@ def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry
         *duplicates(found, filed),
     ]
     if not wrong and not unfit:  # with a file left out, its run would be reported as missing too
-        reasons += incomplete([*filed, *found], registry.tasks, {series_of(run) for run in found})
+        reasons += incomplete([*filed, *found], registry.tasks, found)
     if reasons:
         count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
         raise Refused(reasons, f"nothing was filed, for {count}:")
@@ -164,14 +165,9 @@ def _seed_is_small(footer: Footer) -> Iterator[str]:
 
 
 def _code_is_committed(footer: Footer) -> Iterator[str]:
-    if (footer.environment.git_commit or "").endswith("+dirty"):
+    changed = any(plugin.name == BUILT_IN for plugin in footer.experiment.plugins)
+    if changed or (footer.environment.git_commit or "").endswith("+dirty"):
         yield "it was made by a changed checkout of lgbench, which nobody else has; commit the changes, and run it again"
-
-
-def _plugins_are_published(footer: Footer) -> Iterator[str]:
-    for name, version in footer.plugins.items():
-        if version.startswith("sha256:"):
-            yield f"the plugin file {shown(name)} took part in it, which nobody else has; make it a package, and run it again"
 
 
 def _something_is_measured(footer: Footer) -> Iterator[str]:
@@ -186,8 +182,13 @@ def _unchecked(runs: Iterable[Run]) -> Iterator[str]:
             yield f"{run.path}: its rows do not say whether the model looks ahead, which this lgbench asks; run it again"
 
 
-RULES = (_plugins_are_published, _protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
-"""The rules for published runs, in addition to those for every run."""
+_RULES = (_protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
+
+RULES = (unreleased_plugins, *_RULES)
+"""The rules for runs that are to be published, in addition to those for every run."""
+
+FILED_RULES = (unreleased_plugins_since_recorded, *_RULES)
+"""The rules for those that are published."""
 
 
 def _filed(folder: Path) -> tuple[list[FoundRun], list[str]]:

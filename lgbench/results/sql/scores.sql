@@ -1,4 +1,5 @@
--- What all boards are made from, prepared once.
+-- What all boards are made from, prepared once. The table `variants` has the entries with several versions of a package, and the
+-- suffixes that tell them apart; ../variants.py decides both.
 
 -- A number for every protocol with its version and changes; the order in which changes are written means nothing.
 create table protocols as
@@ -24,7 +25,7 @@ select
     p.number as protocol,
     r.metric,
     r.metric_version,
-    case r.weights when 'chance' then null when 'raw' then r.entry else r.entry || '@' || r.weights end as entry,
+    if(r.weights = 'chance', null, r.entry || coalesce(v.suffix, '') || if(r.weights = 'raw', '', '@' || r.weights)) as entry,
     if(r.weights = 'chance', null, r.seed) as seed,
     r.length,
     r.value,
@@ -34,6 +35,8 @@ select
 from results as r
 join protocols as p
     on p.name = r.protocol and p.version = r.protocol_version and p.changes = r.changes
+left join variants as v
+    on v.entry = r.entry and v.weights = r.weights and v.plugins = r.plugins
 where r.length is not null
     and r.entry is not null
     and r.seed is not null;
