@@ -96,7 +96,7 @@ class Results(Database):
 
     def _query(self, sql: str, metric: str, name: str | None, protocol: str | None) -> list[tuple[Any, ...]]:
         parameters = {"metric": metric, "name": name, "protocols": self._numbers(protocol)}
-        return self.connection.execute(packaged(sql), parameters).fetchall()
+        return self._rows(packaged(sql), parameters)
 
     def _measured(self, metric: str, name: str | None, protocol: str | None) -> list[Unranked]:
         """Boards that have any value, by name and label; of versions the newest first."""
@@ -164,7 +164,8 @@ def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFit
 def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
 
-    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it.
+    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it. It reads the run files
+    themselves, however much later it is asked.
     """
     opened = Results(path)
     for sentence in opened.left_out:

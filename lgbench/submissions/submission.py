@@ -9,7 +9,7 @@ from pathlib import Path
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
 from lgbench.extensions.registry import Registry
-from lgbench.results import cache, run_files
+from lgbench.results import run_files
 from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
@@ -42,7 +42,6 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path
 def check_filed(folder: Path, registry: Registry) -> list[str]:
     """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own."""
     paths = sorted(path for path in (folder / RUNS).rglob("*") if path.is_symlink() or not path.is_dir())
-    paths = [path for path in paths if path.parent.name != cache.FOLDER]  # copies of rows, made by whoever read them
     runs, wrong = inspect_all(paths, Inspector(registry, RULES))
     for run in runs:
         own_place = run_files.path_for(folder / RUNS, run.footer.experiment)
