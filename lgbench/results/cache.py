@@ -21,7 +21,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from dataclasses import replace as but
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ import platformdirs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lgbench.atomic_files import SUFFIX, created
+from lgbench.atomic_files import SUFFIX, replaced
 from lgbench.results.metrics import Metric, described
 from lgbench.results.run_files import METADATA_KEY, SCHEMA
 
@@ -103,7 +104,7 @@ def find(results: Path, files: Files) -> tuple[list[CacheFile], Files]:
     for cached, held in sorted(opened, key=lambda own: (-len(own[1]), own[0].path)):
         same = [name for name, own in held.items() if loose.get(name) == own]
         if 2 * len(same) >= len(held):
-            found.append(replace(cached, names=same, others=[*(held.keys() - same)]))
+            found.append(but(cached, names=same, others=[*(held.keys() - same)]))
             for name in same:
                 del loose[name]
             with suppress(OSError):
@@ -127,7 +128,7 @@ def write(results: Path, files: Files, described: Mapping[str, Sequence[Metric]]
     paths = [results.resolve() / name for name in files]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with created(path) as partial, duckdb.connect() as connection:
+        with replaced(path) as partial, duckdb.connect() as connection:
             connection.execute("set preserve_insertion_order = false")  # takes a quarter less time
             connection.execute(
                 f"""copy (from read_parquet($paths, hive_partitioning = false, filename = '{PATH}')) to {quoted(str(partial))}
@@ -199,9 +200,15 @@ def _opened(path: Path) -> tuple[CacheFile, Files] | None:
         about: Any = json.loads(footer.metadata[METADATA_KEY])
         if about["rules"] != RULES or not footer.schema.to_arrow_schema().remove_metadata().equals(CACHED):
             return None
-        ways = [tuple(described({"measurements": way})) for way in about["described"]]
+        ways = [tuple(_metric(description) for description in way) for way in about["described"]]
         held = {name: (tuple(own[:-1]), own[-1]) for name, own in about["cached"].items()}
         cached = CacheFile(path, (), (), ways, {name: way for name, (_, way) in held.items() if ways[way] is not None})
         return cached, {name: own for name, (own, _) in held.items()}
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
+
+
+def _metric(description: Any) -> Metric:
+    """Raises ValueError where this describes none."""
+    (metric,) = described({"measurements": [description]})
+    return metric

@@ -36,6 +36,8 @@ SQL_TYPES = {
     "map<string, string>": "map(varchar, varchar)",
 }
 
+_MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
+"""What DuckDB raises over a wrong query. Over a broken file it raises anything else."""
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
 Content = TypeVar("Content")
@@ -64,7 +66,7 @@ class Database:
             found = self._find()
             try:
                 self._open(found, cached=cached)
-            except duckdb.OperationalError:  # a file was deleted since it was found
+            except duckdb.Error:  # a file was deleted since it was found
                 cached = False
                 continue
             if self._find() == found:
@@ -81,7 +83,7 @@ class Database:
         return cache.state(self.folder, run_files.find(self.folder))
 
     def _open(self, files: cache.Files, *, cached: bool = True) -> None:
-        """Make a connection with the view `results` of the rows of these files, of which none is read from the cache if not `cached`."""
+        """Make a connection with the view `results` of the rows of these files. If not `cached`, the cache is left alone."""
         self.left_out: list[str] = []
         self.connection = duckdb.connect()
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
@@ -163,7 +165,9 @@ class Database:
 
     def guard(self) -> None:
         """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
-        own = [str(cached.path) for cached in self._cached] + [str(self.folder / name) for name in self._unread]
+        own = [str(path) for path in [*(cached.path for cached in self._cached), *map(self.folder.joinpath, self._unread)]]
+        if any(cache.unglobbed(Path(path)) != path for path in own):  # which DuckDB searches for, and may not from now on
+            self.connection.execute("create table kept as from results; create or replace view results as from kept")
         self.connection.execute(f"set allowed_paths = [{', '.join(map(cache.quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True
@@ -189,8 +193,9 @@ class Database:
         """Column names and rows of a query. Where a cache file was deleted or is broken, it is asked again without the cache."""
         try:
             answer = self._fetched(sql, parameters)
-        except duckdb.OperationalError:
-            if not self._cached:
+        except duckdb.Error as error:
+            there = all(own.path.exists() for own in self._cached)
+            if not self._cached or (there and isinstance(error, _MISTAKES)):
                 raise
             self._read_again()
             answer = self._fetched(sql, parameters)
