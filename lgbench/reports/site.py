@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
@@ -25,6 +24,7 @@ from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import plots, table
 from lgbench.reports.curve_data import about as axis_of
+from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
 from lgbench.results import run_files
 from lgbench.results.boards import Board
@@ -232,7 +232,7 @@ def _spec(metric: Metric) -> Mapping[str, Any]:
 @cache
 def _libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    bundle = drawn("javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`").decode()
     return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
 
 
