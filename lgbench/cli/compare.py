@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import board_options, results_option
-from lgbench.cli.setup import console, opened
+from lgbench.cli.setup import console, opened, warn
 
 
 @click.command()
@@ -32,7 +32,11 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     from lgbench.reports import comparisons
     from lgbench.results.compare import compare as compared
 
-    found = compared(opened(results), first, second, metric, task, protocol)
+    runs = opened(results)
+    try:
+        found = compared(runs, first, second, metric, task, protocol)
+    finally:
+        warn(runs.no_boards)
     if form == "table":
         comparisons.table(found, console())
     else:

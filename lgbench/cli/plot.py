@@ -9,6 +9,7 @@ import click
 
 from lgbench.cli.options import board_options, results_option, split
 from lgbench.cli.setup import boards
+from lgbench.errors import UsageError
 
 
 @click.command()
@@ -42,5 +43,9 @@ def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[st
         others = ", ".join(left_out)
         click.echo(f"lgbench: a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry", err=True)
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
+    if len(drawn) > plots.MAX_PANELS:
+        raise UsageError(
+            f"{len(drawn)} boards are found, and a figure has {plots.MAX_PANELS} panels at most; choose with --task or --protocol"
+        )
     plots.write(figure.figure(drawn, entries), path)
     click.echo(path)

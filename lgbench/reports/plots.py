@@ -25,6 +25,8 @@ from lgbench.results.metrics import Metric
 
 MAX_UNNAMED = len(COLOURS)
 """So many entries differ in colour; a figure with more entries must name them."""
+MAX_PANELS = 40
+"""Of an overview: a page of a paper has no room for more."""
 
 DOTS_PER_INCH = 300
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])

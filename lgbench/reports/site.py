@@ -54,7 +54,9 @@ def page(results: Results, protocol: str | None = None) -> str:
     boards = _boards(results, families, protocol)
     if not boards:
         raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
-    runs = _runs(results.folder, {page_board.board.protocol for page_board in boards})
+    runs = _runs(
+        [results.folder / name for name in sorted(results.names)], {page_board.board.protocol for page_board in boards}
+    )
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
@@ -81,13 +83,20 @@ def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: s
     """Every board: by metric, and within a metric each family before its tasks."""
     found = []
     for metric in results.metric_names:
-        of_families = results.boards(metric, None, protocol)
+        of_families, of_tasks = (_by_name(results.boards(metric, None, protocol, apart=apart)) for apart in (False, True))
         for family, tasks in families.items():
-            found += [PageBoard("family", board) for board in of_families if board.name == family]
+            found += [PageBoard("family", board) for board in of_families.get(family, ())]
             for task in tasks:
-                if task != family:
-                    found += [PageBoard("task", board) for board in results.boards(metric, task, protocol)]
+                if task not in families:  # where that is a family, the name is of the family's board
+                    found += [PageBoard("task", board) for board in of_tasks.get(task, ())]
     return [page_board for page_board in found if page_board.board.rows]
+
+
+def _by_name(boards: Iterable[Board]) -> dict[str, list[Board]]:
+    found: dict[str, list[Board]] = {}
+    for board in boards:
+        found.setdefault(board.name, []).append(board)
+    return found
 
 
 def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
@@ -142,14 +151,14 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
     return entries
 
 
-def _runs(folder: Path, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+def _runs(paths: Iterable[Path], protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
     """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for path in run_files.find(folder):
+    for path in paths:
         try:
             rows, about = run_files.read(path), run_files.metadata(path)
         except RunFileError:
-            continue  # the results named it when they were opened
+            continue  # it was deleted since the results were opened
         first = rows.slice(0, 1).to_pylist()[0]
         protocol = _protocol(first)
         if protocol in protocols:
@@ -232,7 +241,9 @@ def _spec(metric: Metric) -> Mapping[str, Any]:
 @cache
 def _libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
-    bundle = drawn("javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`").decode()
+    bundle = drawn(
+        "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
+    ).decode()
     return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
 
 

@@ -8,8 +8,8 @@ that they had, and readers use its rows of those that are still as they were. So
 file is ever wrong. Its footer also counts the descriptions of metrics that are in the footers of its run files.
 
 Whoever writes a cache file deletes old ones. Somebody may be reading any of them, so one that was used within the last minutes
-stays; and a reader whose cache file is gone reads the run files (:meth:`lgbench.results.database.Database`). A cache folder that
-is missing, full or not writable costs time alone.
+stays; and a reader whose cache file is gone reads the run files (:mod:`lgbench.results.database`). A cache folder that is
+missing, full or not writable costs time alone.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def quoted(text: str) -> str:
 def _folder(results: Path) -> Path | None:
     """Where the cache files of a results folder are; None where there is no place for them.
 
-    Such a place is not within the results folder, is absolute, as it is not for a user without a home, and is text, which DuckDB needs.
+    Such a place is not within the results folder; it is absolute, as it is not for a user without a home; and it is text, which
+    DuckDB needs.
     """
     results, named = results.resolve(), os.environ.get(VARIABLE)
     folder = Path(named).resolve() if named else platformdirs.user_cache_path("lgbench", appauthor=False)
@@ -178,7 +179,7 @@ def _cache_files(results: Path) -> list[Path]:
 
 
 def _clean(new: Path) -> None:
-    """Delete what nobody wants any more, of all results folders, and what killed writers left behind. `new` was just written."""
+    """Delete what nobody wants any more, of all results folders, and what killed writers left. `new` was just written."""
     now, files = new.stat().st_mtime, {}
     for path in [*new.parent.parent.glob("*/*.cache"), *new.parent.parent.glob(f"*/.*{SUFFIX}")]:
         with suppress(OSError):

@@ -190,7 +190,7 @@ class Database:
         return self._answer(sql, parameters)[1]
 
     def _answer(self, sql: str, parameters: Mapping[str, Any] | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a query. Where a cache file was deleted or is broken, it is asked again without the cache."""
+        """Column names and rows of a query, which is asked again without the cache if a cache file was deleted or is broken."""
         try:
             answer = self._fetched(sql, parameters)
         except duckdb.Error as error:

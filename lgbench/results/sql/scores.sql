@@ -47,4 +47,5 @@ where entry is not null;
 -- A family has a board of its own, and so has a task that is asked for by its name. No name means all families.
 create macro belongs(family, task, wanted) as wanted is null or family = wanted or task = wanted;
 
-create macro board_of(family, task, wanted) as if(wanted is null or family = wanted, family, task);
+-- With `apart`, every task has one, and families have none.
+create macro board_of(family, task, wanted, apart) as if(not apart and (wanted is null or family = wanted), family, task);
