@@ -1,25 +1,36 @@
-"""Text for a terminal: names of others may hold characters that a terminal obeys instead of showing them."""
+"""Text of strangers on a terminal: names, versions, notes and errors of plugins and files."""
 
 from __future__ import annotations
 
-import re
+import unicodedata
 
-# Control characters, C1 among them; marks that turn the direction of the text; separators of lines; lone surrogates.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+MAX_SENTENCE = 2000
+"""Characters of a stranger's text that a sentence has at most."""
 
 
-def printable(text: str, keep: str = "") -> str:
-    r"""The text with each character that is unsafe on a terminal as a visible escape; those in `keep` stay.
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""The text without anything that moves a cursor, colours a terminal, or turns the order of letters round.
 
-    >>> print(printable("a\x1b[31mb\nc\u202e"))
-    a\x1b[31mb\nc\u202e
-    >>> printable("two\nlines\t", keep="\n")
-    'two\nlines\\t'
+    Every such character is written as Python writes it in a string. With `lines`, ends of lines stay.
+
+    >>> print(printable("a\x1b[31mb\nc"))
+    a\x1b[31mb\nc
     """
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+    if text.isprintable():
+        return text
+    kept = {"\n"} if lines else set[str]()
+    return "".join(letter if letter in kept or _is_harmless(letter) else _escaped(letter) for letter in text)
 
 
-def _escape(character: str) -> str:
-    return {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(character) or (
-        f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"
-    )
+def sentence(text: str) -> str:
+    """A stranger's text as a part of a sentence: printable, on one line, and cut where it is very long."""
+    text = printable(" ".join(text[: 2 * MAX_SENTENCE].splitlines()))
+    return text if len(text) <= MAX_SENTENCE else f"{text[:MAX_SENTENCE]} ..."
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"  # spaces of all widths
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")

@@ -25,6 +25,7 @@ ROOMS = {
     "seeds": set(),
     "noise": set(),
     "atomic_files": set(),
+    "terminal": set(),
     "contracts": set(),
     "attending": {"contracts"},
     "chain": {"contracts"},
@@ -40,9 +41,9 @@ ROOMS = {
     "training": {*BASICS, "atomic_files", "experiment", "noise"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
-    "results": {"atomic_files", "contracts", "errors", "experiment"},
+    "results": {"atomic_files", "contracts", "errors", "experiment", "terminal"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
-    "reports": {"atomic_files", "contracts", "errors", "experiment", "results"},
+    "reports": {"atomic_files", "contracts", "errors", "experiment", "results", "terminal"},
     # Running plans.
     "execution": {
         *BASICS,
@@ -52,6 +53,7 @@ ROOMS = {
         "measurement",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     "execution.runner": {
@@ -64,6 +66,7 @@ ROOMS = {
         "measurement",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # Describing and checking plugins.
@@ -80,6 +83,7 @@ ROOMS = {
         "measurement",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # The front doors: the package, and the command line.
@@ -96,6 +100,7 @@ ROOMS = {
         "reports",
         "results",
         "submissions",
+        "terminal",
     },
 }
 """What each room may import. A module belongs to the room with the longest name that its own begins with."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import board_options, results_option
-from lgbench.cli.setup import console, opened, warn
+from lgbench.cli.setup import console, opened, warn, write
 
 
 @click.command()
@@ -40,4 +40,4 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     if form == "table":
         comparisons.table(found, console())
     else:
-        click.echo(comparisons.FORMATS[form](found), nl=False)
+        write(comparisons.FORMATS[form](found))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import board_options, results_option
-from lgbench.cli.setup import boards, console
+from lgbench.cli.setup import boards, console, write
 
 
 @click.command()
@@ -35,4 +35,4 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
     if form == "table":
         table.table(found, console())
     else:
-        click.echo(table.FORMATS[form](found), nl=False)
+        write(table.FORMATS[form](found))

@@ -21,6 +21,7 @@ from lgbench.cli.sql import sql
 from lgbench.cli.submit import submit
 from lgbench.cli.verify import verify
 from lgbench.errors import Interrupted, LgbenchError
+from lgbench.terminal import printable
 
 SECTIONS = {
     "Run": (run,),
@@ -42,7 +43,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except LgbenchError as error:
-            click.echo(f"lgbench: {error}", err=True)
+            click.echo(printable(f"lgbench: {error}", lines=True), err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(Interrupted.exit_code)
@@ -50,7 +51,7 @@ class Group(click.Group):
             sys.stderr.close()  # the reader has gone, as in `lgbench list tasks | head`
             ctx.exit(0)
         except OSError as error:  # a file that cannot be read or written
-            click.echo(f"lgbench: {_message(error)}", err=True)
+            click.echo(printable(f"lgbench: {_message(error)}"), err=True)
             ctx.exit(LgbenchError.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

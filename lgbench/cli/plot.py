@@ -10,6 +10,7 @@ import click
 from lgbench.cli.options import board_options, results_option, split
 from lgbench.cli.setup import boards
 from lgbench.errors import UsageError
+from lgbench.terminal import printable
 
 
 @click.command()
@@ -44,8 +45,7 @@ def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[st
         click.echo(f"lgbench: a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry", err=True)
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
     if len(drawn) > plots.MAX_PANELS:
-        raise UsageError(
-            f"{len(drawn)} boards are found, and a figure has {plots.MAX_PANELS} panels at most; choose with --task or --protocol"
-        )
+        most = f"a figure has {plots.MAX_PANELS} panels at most"
+        raise UsageError(f"{len(drawn)} boards are found, and {most}; choose with --task or --protocol")
     plots.write(figure.figure(drawn, entries), path)
-    click.echo(path)
+    click.echo(printable(str(path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.errors import UsageError
+from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +42,7 @@ def opened(folder: Path) -> Results:
 def warn(sentences: Iterable[str]) -> None:
     """Say what is left out, on standard error."""
     for sentence in sentences:
-        click.echo(f"lgbench: warning: left out: {sentence}", err=True)
+        click.echo(f"lgbench: warning: left out: {printable(sentence)}", err=True)
 
 
 def boards(folder: Path, metric: str, task: str | None, protocol: str | None) -> list[Board]:
@@ -49,7 +51,7 @@ def boards(folder: Path, metric: str, task: str | None, protocol: str | None) ->
     found = results.boards(metric, task, protocol)
     warn(results.no_boards)
     if not found:
-        raise UsageError(f"no {metric} in {folder} for this task and protocol; leave one out to see all boards")
+        raise UsageError(f"no {metric} in {printable(str(folder))} for this task and protocol; leave one out to see all boards")
     return found
 
 
@@ -59,3 +61,8 @@ def console(stderr: bool = False) -> Console:
 
     found = Console(stderr=stderr)
     return found if found.is_terminal else Console(stderr=stderr, width=200)
+
+
+def write(text: str) -> None:
+    """Put a document on standard output: as it is into a pipe or a file, and on a terminal without what that would obey."""
+    click.echo(printable(text, lines=True) if sys.stdout.isatty() else text, nl=False)

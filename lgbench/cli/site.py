@@ -8,6 +8,7 @@ import click
 
 from lgbench.cli.options import protocol_option, results_option
 from lgbench.cli.setup import opened, warn
+from lgbench.terminal import printable
 
 
 @click.command()
@@ -33,4 +34,4 @@ def site(out: Path, protocol: str | None, results: Path) -> None:
     finally:
         warn(runs.no_boards)
     path = pages.write(page, out)
-    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    click.echo(f"{printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")

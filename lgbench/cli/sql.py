@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import results_option
-from lgbench.cli.setup import console, opened
+from lgbench.cli.setup import console, opened, write
 
 
 @click.command()
@@ -38,4 +38,4 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     if form == "table":
         answer.table(names, rows, console())
     else:
-        click.echo(answer.FORMATS[form](names, rows), nl=False)
+        write(answer.FORMATS[form](names, rows))

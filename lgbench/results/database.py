@@ -17,6 +17,7 @@ from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
 from lgbench.results.metrics import Metric, described
+from lgbench.terminal import printable
 
 MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
@@ -57,7 +58,8 @@ class Database:
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self._open_unchanged()
         if not self.names:
-            raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
+            reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
+            raise UsageError(f"no runs in {printable(str(self.folder))}; `lgbench run` makes them{reasons}")
 
     def _open_unchanged(self) -> None:
         """Open the run files of one moment: those that are the same before and after."""
@@ -76,7 +78,7 @@ class Database:
         self.left_out.append(f"what changed in {self.folder} while it was read, {READINGS} times in a row")
 
     def _changed(self) -> RunFileError:
-        return RunFileError(f"run files in {self.folder} changed while they were read; give the command again")
+        return RunFileError(f"run files in {printable(str(self.folder))} changed while they were read; give the command again")
 
     def _find(self) -> cache.Files:
         """The run files as they are now, whatever their names are."""

@@ -21,6 +21,7 @@ from lgbench.results.boards import Board, chance_levels, ranked_rows
 from lgbench.results.columns import Models, Value
 from lgbench.results.database import Database, packaged
 from lgbench.results.fit import NotFitted, not_fitted
+from lgbench.terminal import printable
 
 
 class Key(NamedTuple):
@@ -86,7 +87,7 @@ class Results(Database):
         return [(each.about, each.models) for each in self._measured(metric, name, protocol, False)]
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
-        return UsageError(f"in {self.folder} there is {unknown(kind, name, known)}")
+        return UsageError(f"in {printable(str(self.folder))} there is {unknown(kind, name, known)}")
 
     def _numbers(self, protocol: str | None) -> list[int]:
         """The numbers of the protocols that are meant."""

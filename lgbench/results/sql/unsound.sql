@@ -39,6 +39,11 @@ from (
             then 'its rows are of several runs, and a run file has one'
             when max(length(entry || task || family || protocol || weights || metric || changes::varchar)) > $max_text
             then 'it has a name or a setting of more than ' || $max_text || ' characters'
+            when bool_or(regexp_matches(
+                run_id || entry || task || family || protocol || weights || metric || changes::varchar,
+                '[\p{Cc}\p{Cf}\x{2028}\x{2029}]'
+            ))
+            then 'it has a character in a name or a setting that cannot be shown, such as an end of line'
             when max(largest) > 1e100 then 'it has a value beyond 1e100'
             when max(lengths) > $max_lengths
             then 'it has more than ' || $max_lengths || ' lengths for boards'
