@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -173,6 +177,20 @@ def test_where_nothing_can_be_written_results_are_the_same(many, monkeypatch, br
         monkeypatch.setattr(atomic_files.os, "fsync", refusing)
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
     assert [path for path in cached_files(many) if path != folder] == []
+
+
+def test_without_a_cache_many_files_are_read_for_every_query_and_must_not_change(many, monkeypatch):
+    monkeypatch.setattr(cache, "write", lambda *given: None)
+    monkeypatch.setattr(database, "MOST", 0)
+    opened = Results(many)
+    assert opened.ask("select count(*) from loose")[1] == [(0,)]
+    assert seeds(many) == [0, 1, 2, 3, 4, 5]
+    guarded = Results(many)
+    guarded.guard()
+    assert guarded.ask("select sum(seed) from results")[1] == [(30,)]
+    next(run_files.find(many)).unlink()
+    with pytest.raises(RunFileError, match="changed while they were read; give the command again"):
+        opened.boards("tvd")
 
 
 def refusing(*given, **named):
@@ -344,3 +362,62 @@ def test_a_cache_file_without_sound_descriptions_is_made_again(many, counted):
 
 def about(cached):
     return json.loads(pq.read_metadata(cached).metadata[b"lgbench"])
+
+
+BOARDS = """
+import json, sys
+from lgbench.results import database
+from lgbench.results.leaderboard import Results
+
+database.MANY = 6
+while True:
+    results = Results(sys.argv[1])
+    (board,) = results.boards("tvd")
+    (row,) = board.rows
+    seeds = sorted(seed for (seed,) in results.ask("select distinct seed from results")[1])
+    print(json.dumps([seeds, list(row.seeds), row.cell("OOD").values, results.left_out]), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_boards_that_several_make_while_run_files_come_change_and_go_are_of_true_states(many):
+    """Each file is replaced in turn, and every state has its own set of seeds: a board of two states would have another set."""
+    for path in run_files.find(many):
+        path.unlink()
+    paths, count = [many / f"{n}.parquet" for n in range(30)], itertools.count(1)
+    state, true = {}, set()
+
+    def change(path, seed):
+        if seed is None:
+            path.unlink()
+            del state[path]
+        else:
+            write_rows(path.with_name(f".{path.name}.new"), simulated({8: 0.1, 16: seed % 1000 / 1000}, seed=seed)).replace(
+                path
+            )
+            state[path] = seed
+        true.add(tuple(sorted(state.values())))
+
+    for path in paths:
+        change(path, next(count))
+    readers = [
+        subprocess.Popen([sys.executable, "-c", BOARDS, many], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    draw = random.Random(0)
+    for _ in range(150):
+        path = draw.choice(paths)
+        # Sooner or later a reader must find some rest: one that finds none says so, which counts below.
+        change(path, None if path in state and len(state) > 20 and draw.random() < 0.3 else next(count))
+        time.sleep(draw.choice([0, 0, 0.05, 0.5]))
+    boards = rested = 0
+    for reader in readers:
+        assert reader.poll() is None, reader.stderr.read()
+        reader.kill()
+        for line in reader.communicate()[0].splitlines():
+            if line.endswith("]]"):
+                seeds, ranked, values, left_out = json.loads(line)
+                boards, rested = boards + 1, rested + (not left_out)
+                assert left_out or tuple(seeds) in true
+                assert seeds == ranked and values == [seed % 1000 / 1000 for seed in seeds]
+    assert boards > 20 and rested > boards / 2

@@ -22,6 +22,9 @@ from lgbench.terminal import printable
 MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
 
+MOST = 8
+"""So many times MANY run files have room in the memory, with about 400 kB each. Without a cache, more are read for every query."""
+
 READINGS = 5
 """So often a folder is read that changes while it is read."""
 
@@ -218,11 +221,11 @@ class Database:
             return
         self.left_out += [f"{self.folder / name} cannot be on a board: {reason}" for name, reason in unsound.items()]
         files = {name: state for name, state in files.items() if name not in unsound}
-        many = len(files) >= MANY
-        if many and cached and (new := cache.write(self.folder, files, self._described)):
+        if len(files) >= MANY and cached and (new := cache.write(self.folder, files, self._described)):
             self._cached.append(new)
             return
-        # Many rows would fill the memory: they are read now to see that they can be, and again for every query.
+        # Too many rows would fill the memory: they are read now to see that they can be, and again for every query.
+        many = len(files) > MOST * MANY
         load = "select max(hash(own)) from rows as own" if many else "insert into loose from rows"
         try:
             if files:
