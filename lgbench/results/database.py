@@ -23,7 +23,7 @@ MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
 
 MOST = 8
-"""So many times MANY run files have room in the memory, with about 400 kB each. Without a cache, more are read for every query."""
+"""So many times MANY run files have room in the memory, at about 400 kB each. Without a cache, more are read for every query."""
 
 READINGS = 5
 """So often a folder is read that changes while it is read."""
@@ -199,6 +199,8 @@ class Database:
         try:
             answer = self._fetched(sql, parameters)
         except duckdb.Error as error:
+            if self._unread and self._find() != self._files:
+                raise self._changed() from error
             there = all(own.path.exists() for own in self._cached)
             if not self._cached or (there and isinstance(error, _MISTAKES)):
                 raise
