@@ -21,8 +21,8 @@ from plot_runs import ENTRIES, means
 
 from lgbench.cli.main import main
 from lgbench.errors import DrawingFailed, UsageError
-from lgbench.reports import figure as figures
 from lgbench.reports import drawing, marks, plots
+from lgbench.reports import figure as figures
 from lgbench.results.entries import find_entry
 
 

@@ -23,7 +23,7 @@ MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
 
 MOST = 8
-"""So many times MANY run files have room in the memory, at about 400 kB each. Without a cache, more are read for every query."""
+"""So many times MANY run files have room in the memory, at about 400 kB each. Without a cache, more are read by every query."""
 
 READINGS = 5
 """So often a folder is read that changes while it is read."""
