@@ -29,7 +29,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.measurement.evaluate import evaluate
-from lgbench.results import run_files
+from lgbench.results import cache, run_files
 from lgbench.results.metrics import descriptions
 from lgbench.submissions import inspection, submission
 from lgbench.submissions.reader import Contents, Reader
@@ -72,6 +72,14 @@ def one_reader() -> Iterator[None]:
     with OneReader() as reader, pytest.MonkeyPatch.context() as patch:
         for module in (inspection, submission):
             patch.setattr(module, "Reader", lambda: contextlib.nullcontext(reader))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the cache of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
 
 

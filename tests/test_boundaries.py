@@ -47,9 +47,9 @@ ROOMS = {
     "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.program"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
-    "results": {"atomic_files", "contracts", "errors", "experiment"},
+    "results": {"atomic_files", "contracts", "errors", "experiment", "terminal"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
-    "reports": {"atomic_files", "contracts", "errors", "experiment", "results"},
+    "reports": {"atomic_files", "contracts", "errors", "experiment", "results", "terminal"},
     # Running plans.
     "execution": {
         *BASICS,
@@ -76,6 +76,7 @@ ROOMS = {
         "process",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # Describing and checking plugins.
@@ -102,6 +103,7 @@ ROOMS = {
         "process",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # The front doors: the package, and the command line.

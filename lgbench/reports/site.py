@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
@@ -25,6 +24,7 @@ from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import plots, table
 from lgbench.reports.curve_data import about as axis_of
+from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
 from lgbench.results import run_files
 from lgbench.results.boards import Board
@@ -81,13 +81,20 @@ def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: s
     """Every board: by metric, and within a metric each family before its tasks."""
     found = []
     for metric in results.metric_names:
-        of_families = results.boards(metric, None, protocol)
+        of_families, of_tasks = (_by_name(results.boards(metric, None, protocol, apart=apart)) for apart in (False, True))
         for family, tasks in families.items():
-            found += [PageBoard("family", board) for board in of_families if board.name == family]
+            found += [PageBoard("family", board) for board in of_families.get(family, ())]
             for task in tasks:
-                if task != family:
-                    found += [PageBoard("task", board) for board in results.boards(metric, task, protocol)]
+                if task not in families:  # where that is a family, the name is of the family's board
+                    found += [PageBoard("task", board) for board in of_tasks.get(task, ())]
     return [page_board for page_board in found if page_board.board.rows]
+
+
+def _by_name(boards: Iterable[Board]) -> dict[str, list[Board]]:
+    found: dict[str, list[Board]] = {}
+    for board in boards:
+        found.setdefault(board.name, []).append(board)
+    return found
 
 
 def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
@@ -148,11 +155,11 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
 def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
     """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for path in run_files.find(results.folder):
+    for path in (results.folder / name for name in sorted(results.names)):
         try:
             rows, about = run_files.read(path), run_files.metadata(path)
         except RunFileError:
-            continue  # the results named it when they were opened
+            continue  # it was deleted since the results were opened
         first = rows.slice(0, 1).to_pylist()[0]
         protocol = _protocol(first)
         if protocol in protocols:
@@ -241,7 +248,9 @@ def _spec(metric: Metric) -> Mapping[str, Any]:
 @cache
 def _libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    bundle = drawn(
+        "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
+    ).decode()
     return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
 
 

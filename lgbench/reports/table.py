@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -36,11 +37,13 @@ def table(boards: Sequence[Board], console: Console) -> None:
         names = [row.entry for row in board.rows]
         lengths, lines = board.lengths, _table(board, board.lengths, names)
         if not _fits(lines, console):
-            for count in range(len(board.lengths), -1, -1):
-                lengths = _spread(board.lengths, count)
-                lines = _table(board, lengths, short(names))
-                if _fits(lines, console):
-                    break
+            # Numbers are at least four characters wide.
+            counts = range(min(len(board.lengths), console.width // 4), -1, -1)
+            count = bisect_left(
+                counts, True, key=lambda count: _fits(_table(board, _spread(board.lengths, count), short(names)), console)
+            )
+            lengths = _spread(board.lengths, counts[min(count, len(counts) - 1)])
+            lines = _table(board, lengths, short(names))
         console.print(escape(title(board)), style="bold", highlight=False)
         console.print(lines)
         if len(lengths) < len(board.lengths):

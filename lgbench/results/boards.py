@@ -123,6 +123,7 @@ def chance_levels(chance: Models) -> tuple[Level, ...]:
 def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted) -> tuple[Row, ...]:
     """The rows of a board, best mean first."""
     cells, standing = _cells(models, metric), _standings(models, metric)
+    ranked = list(standing)
     rows = []
     for entry in _in_order(models, metric):
         seeds, own = models.seeds_of(entry), standing.get(entry)
@@ -133,7 +134,7 @@ def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: N
                 entry=entry,
                 tier=own.tier if own else None,
                 rank_interval=(own.best_rank, own.worst_rank) if own else None,
-                better_than=tuple(list(standing)[other] for other in own.better_than) if own else (),
+                better_than=tuple(ranked[other] for other in own.better_than) if own else (),
                 seeds=seeds,
                 diverged=tuple(seed for seed in seeds if (entry, seed) in models.diverged),
                 looks_ahead=tuple(seed for seed in seeds if (entry, seed) in models.looks_ahead),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +23,11 @@ OOD: Column = ("OOD", None)
 
 DIGITS = 4
 """Decimal places of the numbers of a board."""
+
+MAX_ENTRIES = 2000
+"""Of a board: every pair of entries is tested."""
+MAX_PLACES, MIN_SHARE = 4_000_000, 0.25
+"""Entries times seeds times tasks times lengths of a board. There may be more if at least this share of them has a value."""
 
 
 class Value(NamedTuple):
@@ -63,6 +69,21 @@ class Models:
     """Entry and seed of each model that looks ahead, on any task."""
     not_finite: frozenset[tuple[str, int]] = frozenset()
     """Entry and seed of each model with answers that are not finite, on any task."""
+
+    @staticmethod
+    def too_many(found: Sequence[Value]) -> str | None:
+        """Why these values are no board, if they are not: there are too many entries, or they have too little in common.
+
+        The tables of a board have a place for every seed of every entry at every length of every task, so a few thousand files
+        that agree in nothing would fill any memory.
+        """
+        counts = [len(set(names)) for names in zip(*(value[:4] for value in found), strict=True)] or [0]
+        counted = "{} entries, {} seeds, {} tasks and {} lengths".format(*counts) if found else ""
+        if counts[0] > MAX_ENTRIES:
+            return f"it has {counted}, and a board can rank {MAX_ENTRIES} entries"
+        if prod(counts) > max(MAX_PLACES, len(found) / MIN_SHARE):
+            return f"it has {counted} with few values in common, {len(found)} in all"
+        return None
 
     @classmethod
     def of(cls, found: Iterable[Value]) -> Models:
@@ -120,9 +141,16 @@ class Models:
 
     def seeds_of(self, entry: str) -> tuple[int, ...]:
         """The seeds of an entry that have a value in any column."""
-        index = self.entries.index(entry)
-        known = np.any([np.isfinite(values[index]) for values in self.columns.values()], axis=0)
-        return tuple(seed for seed, has in zip(self.seeds, known, strict=True) if has) if self.columns else ()
+        known = self._known[self.entries.index(entry)]
+        return tuple(seed for seed, has in zip(self.seeds, known, strict=True) if has)
+
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """(E, S): whether a seed of an entry has a value in any column."""
+        known = np.zeros((len(self.entries), len(self.seeds)), dtype=bool)
+        for values in self.columns.values():
+            known |= np.isfinite(values)
+        return known
 
 
 def mean_of_known(values: Floats) -> Floats:

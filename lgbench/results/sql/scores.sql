@@ -57,13 +57,36 @@ where metric in ('looks_ahead', 'not_finite')
     and value > 0
 group by all;
 
--- Which tasks every seed has a run on, and by which metrics.
+-- Which tasks every seed has a run on, and by which metrics. Most rows differ in length and value alone, so the others are looked
+-- at once for all that are the same.
 create table measured as
-select distinct family, task, task_version, protocol, metric, metric_version, entry, seed
-from scores
-where entry is not null;
+with kinds as (
+    select distinct
+        family, task, task_version, protocol, protocol_version, changes, metric, metric_version, entry, weights, plugins, seed
+    from results
+    where length is not null
+        and weights <> 'chance'
+)
+
+select distinct
+    k.family,
+    k.task,
+    k.task_version,
+    p.number as protocol,
+    k.metric,
+    k.metric_version,
+    k.entry || coalesce(v.suffix, '') || if(k.weights = 'raw', '', '@' || k.weights) as entry,
+    k.seed
+from kinds as k
+join protocols as p
+    on p.name = k.protocol and p.version = k.protocol_version and p.changes = k.changes
+left join variants as v
+    on v.entry = k.entry and v.weights = k.weights and v.plugins = k.plugins
+where k.entry is not null
+    and k.seed is not null;
 
 -- A family has a board of its own, and so has a task that is asked for by its name. No name means all families.
 create macro belongs(family, task, wanted) as wanted is null or family = wanted or task = wanted;
 
-create macro board_of(family, task, wanted) as if(wanted is null or family = wanted, family, task);
+-- With `apart`, every task has one, and families have none.
+create macro board_of(family, task, wanted, apart) as if(not apart and (wanted is null or family = wanted), family, task);

@@ -1,4 +1,26 @@
 -- The run files whose rows no board can be made from, and why. A run file is one run, so all its rows name the same one.
+
+-- Most rows differ in length, step and value alone. What is asked of the other columns is asked once of all that are the same.
+with kinds as (
+    select
+        filename,
+        run_id,
+        entry,
+        task,
+        family,
+        task_version,
+        protocol,
+        protocol_version,
+        changes,
+        seed,
+        weights,
+        metric,
+        max(abs(value)) filter (isfinite(value)) as largest,
+        count(*) filter (on_boards) as lengths
+    from read_parquet($paths, hive_partitioning = false, filename = true)
+    group by all
+)
+
 select filename, reason
 from (
     select
@@ -22,11 +44,16 @@ from (
                 max(length(entry || task || family || protocol || weights || metric || changes::varchar || plugins::varchar))
                 > $max_text
             then 'it has a name or a setting of more than ' || $max_text || ' characters'
-            when max(abs(value)) filter (isfinite(value)) > 1e100 then 'it has a value beyond 1e100'
-            when count(distinct length) filter (on_boards) > $max_lengths
+            when bool_or(regexp_matches(
+                run_id || entry || task || family || protocol || weights || metric || changes::varchar,
+                '[\p{Cc}\p{Cf}\x{2028}\x{2029}]'
+            ))
+            then 'it has a character in a name or a setting that cannot be shown, such as an end of line'
+            when max(largest) > 1e100 then 'it has a value beyond 1e100'
+            when max(lengths) > $max_lengths
             then 'it has more than ' || $max_lengths || ' lengths for boards'
         end as reason
-    from read_parquet($paths, hive_partitioning = false, filename = true)
+    from kinds
     group by filename
 )
 where reason is not null

@@ -3,10 +3,11 @@
 --
 -- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
 --
--- Parameters: $metric; $name, a family or task, null for all families; $protocols, numbers of the table `protocols`.
+-- Parameters: $metric; $name, a family or task, null for all families; $apart, whether every task has a board instead;
+-- $protocols, numbers of the table `protocols`.
 
 with chosen as (
-    select *, board_of(family, task, $name) as board
+    select *, board_of(family, task, $name, $apart) as board
     from scores
     where metric = $metric
         and list_contains($protocols, protocol)
