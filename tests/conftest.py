@@ -24,12 +24,12 @@ from warm import warm  # noqa: F401  # a fixture
 import lgbench
 import lgbench_measurements
 import lgbench_optimizers
-from lgbench import Averager, Parts, hookimpl, seeds
+from lgbench import Averager, Parts, hookimpl, seeds, user_cache
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.measurement.evaluate import evaluate
-from lgbench.results import cache, run_files
+from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
 from lgbench.submissions import inspection, submission
 from lgbench.submissions.reader import Contents, Reader
@@ -79,7 +79,7 @@ def one_reader() -> Iterator[None]:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes the cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        patch.setenv(user_cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -47,7 +47,7 @@ ROOMS = {
     "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.program"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
-    "results": {"atomic_files", "contracts", "errors", "experiment", "terminal"},
+    "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
     "reports": {"atomic_files", "contracts", "errors", "experiment", "results", "terminal"},
     # Running plans.

@@ -19,7 +19,7 @@ import pytest
 from conftest import corrupt, simulated, write_rows
 
 import lgbench
-from lgbench import UsageError, atomic_files
+from lgbench import UsageError, atomic_files, user_cache
 from lgbench.errors import RunFileError
 from lgbench.results import cache, database, run_files
 from lgbench.results.leaderboard import Results
@@ -30,7 +30,7 @@ from lgbench.results.metrics import described
 def many(tmp_path, monkeypatch):
     """A folder of six runs, which count as many, with a cache of its own beside it."""
     monkeypatch.setattr(database, "MANY", 6)
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "it's a cache"))
+    monkeypatch.setenv(user_cache.VARIABLE, str(tmp_path / "it's a cache"))
     for seed in range(6):
         write_rows(tmp_path / "runs" / "it's [a]*" / f"{seed}.parquet", simulated({8: 0.1, 16: seed / 10}, seed=seed))
     return tmp_path / "runs"
@@ -139,12 +139,12 @@ def test_nothing_in_a_results_folder_is_a_cache_file(many, monkeypatch, place):
     pq.write_table(rows.set_column(value, "value", pa.array([0.0] * len(rows))), forged)
     assert Results(many).boards("tvd")[0].rows[0].cell("OOD").mean == 0  # where it belongs, it would be read
     shutil.copytree(genuine, many / place / genuine.name)
-    monkeypatch.setenv(cache.VARIABLE, str(many / "cache"))
+    monkeypatch.setenv(user_cache.VARIABLE, str(many / "cache"))
     assert Results(many).boards("tvd")[0].rows[0].cell("OOD").mean == 0.25
 
 
 def test_without_a_variable_the_cache_is_in_the_users_cache_folder(many, monkeypatch):
-    monkeypatch.delenv(cache.VARIABLE)
+    monkeypatch.delenv(user_cache.VARIABLE)
     for name in ("XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(many.parent / "home"))
     Results(many)

@@ -27,18 +27,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import platformdirs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lgbench import user_cache
 from lgbench.atomic_files import SUFFIX, replaced
 from lgbench.results.metrics import Metric, described
 from lgbench.results.run_files import METADATA_KEY, SCHEMA
 
-VARIABLE = "LGBENCH_CACHE"
-"""The environment variable that names another cache folder."""
-
-RULES = 1
+RULES = 2
 """Raised when other run files than before can be on a board: cache files hold those that could when they were written."""
 
 PATH = "path"
@@ -159,8 +156,7 @@ def _folder(results: Path) -> Path | None:
     Such a place is not within the results folder; it is absolute, as it is not for a user without a home; and it is text, which
     DuckDB needs.
     """
-    results, named = results.resolve(), os.environ.get(VARIABLE)
-    folder = Path(named).resolve() if named else platformdirs.user_cache_path("lgbench", appauthor=False)
+    results, folder = results.resolve(), user_cache.root()
     if not folder.is_absolute() or folder.is_relative_to(results):
         return None
     try:
