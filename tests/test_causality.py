@@ -85,7 +85,7 @@ def built(do):
     return Reading(do).eval()
 
 
-@pytest.mark.parametrize(("task", "seed"), [(toys.Walk(), 0), (Marked(), 1)], ids=str)
+@pytest.mark.parametrize(("task", "seed"), [(toys.Walk(), 0), (Marked(), 1)], ids=lambda own: str(getattr(own, "name", own)))
 @pytest.mark.parametrize("do", HOSTILE.values(), ids=HOSTILE)
 def test_a_model_that_looks_ahead_is_found_where_it_is_tested(do, task, seed):
     found = said(built(do), task, seed)

@@ -400,20 +400,10 @@ class Wide(toys.TableArchitecture):
         return model
 
 
-class Hostile(Wide):
-    """Asks for numbers where there are none."""
-
-    name = "toy-hostile"
-
-    def build(self, signature, parts, *, width: int = 4):
-        assert torch.ones(1).sum().item() == 1
-        return super().build(signature, parts, width=width)
-
-
 @pytest.fixture(scope="module")
 def wide() -> Registry:
     module = ModuleType("wide")
-    module.lgbench_architectures = hookimpl(lambda: [Wide(), Hostile()], specname="lgbench_architectures")
+    module.lgbench_architectures = hookimpl(lambda: [Wide()], specname="lgbench_architectures")
     return published.registry(wide=module)
 
 
@@ -426,12 +416,13 @@ def wide_run(tmp_path_factory, wide) -> Path:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("model.width", "16384000"), "GB of memory"),
-        (("train.batch", "2000000000"), "GB of memory"),
-        (("train.steps", "2147483647"), "memory"),
-        (("evaluate.strings", "2147483647"), "GB of memory"),
-        (("evaluate.max_length", "16777216"), "GB of memory"),
-        (("evaluate.contexts", "2147483647"), "GB of memory"),
+        (("model.width", "16384000"), "out of range"),
+        (("train.batch", "2000000000"), "out of range"),
+        (("train.steps", "2147483647"), "out of range"),
+        (("evaluate.strings", "2147483647"), "out of range"),
+        (("evaluate.max_length", "16777216"), "out of range"),
+        (("evaluate.contexts", "2147483647"), "out of range"),
+        (("train.batch", "1048576"), "GB of memory, and 1 GB may be used"),
     ],
 )
 def test_settings_that_would_fill_the_memory_are_refused_before_anything_is_built(wide_run, wide, tmp_path, change, said):
@@ -441,12 +432,12 @@ def test_settings_that_would_fill_the_memory_are_refused_before_anything_is_buil
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Bounds, "here", classmethod(lambda cls, device, seconds: little))
         done = lgbench(path, registry=wide)
-    assert done.exit_code == 1 and "refused: " in done.stdout and said in done.stdout and "1 GB may be used" in done.stdout
-    assert "train " not in done.stderr and max(Wide.built) <= 64
+    assert done.exit_code == 1 and "refused: " in done.stdout and said in done.stdout
+    assert "train " not in done.stderr and max(Wide.built, default=0) <= 64
 
 
 def test_settings_that_would_take_too_long_are_refused(wide_run, wide, tmp_path):
-    path = changed(wide_run, tmp_path / "run.parquet", ("train.steps", "20000000"))
+    path = changed(wide_run, tmp_path / "run.parquet", ("train.steps", "10000000"))
     done = lgbench(path, "--hours", "0.01", registry=wide)
     assert (
         "refused: " in done.stdout and "hours for a population of 1, and the limit is 0.01; --hours allows more" in done.stdout
@@ -458,14 +449,6 @@ def test_what_an_honest_changed_run_needs_is_allowed(wide, tmp_path):
     request = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick", "changes": changes}
     (path,) = published.make(tmp_path, ("toy-wide",), **request)
     assert lgbench(path, registry=wide).exit_code == 0
-
-
-def test_a_model_whose_needs_nobody_can_tell_is_refused_unless_the_reviewer_says_so(wide, tmp_path):
-    request = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick", "changes": {"train.steps": "3"}}
-    (path,) = published.make(tmp_path, ("toy-hostile",), **request)
-    done = lgbench(path, registry=wide)
-    assert done.exit_code == 1 and "nobody can tell beforehand" in done.stdout and "--unbounded" in done.stdout
-    assert lgbench(path, "--unbounded", registry=wide).exit_code == 0
 
 
 def test_a_rerun_that_takes_too_long_is_stopped(honest, installed):
