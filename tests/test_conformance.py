@@ -13,7 +13,7 @@ import toys
 from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
 from torch import nn
 
-from lgbench import Answers, Batch, Budget, Signature, Strings, Task, Tokens
+from lgbench import Answers, Batch, Budget, Random, Signature, Strings, Task, Tokens
 from lgbench.extensions.conformance.check import CheckFailed, expect_close
 from lgbench.extensions.conformance.collect import checks_of
 
@@ -39,8 +39,8 @@ class Running(toys.Largest):
     signature = replace(toys.Largest.signature, answers=Answers.EVERY_PREFIX)
     reference = Largest.reference
 
-    def sample(self, n, length, generator):
-        inputs = super().sample(n, length, generator).inputs
+    def sample(self, length, random):
+        inputs = super().sample(length, random).inputs
         return Batch(inputs, torch.eye(3)[inputs.cumsum(1).argmax(-1)])
 
 
@@ -59,11 +59,11 @@ class Copying(Task):
     signature = Signature(Tokens(3), 3, Answers.MARKED)
     train_lengths = (2, 5)
 
-    def sample(self, n, length, generator):
-        digits = torch.randint(2, (n, length), generator=generator, device=generator.device)
-        inputs = torch.cat([digits, torch.full((n, 1), 2), digits[:, :-1]], 1)
+    def sample(self, length, random):
+        digits = random.integers(2, length)
+        inputs = torch.cat([digits, torch.full((random.n, 1), 2), digits[:, :-1]], 1)
         answers = torch.cat([torch.zeros_like(digits), digits], 1)
-        weights = torch.cat([torch.zeros(n, length), torch.ones(n, length)], 1)
+        weights = torch.cat([torch.zeros(random.n, length), torch.ones(random.n, length)], 1)
         return Batch(inputs, torch.eye(3)[answers], weights)
 
     def reference(self, context):
@@ -79,14 +79,14 @@ calls = count()
 
 def giving(task, change):
     """The task, whose every batch is changed."""
-    return but(task, sample=lambda self, n, length, generator: Batch(*change(*task.sample(n, length, generator)[:2])))
+    return but(task, sample=lambda self, length, random: Batch(*change(*task.sample(length, random)[:2])))
 
 
 def weighing(change):
     """Copying, with other weights."""
 
-    def sample(self, n, length, generator):
-        inputs, p, weights = COPYING.sample(n, length, generator)
+    def sample(self, length, random):
+        inputs, p, weights = COPYING.sample(length, random)
         return Batch(inputs, p, change(weights))
 
     return but(COPYING, sample=sample)
@@ -97,14 +97,14 @@ def meddling(act):
     return giving(WALK, lambda inputs, p: (act(), (inputs, p))[1])
 
 
-def with_generator(change):
-    """A task that samples with another generator than the one that it is given."""
-    return but(WALK, sample=lambda self, n, length, generator: WALK.sample(n, length, torch.Generator().manual_seed(change())))
+def with_random(change):
+    """A task that samples with other random numbers than those that it is given."""
+    return but(WALK, sample=lambda self, length, random: WALK.sample(length, Random(random.n, change())))
 
 
 def in_strings(change):
     """A language whose strings are changed."""
-    return but(EVEN, strings=lambda self, n, length, generator: Strings(*change(*EVEN.strings(n, length, generator))))
+    return but(EVEN, strings=lambda self, length, random: Strings(*change(*EVEN.strings(length, random))))
 
 
 def whole_strings(inputs, p):
@@ -122,7 +122,7 @@ def rarer_where_more_follow(inputs, p):
 DESCRIBED = "its version, sizes, lengths and budgets make sense"
 SHAPED = "shapes and dtypes are those of its signature, at every length"
 DISTRIBUTION = "p* is a distribution"
-DETERMINED = "the same generator gives the same contexts, and nothing else does"
+DETERMINED = "the same random numbers give the same contexts, and nothing else does"
 ESTIMATED = "p* matches an independent estimate"
 FUNCTION = "p* is a function of the context"
 PREFIXES = "prefixes are distributed as shorter contexts are"
@@ -190,14 +190,14 @@ TASKS = [
     (giving(WALK, lambda x, p: (x, p * 1.1)), DISTRIBUTION, "at length 1 a p* sums to 1.1, expected 1"),
     (giving(WALK, lambda x, p: (x, p - 0.5)), DISTRIBUTION, "at length 1 p* has the probability -0.5"),
     (giving(LARGEST, lambda x, p: (x, p / 0)), DISTRIBUTION, "p* has the probability nan"),
-    (meddling(lambda: torch.rand(1)), DETERMINED, "it draws from torch's global generator, or sets it: use the generator that"),
+    (meddling(lambda: torch.rand(1)), DETERMINED, "it draws from torch's global generator, or sets it: use the random numbers"),
     (meddling(lambda: torch.manual_seed(0)), DETERMINED, "it draws from torch's global generator, or sets it"),
     (meddling(lambda: np.random.rand()), DETERMINED, "it draws from numpy's global generator, or sets it"),
     (meddling(lambda: np.random.seed(0)), DETERMINED, "it draws from numpy's global generator, or sets it"),
     (meddling(lambda: random.random()), DETERMINED, "it draws from Python's global `random`, or sets it"),
-    (with_generator(lambda: 7), DETERMINED, "all seeds give the same contexts: it does not use the generator that it is given"),
-    (with_generator(lambda: next(calls)), DETERMINED, "at length 1 the same generator gives other contexts the second time"),
-    (weighing(lambda w: w * next(calls)), DETERMINED, "the same generator gives other contexts the second time"),
+    (with_random(lambda: 7), DETERMINED, "all seeds give the same contexts: it does not use the random numbers that it is given"),
+    (with_random(lambda: next(calls)), DETERMINED, "at length 1 the same random numbers give other contexts the second time"),
+    (weighing(lambda w: w * next(calls)), DETERMINED, "the same random numbers give other contexts the second time"),
     (but(WALK, reference=lambda self, context: [1 / 3] * 3), ESTIMATED, "and the reference is [0.333, 0.333, 0.333]"),
     (but(WALK, reference=lambda self, context: [0.5] * 2), ESTIMATED, "reference gives 2 probabilities, expected 3"),
     (giving(LARGEST, lambda x, p: (x, p.roll(1, -1))), ESTIMATED, ", and the reference is ["),
@@ -286,8 +286,8 @@ def test_a_reference_is_asked_about_contexts_alone(registry):
         assert 1 not in context[1:]
         return [0.5, 0.0, 0.5]
 
-    def strings(self, n, length, generator):
-        inputs, is_member = EVEN.strings(n, length, generator)
+    def strings(self, length, random):
+        inputs, is_member = EVEN.strings(length, random)
         return Strings(inputs.where((inputs == 2) | ~is_member[:, None], 0), is_member)
 
     zeros = but(EVEN, reference=zeros_alone, strings=strings)
@@ -295,7 +295,7 @@ def test_a_reference_is_asked_about_contexts_alone(registry):
 
 
 def test_an_error_is_reported_with_its_type_and_the_line_of_the_plugin(registry):
-    def sample(self, n, length, generator):
+    def sample(self, length, random):
         return torch.zeros(2) @ torch.zeros(3)
 
     line = sample.__code__.co_firstlineno + 1
@@ -305,7 +305,7 @@ def test_an_error_is_reported_with_its_type_and_the_line_of_the_plugin(registry)
 
 
 def test_a_result_that_cannot_be_used_is_not_said_to_raise(registry):
-    sentence = complaint(but(WALK, sample=lambda self, n, length, generator: None), DISTRIBUTION, registry)
+    sentence = complaint(but(WALK, sample=lambda self, length, random: None), DISTRIBUTION, registry)
     assert sentence.startswith("task toy-walk: its result cannot be used: AttributeError: 'NoneType' object")
 
 

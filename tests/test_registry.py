@@ -154,7 +154,7 @@ def test_a_thing_without_a_declared_attribute_is_not_taken_in(changes, said):
 def test_a_missing_attribute_is_named():
     class Unrelated(lgbench.Task):
         name = "unrelated"
-        sample = lambda self, n, length, generator: None  # noqa: E731
+        sample = lambda self, length, random: None  # noqa: E731
 
     registry = taken(module(lgbench_tasks=lambda: [Unrelated()]))
     assert registry.plugins[0].error.endswith("has no family; lgbench.Task declares family: str")

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from lgbench import seeds
 from lgbench.contracts import Weights
 from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
@@ -117,12 +116,11 @@ def step_cost(experiment: Experiment, device: torch.device) -> cost.Cost:
     """The cost of one training step of one model, found by running it."""
     population = Population([experiment], device)
     training = experiment.train
-    generator = seeds.generator(0, "cost", device=device)
-    batch = draw_batch(experiment.task, training.batch, training.max_length, training.targets, generator)
+    batch = draw_batch(experiment.task, [experiment.seed], training.max_length, [0], training, device)
     batches = min(training.steps, CHUNK) * sum(tensor.nbytes for tensor in batch)
     kept = batches + sum(tensor.nbytes for tensor in population.tensors().values())
     with torch.no_grad():
-        return cost.measure(lambda: population.advance(*(tensor[None] for tensor in batch)), kept)
+        return cost.measure(lambda: population.advance(*(tensor[0] for tensor in batch)), kept)
 
 
 def compiling_gain(population: Sequence[Experiment], each: cost.Cost, device: torch.device) -> tuple[float, float]:

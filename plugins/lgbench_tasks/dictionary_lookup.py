@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-import torch.nn.functional as F
-from torch import Generator, Tensor
+from torch import Tensor
 
-from lgbench import Answers, Batch, Budget, Signature, Task, Vectors
+from lgbench import Answers, Batch, Budget, Random, Signature, Task, Vectors
 
 KEY_WIDTH = 32
 VALUES = 10
@@ -21,7 +20,7 @@ class DictionaryLookup(Task):
 
     The answer is the value stored under that key:
 
-    >>> inputs, distribution, _ = DictionaryLookup().sample(1, 4, torch.Generator().manual_seed(0))
+    >>> inputs, distribution, _ = DictionaryLookup().sample(4, Random(1))
     >>> DictionaryLookup().text(inputs[0])
     'a:3 b:1 c:8 d:1 b?'
     >>> distribution[0, 0].argmax().item()
@@ -32,7 +31,7 @@ class DictionaryLookup(Task):
     """
 
     name = family = "dictionary-lookup"
-    version = 2
+    version = 3
     signature = Signature(Vectors(KEY_WIDTH + VALUES), VALUES, Answers.LAST)
     train_lengths = (1, 16)
     model = {"layers": 1, "heads": 1, "width": 128, "mlp": True}
@@ -41,18 +40,17 @@ class DictionaryLookup(Task):
         "paper": Budget(steps=10_000, batch=128, lr=1e-3),
     }
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+    def sample(self, length: int, random: Random) -> Batch:
         """Sets of `length` items and a query, (n, length + 1, 42), with p* (n, 1, 10)."""
-        device = generator.device
-        directions = torch.randn(n, length, KEY_WIDTH, generator=generator, device=device)
-        values = torch.randint(VALUES, (n, length, 1), generator=generator, device=device)
-        asked = torch.randint(length, (n, 1, 1), generator=generator, device=device)
-        inputs = torch.zeros(n, length + 1, KEY_WIDTH + VALUES, device=device)
+        directions = random.normal(length, KEY_WIDTH)
+        value, asked = random.integers(VALUES, length, 1).float(), random.integers(length, 1, 1)
+        values = torch.arange(VALUES, dtype=torch.float32, device=random.device)
+        inputs = torch.zeros(random.n, length + 1, KEY_WIDTH + VALUES, device=random.device)
         items, query = inputs[:, :length], inputs[:, length:, :KEY_WIDTH]
         torch.div(directions, torch.linalg.vector_norm(directions, dim=-1, keepdim=True), out=items[..., :KEY_WIDTH])
-        items[..., KEY_WIDTH:].scatter_(-1, values, 1.0)
+        torch.eq(value, values, out=items[..., KEY_WIDTH:])
         query.copy_(items[..., :KEY_WIDTH].take_along_dim(asked, 1))
-        return Batch(inputs, F.one_hot(values.take_along_dim(asked, 1)[..., 0], VALUES).float())
+        return Batch(inputs, (value.take_along_dim(asked, 1) == values).float())
 
     def reference(self, context: Tensor) -> Sequence[float]:
         *items, query = context.tolist()
@@ -64,3 +62,4 @@ class DictionaryLookup(Task):
         names = [chr(ord("a") + i) if i < 26 else f"k{i}" for i in range(len(keys))]
         items = [f"{name}:{row[KEY_WIDTH:].argmax().item()}" for name, row in zip(names, inputs[:-1], strict=True)]
         return " ".join([*items, names[int((keys @ query).argmax())] + "?"])
+
