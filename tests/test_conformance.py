@@ -51,6 +51,21 @@ class Even(toys.Even):
         return [0.5, 0.5, 0.0] if context[1:].tolist().count(1) % 2 else [1 / 3] * 3
 
 
+class Retrying(Walk):
+    """Draws first tokens until none is 2, and then the others; `numbers` gives those for the loop."""
+
+    def __init__(self, numbers=lambda random: random):
+        self.numbers = numbers
+
+    def sample(self, length, random):
+        tries = self.numbers(random)
+        first = tries.integers(3, 1)
+        while (first == 2).any():
+            first = first.where(first < 2, tries.integers(3, 1))
+        inputs = torch.cat([first, random.integers(3, length - 1)], 1)
+        return Batch(inputs, toys.WALK[inputs])
+
+
 class Copying(Task):
     """Two digits, a sign, and the digits again: p* counts at the sign and at the first digit after it."""
 
@@ -73,6 +88,7 @@ class Copying(Task):
 
 
 WALK, LARGEST, RUNNING, EVEN, COPYING = Walk(), Largest(), Running(), Even(), Copying()
+BRANCHING = Retrying(Random.branch)
 ODD_OR_EVEN = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0]])
 calls = count()
 
@@ -126,6 +142,7 @@ DETERMINED = "the same random numbers give the same contexts, and nothing else d
 ESTIMATED = "p* matches an independent estimate"
 FUNCTION = "p* is a function of the context"
 PREFIXES = "prefixes are distributed as shorter contexts are"
+ALONE = "a context does not depend on those that are drawn with it"
 SIBLINGS = "its siblings have names of its own family"
 SHOWN = "some answer counts at a length that boards show"
 MARKED = "some answer counts at every length"
@@ -140,7 +157,7 @@ TASKS = [
     (
         but(WALK, sibling=lambda self: None),
         DECLARED,
-        "has the method sibling(); lgbench.Task declares sibling(name): upgrade the plugin to a release for contract 2",
+        "has the method sibling(); lgbench.Task declares sibling(name): upgrade the plugin to a release for contract 3",
     ),
     (
         but(WALK, train_lengths=[1, 6]),
@@ -162,7 +179,7 @@ TASKS = [
     (but(WALK, answers=("a", "b")), DESCRIBED, "it has names for 2 answers, and its signature has 3 classes"),
     (but(WALK, text=lambda self, inputs: inputs.tolist()), DESCRIBED, "text() gives no string"),
     (giving(WALK, lambda x, p: (x.int(), p)), SHAPED, "at length 1 its inputs are (3, 1) int32, expected (3, T) int64"),
-    (giving(WALK, lambda x, p: (x + 1, p)), SHAPED, "its tokens go from 1 to 3, expected 0 to 2"),
+    (giving(WALK, lambda x, p: (x + 1, p)), SHAPED, "to 3, expected 0 to 2"),
     (giving(WALK, lambda x, p: (x[1:], p)), SHAPED, "at length 1 it gives 2 contexts, expected 3"),
     (giving(WALK, lambda x, p: (x, p[:, -1])), SHAPED, "p* has the shape (3, 3), expected (3, 1, 3)"),
     (giving(WALK, lambda x, p: (x, p.double())), SHAPED, "p* is (3, 1, 3) float64, expected float32"),
@@ -178,8 +195,10 @@ TASKS = [
     (
         giving(WALK, lambda x, p: (x, p * 1.1)),
         SHAPED,
-        "it has values from 0 to 1.1 and a sum of 1.1, expected 0 to 1 and a sum of 1",
+        "and a sum of 1.1, expected 0 to 1 and a sum of 1",
     ),
+    (giving(WALK, lambda x, p: (x.roll(1, 0), p.roll(1, 0))), ALONE, "at length 1 a context is another one when it is drawn with"),
+    (Retrying(), ALONE, "use `random.branch()` in loops that end when something holds"),
     (but(WALK, sample=lambda self, *given: tuple(WALK.sample(*given))), SHAPED, "`sample` gives tuple, expected lgbench.Batch"),
     (weighing(lambda w: None), SHAPED, "it answers at marked positions and gives no weights: return Batch("),
     (weighing(lambda w: w[:, 1:]), SHAPED, "its weights have the shape (3, 3), expected (3, 4) for n, answers"),
@@ -226,8 +245,8 @@ TASKS = [
     ),
     (weighing(torch.zeros_like), SHOWN, "no answer of toy-copying counts at a length that boards show (2, 4, 5, ...)"),
     (weighing(torch.zeros_like), MARKED, "at length 2 some context has no answer that counts: give one a weight above 0"),
-    (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.66"),
-    (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 5.0"),
+    (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.67"),
+    (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 4.98"),
     (giving(EVEN, whole_strings), PREFIXES, "p* of answer 2 at position 2 is 0.333 in contexts of 2 and 0.16"),
     (in_strings(lambda x, member: (x, ~member)), STRINGS, "is no member, and the reference says otherwise"),
     (in_strings(lambda x, member: (x * (x > 1), member)), STRINGS, "strings() says that [2, 0] is no member, and"),
@@ -245,7 +264,7 @@ TASKS = [
     (in_strings(lambda x, member: (x[torch.randperm(16)], member)), STRINGS, "it draws from torch's global generator"),
 ]
 
-RIGHT = [WALK, LARGEST, RUNNING, EVEN, COPYING]
+RIGHT = [WALK, LARGEST, RUNNING, EVEN, COPYING, BRANCHING]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(TASKS))

@@ -60,7 +60,7 @@ class Largest(Task):
     train_lengths = (2, 5)
 
     def sample(self, length: int, random: Random) -> Batch:
-        inputs = random.normal(length, 3)
+        inputs = random.normal(length, 3).to(torch.get_default_dtype())  # some tests are in float64
         return Batch(inputs, torch.eye(3, device=random.device)[inputs.sum(1).argmax(-1)][:, None])
 
 
