@@ -28,6 +28,7 @@ from lgbench import (
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.names import find_entries
 from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
@@ -249,13 +250,16 @@ def test_a_misspelt_entry_is_refused_by_its_own_name_where_there_is_no_baseline(
         find_entries(["toy-nothing"], toy_registry)
 
 
-def test_published_runs_have_the_ids_that_planning_gives_them(registry):
+def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
     for name in ("tomita-1.transformer+peri-norm.seed-0", "max-retrieval.set-attention.seed-0"):
         (path,) = LEADERBOARDS.glob(f"{name}.*.parquet")
         task, entry, *_ = path.name.split(".")
-        assert run_files.metadata(path)["experiment"]["entry"] == entry
+        filed = run_files.metadata(path)["experiment"]
+        assert filed["entry"] == entry
         (experiment,) = plan(Request([task], [entry], ["bema", "ema"], [0], "standard"), registry).experiments
-        assert f".{experiment.run_id}." in path.name
+        used = ProtocolUse("standard", filed["protocol"]["version"])
+        record = replace(experiment.record, task_version=filed["task_version"], protocol=used)
+        assert f".{record.run_id}." in path.name
 
 
 def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
+from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.registry import Registry
 from lgbench.results import cache, run_files
 from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
@@ -40,16 +41,29 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry) -> list[Path
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
-    """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own."""
+    """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own.
+
+    Runs under an earlier version of a published protocol were checked when they were filed, and nobody can make them with this
+    lgbench. So of them the footer and the place are looked at, and that none comes twice.
+    """
     paths = sorted(path for path in (folder / RUNS).rglob("*") if path.is_symlink() or not path.is_dir())
     paths = [path for path in paths if path.parent.name != cache.FOLDER]  # copies of rows, made by whoever read them
-    runs, wrong = inspect_all(paths, Inspector(registry, RULES))
-    for run in runs:
-        own_place = run_files.path_for(folder / RUNS, run.footer.experiment)
+    earlier = [run for run in _filed(folder / RUNS)[0] if _is_earlier(run.record.protocol)]
+    left = sorted(set(paths) - {run.path for run in earlier})
+    runs, wrong = inspect_all(left, Inspector(registry, RULES))
+    found = [FoundRun.of(run) for run in runs]
+    for run in (*earlier, *found):
+        own_place = run_files.path_for(folder / RUNS, run.record)
         if run.path != own_place or run.path.is_symlink():
             wrong.append(f"{run.path}: a filed run is a file at {own_place}")
-    found = [FoundRun.of(run) for run in runs]
-    return [*wrong, *duplicates(found, []), *incomplete(found, registry.tasks, {series_of(run) for run in found})]
+    twice = duplicates([*earlier, *found], [])
+    return [*wrong, *twice, *incomplete(found, registry.tasks, {series_of(run) for run in found})]
+
+
+def _is_earlier(used: ProtocolUse) -> bool:
+    """Whether it is an earlier version of a published protocol, without changes."""
+    today = PROTOCOLS.get(used.name)
+    return today is not None and today.published and used.version < today.version and not used.changes
 
 
 def _protocol_is_published(footer: Footer) -> Iterator[str]:
