@@ -1,4 +1,4 @@
-"""Random numbers that a seed, a purpose, a step and a position decide alone: on any device, for any population, from any step on."""
+"""Random numbers that seed, purpose, step and position decide alone: on any device, for any population, from any step on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Random:
     """Random numbers for n contexts. Every method gives each context new ones, and returns a tensor with a leading n.
 
     The numbers of a context do not depend on which other contexts they are drawn with, nor on the device. For this, call the
-    methods in the same order whatever they return. A loop that draws until something holds gets its numbers from :meth:`branch`.
+    methods in the same order whatever they return. A loop that draws until something holds has to use :meth:`branch`.
     `random[8:]` has numbers for all contexts but the first eight.
 
     >>> Random(3, seed=0).integers(10, 5)
@@ -80,8 +80,8 @@ class Random:
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, (n, *shape) float32: multiples of 1/256 from -4.33 to 4.33.
 
-        Each is one of 65,536 equally likely quantiles, rounded. They come from a table, for logarithms and cosines differ between
-        devices. A sum of squares below 256 is exact in float32, in whatever order a device adds.
+        Each is one of 65,536 equally likely quantiles, rounded. They come from a table, for logarithms and cosines differ
+        between devices. A sum of squares below 256 is exact in float32, in whatever order a device adds.
         """
         index = self._bits(16, shape).view(torch.uint16).int()
         return quantiles(self.device).index_select(0, index.flatten()).view(self.n, *shape)

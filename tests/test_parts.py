@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from toy_registries import but, toys_and
 
 from lgbench import (
-    Random,
     Attention,
     AttentionSpec,
     Need,
     NormScheme,
     Position,
+    Random,
     SublayerSpec,
     Unsupported,
     UsageError,

@@ -115,8 +115,8 @@ class Task(ABC):
     def sample(self, length: int, random: Random) -> Batch:
         """Draw `random.n` independent contexts of exactly `length`, on `random.device`.
 
-        Every random number comes from `random`, whose methods give each context numbers of its own. A context must not depend on
-        the others that it is drawn with.
+        Every random number comes from `random`, whose methods give each context numbers of its own. A context must not depend
+        on the others that it is drawn with.
         """
 
     @property
@@ -152,7 +152,7 @@ class Language(Task):
 
     @abstractmethod
     def strings(self, length: int, random: Random) -> Strings:
-        """Draw n = `random.n` strings of `length`: n // 2 members, uniform among all members of that length; the rest are others.
+        """Draw n = `random.n` strings of `length`: n // 2 members, uniform among all members of that length, then non-members.
 
         Raises ValueError where `length` cannot be tested; see `testable_length`.
         """

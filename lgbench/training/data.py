@@ -18,8 +18,8 @@ CHUNK = 64
 """Steps drawn at once at most, so that a sampler's cost is shared. Changes no number."""
 
 DRAWN_NUMBERS = {"cpu": 2**22, "cuda": 2**27}
-"""Numbers of inputs and p* drawn at once at most, by device, for each task, which bounds memory. At least one
-step is drawn. Changes no number."""
+"""Numbers of inputs and p* drawn at once at most, by device, for each task, which bounds memory. At least one step is drawn.
+Changes no number."""
 
 
 class Step(NamedTuple):
@@ -63,34 +63,35 @@ def stream(members: Sequence[tuple[Task, int]], training: Training, device: torc
         lengths = _lengths(members[0][0], training, start, stop)
         # A check waits for a GPU, so there only the first chunk is checked.
         check = start == done or device.type == "cpu"
-        drawn = {
-            length: _batches(members, length, [start + i for i, own in enumerate(lengths) if own == length], training, device, check)
-            for length in sorted(set(lengths))
-        }
+        steps: dict[int, list[int]] = {}
+        for step, length in enumerate(lengths, start):
+            steps.setdefault(length, []).append(step)
+        drawn = {length: _batches(members, length, own, training, device, check) for length, own in steps.items()}
         for length in lengths:
             yield next(drawn[length])
 
 
 def _batches(
-    members: Sequence[tuple[Task, int]], length: int, steps: Sequence[int], training: Training, device: torch.device, check: bool
+    members: Sequence[tuple[Task, int]],
+    length: int,
+    steps: Sequence[int],
+    training: Training,
+    device: torch.device,
+    check: bool,
 ) -> Iterator[Step]:
     """The batches of some steps, all of one length. Each task draws those of all its models in one call."""
-    own: dict[int, list[int]] = {}
+    models: dict[int, list[int]] = {}
     for model, (task, _) in enumerate(members):
-        own.setdefault(id(task), []).append(model)
-    contexts = training.batch * max(map(len, own.values()))
+        models.setdefault(id(task), []).append(model)
+    contexts = training.batch * max(map(len, models.values()))
     bound = DRAWN_NUMBERS.get(device.type, DRAWN_NUMBERS["cpu"])
     at_once = max(1, bound // (contexts * _numbers(members[0][0], length)))
     for part in (steps[first : first + at_once] for first in range(0, len(steps), at_once)):
-        drawn: dict[int, list[Tensor]] = {}
-        for models in own.values():
-            task, numbers = members[models[0]][0], [members[model][1] for model in models]
-            tensors = draw_batch(task, numbers, length, part, training, device, check)
-            if len(own) == 1:
-                yield from map(Step, *tensors)
-            drawn |= {model: [tensor[:, i] for tensor in tensors] for i, model in enumerate(models)}
-        if len(own) > 1:
-            yield from _joined([drawn[model] for model in range(len(members))])
+        drawn = [
+            draw_batch(members[own[0]][0], [members[model][1] for model in own], length, part, training, device, check)
+            for own in models.values()
+        ]
+        yield from map(Step, *drawn[0]) if len(drawn) == 1 else _joined(list(models.values()), drawn)
 
 
 def _numbers(task: Task, length: int) -> int:
@@ -100,13 +101,16 @@ def _numbers(task: Task, length: int) -> int:
     return (length + 1) * (width + (0 if answers is Answers.LAST else classes))
 
 
-def _joined(columns: Sequence[list[Tensor]]) -> Iterator[Step]:
-    """The steps of all models, from the tensors of each, (steps, B, ...)."""
-    weighted = any(len(batch) > 2 for batch in columns)
-    for batch in columns:
-        if weighted and len(batch) == 2:  # of this task all answers count alike
-            batch.append(batch[0].new_ones(batch[1].shape[:3], dtype=torch.float32))
-    return map(Step, *(torch.stack(column, 1) for column in zip(*columns, strict=True)))
+def _joined(models: Sequence[Sequence[int]], drawn: Sequence[tuple[Tensor, ...]]) -> Iterator[Step]:
+    """The steps of all models, from those of each task: tensors (steps, models of the task, B, ...)."""
+    weighted = any(len(tensors) > 2 for tensors in drawn)
+    columns: dict[int, list[Tensor]] = {}
+    for own, tensors in zip(models, drawn, strict=True):
+        if weighted and len(tensors) == 2:  # of this task all answers count alike
+            tensors = (*tensors, tensors[0].new_ones(tensors[1].shape[:4], dtype=torch.float32))
+        columns |= {model: [tensor[:, place] for tensor in tensors] for place, model in enumerate(own)}
+    in_order = [columns[model] for model in sorted(columns)]
+    return map(Step, *(torch.stack(column, 1) for column in zip(*in_order, strict=True)))
 
 
 def draw_batch(
@@ -130,4 +134,5 @@ def draw_batch(
     inputs, distribution, weights = draw(task, length, random("train"), check)
     right = distribution if training.targets == "exact" else random("targets").categorical(distribution)
     tensors = Step(inputs, right, weights).tensors
-    return tuple(t.reshape(len(steps), len(numbers), training.batch, *t.shape[1:]).to(device) for t in tensors)
+    shape = len(steps), len(numbers), training.batch
+    return tuple(tensor.reshape(*shape, *tensor.shape[1:]).contiguous().to(device) for tensor in tensors)

@@ -62,4 +62,3 @@ class DictionaryLookup(Task):
         names = [chr(ord("a") + i) if i < 26 else f"k{i}" for i in range(len(keys))]
         items = [f"{name}:{row[KEY_WIDTH:].argmax().item()}" for name, row in zip(names, inputs[:-1], strict=True)]
         return " ".join([*items, names[int((keys @ query).argmax())] + "?"])
-
