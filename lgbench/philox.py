@@ -28,16 +28,16 @@ Key = tuple[int, int]
 
 
 class Stretch(NamedTuple):
-    """A stretch of blocks: `count` from number `first` on, of one call and branch."""
+    """A stretch of blocks: so many (`length`) from number `first` on, of one call and branch."""
 
     first: int
-    count: int
+    length: int
     call: int
     branch: int
 
 
 def stretches(groups: Sequence[tuple[int, Key]], stretch: Stretch, device: torch.device, table: Tensor | None = None) -> Tensor:
-    """The same stretch of blocks for each group, a (step, key): (groups, 4 count) int64, which hold 64 random bits each.
+    """The same stretch of blocks for each group, a (step, key): (groups, 4 length) int64, which hold 64 random bits each.
 
     The counter of a block is (1 + its number, call, step, branch). `table`: (groups, 3) int64 on the device, as
     :func:`table_of` makes it, for a device other than the CPU.
@@ -45,7 +45,7 @@ def stretches(groups: Sequence[tuple[int, Key]], stretch: Stretch, device: torch
     if device.type == "cpu":
         return _by_numpy(groups, stretch)
     step, *key = (table_of(groups, device) if table is None else table)[..., None].unbind(1)
-    numbers = torch.arange(stretch.first + 1, stretch.first + 1 + stretch.count, device=device).expand(len(groups), -1)
+    numbers = torch.arange(stretch.first + 1, stretch.first + 1 + stretch.length, device=device).expand(len(groups), -1)
     counter = [numbers, *(torch.full_like(numbers, word) for word in (stretch.call, stretch.branch))]
     return blocks((counter[0], counter[1], step.expand_as(numbers), counter[2]), (key[0], key[1])).flatten(1)
 
@@ -84,14 +84,11 @@ def signed(word: int) -> int:
 
 
 def _by_numpy(groups: Sequence[tuple[int, Key]], stretch: Stretch) -> Tensor:
-    found = np.empty((len(groups), 4 * stretch.count), dtype=np.uint64)
+    found = np.empty((len(groups), 4 * stretch.length), dtype=np.uint64)
     generator = np.random.Philox(key=0)
-    counter, key, nothing = np.empty(4, np.uint64), np.empty(2, np.uint64), np.zeros(4, np.uint64)
-    state = {
-        "bit_generator": "Philox",
-        "state": {"counter": counter, "key": key},
-        **{"buffer": nothing, "buffer_pos": 4, "has_uint32": 0, "uinteger": 0},
-    }
+    counter, key = np.empty(4, np.uint64), np.empty(2, np.uint64)
+    state = generator.state
+    state["state"] = {"counter": counter, "key": key}
     for row, (step, words) in zip(found, groups, strict=True):
         # NumPy counts up before it computes a block.
         counter[:], key[:] = (stretch.first, stretch.call, step, stretch.branch), words

@@ -13,8 +13,8 @@ from torch import Tensor
 from lgbench import philox, seeds
 from lgbench.philox import BLOCK, Key, Stretch
 
-AT_ONCE = 2**18
-"""Probabilities that :meth:`Random.categorical` sums up at once on a CPU: few enough to stay in its cache."""
+AT_ONCE = 2**17
+"""Numbers that are looked up, and probabilities that are summed up, at once on a CPU: few enough to stay in its cache."""
 MAX_HIGH = 2**31
 """The largest bound of :meth:`Random.integers`."""
 
@@ -83,8 +83,12 @@ class Random:
         Each is one of 65,536 equally likely quantiles, rounded. They come from a table, for logarithms and cosines differ
         between devices. A sum of squares below 256 is exact in float32, in whatever order a device adds.
         """
-        index = self._bits(16, shape).view(torch.uint16).int()
-        return quantiles(self.device).index_select(0, index.flatten()).view(self.n, *shape)
+        bits, table = self._bits(16, shape).view(torch.uint16).flatten(), quantiles(self.device)
+        found = torch.empty(bits.shape, device=self.device)
+        at_once = AT_ONCE if self.device.type == "cpu" else max(1, len(bits))
+        for index, numbers in zip(bits.split(at_once), found.split(at_once), strict=True):
+            torch.index_select(table, 0, index.int(), out=numbers)
+        return found.view(self.n, *shape)
 
     def permutations(self, size: int, first: int | None = None) -> Tensor:
         """The first numbers, all by default, of random orders of 0 to size - 1: (n, first) int64."""
@@ -133,7 +137,8 @@ class Random:
         words = philox.stretches(self._groups, stretch, self.device, self._table)
         numbers = words.view({16: torch.int16, 32: torch.int32, 64: torch.int64}[bits])
         numbers = numbers[:, start // bits - first * (BLOCK // bits) :][:, : self._contexts * each]
-        return numbers.reshape(len(self._groups) * self._contexts, *shape)[self._rows]
+        rows: Tensor = numbers.reshape(len(self._groups) * self._contexts, *shape)[self._rows]
+        return rows
 
 
 def device_of_data(device: torch.device) -> torch.device:

@@ -200,7 +200,7 @@ TASKS = [
     (
         giving(WALK, lambda x, p: (x.roll(1, 0), p.roll(1, 0))),
         ALONE,
-        "at length 1 a context is another one when it is drawn with",
+        "a context is another one when it is drawn with others",
     ),
     (Retrying(), ALONE, "use `random.branch()` in loops that end when something holds"),
     (but(WALK, sample=lambda self, *given: tuple(WALK.sample(*given))), SHAPED, "`sample` gives tuple, expected lgbench.Batch"),

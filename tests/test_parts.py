@@ -24,6 +24,7 @@ from lgbench import (
     Unsupported,
     UsageError,
     hookimpl,
+    philox,
 )
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.names import find_entries
@@ -34,6 +35,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.data import CHUNK
 from lgbench.training.population import Population
 from lgbench.training.train import train
 
@@ -385,6 +387,21 @@ def test_noise_is_another_one_at_every_step_and_for_every_seed(known, planned):
     assert len(set(seen)) == 12 and all(0 <= number < 1 for number in seen)
     population.draw_noise(1)
     assert population.buffers["position.noise.value"].flatten().tolist() == seen[:3]
+
+
+def test_noise_is_drawn_for_all_models_and_many_steps_in_one_call(known, planned, monkeypatch):
+    population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), CPU)
+    seen, calls, original = {}, [], philox.stretches
+    monkeypatch.setattr(philox, "stretches", lambda groups, *others: calls.append(len(groups)) or original(groups, *others))
+    for step in range(1, CHUNK + 1):
+        population.draw_noise(step)
+        seen[step] = population.buffers["position.noise.value"].clone()
+    assert calls == [3 * CHUNK]
+    monkeypatch.setattr("lgbench.training.population.NOISE_AT_ONCE", 1)
+    for step in (7, CHUNK + 1, 3):
+        population.draw_noise(step)
+        assert step not in seen or torch.equal(population.buffers["position.noise.value"], seen[step])
+    assert calls == [3 * CHUNK, 3, 3]  # step 7 was there
 
 
 class Branching(nn.Module):

@@ -97,7 +97,7 @@ def test_stretches_are_the_same_by_numpy_by_tensors_and_by_definition(monkeypatc
     TensorsAlone(monkeypatch)
     assert torch.equal(philox.stretches(GROUPS, stretch, CPU), by_numpy)
     for row, (step, key) in zip(by_numpy.tolist(), GROUPS, strict=True):
-        numbers = range(stretch.first, stretch.first + stretch.count)
+        numbers = range(stretch.first, stretch.first + stretch.length)
         expected = [by_definition((1 + n, stretch.call, step, stretch.branch), key) for n in numbers]
         assert row == [signed(word) for block in expected for word in block]
 
