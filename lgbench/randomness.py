@@ -84,9 +84,9 @@ class Random:
         between devices. A sum of squares below 256 is exact in float32, in whatever order a device adds.
         """
         bits, table = self._bits(16, shape).view(torch.uint16).flatten(), quantiles(self.device)
-        found = torch.empty(bits.shape, device=self.device)
+        found = torch.empty(bits.shape, dtype=torch.float32, device=self.device)
         at_once = AT_ONCE if self.device.type == "cpu" else max(1, len(bits))
-        for index, numbers in zip(bits.split(at_once), found.split(at_once), strict=True):
+        for index, numbers in zip(torch.split(bits, at_once), torch.split(found, at_once), strict=True):
             torch.index_select(table, 0, index.int(), out=numbers)
         return found.view(self.n, *shape)
 
@@ -137,8 +137,7 @@ class Random:
         words = philox.stretches(self._groups, stretch, self.device, self._table)
         numbers = words.view({16: torch.int16, 32: torch.int32, 64: torch.int64}[bits])
         numbers = numbers[:, start // bits - first * (BLOCK // bits) :][:, : self._contexts * each]
-        rows: Tensor = numbers.reshape(len(self._groups) * self._contexts, *shape)[self._rows]
-        return rows
+        return numbers.reshape(len(self._groups) * self._contexts, *shape)[self._rows]
 
 
 def device_of_data(device: torch.device) -> torch.device:
@@ -150,4 +149,5 @@ def device_of_data(device: torch.device) -> torch.device:
 def quantiles(device: torch.device) -> Tensor:
     """The normal distribution's quantiles (i + 1/2) / 65,536, rounded to multiples of 1/256: (65536,) float32."""
     levels = (torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16
-    return (torch.special.ndtri(levels) * 2**8).round().div(2**8).float().to(device)
+    exact: Tensor = torch.special.ndtri(levels)
+    return (exact * 2**8).round().div(2**8).float().to(device)

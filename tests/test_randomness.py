@@ -293,6 +293,17 @@ def test_what_is_drawn_at_neighbouring_positions_is_independent():
     assert (drawn[:, 0] == drawn[:, 1]).double().mean().item() == pytest.approx(0.5, abs=0.02)
 
 
+def test_the_default_type_of_numbers_is_not_looked_at():
+    expected = everything(Random(3))
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = everything(Random(3))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for own, same in zip(found, expected, strict=True):
+        assert own.dtype == same.dtype and torch.equal(own, same)
+
+
 def test_no_global_generator_is_read_or_set():
     before = torch.get_rng_state(), repr(np.random.get_state())
     first = everything(Random(3))
