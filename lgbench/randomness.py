@@ -27,9 +27,9 @@ class Random:
     `random[8:]` has numbers for all contexts but the first eight.
 
     >>> Random(3, seed=0).integers(10, 5)
-    tensor([[7, 5, 9, 4, 6],
-            [1, 4, 6, 3, 1],
-            [7, 8, 2, 4, 1]])
+    tensor([[6, 3, 4, 0, 2],
+            [1, 1, 7, 8, 6],
+            [1, 9, 9, 0, 3]])
     """
 
     def __init__(self, n: int, seed: int = 0, device: torch.device | str = "cpu") -> None:

@@ -24,7 +24,7 @@ class Dyck(SymbolLanguage):
     On the ground the string ends or a bracket opens, each with probability 1/2; at depth m the open bracket must close;
     in between it closes or another opens, each with probability 1/2. Opening brackets are uniform over the k types:
 
-    >>> inputs, distribution, _ = Dyck(2, 3).sample(3, Random(1, seed=4))
+    >>> inputs, distribution, _ = Dyck(2, 3).sample(3, Random(1, seed=19))
     >>> Dyck(2, 3).text(inputs[0]), dict(zip(Dyck(2, 3).answers, distribution[0, -1].tolist()))
     ('[](', {'(': 0.25, '[': 0.25, ')': 0.5, ']': 0.0, 'end': 0.0})
 

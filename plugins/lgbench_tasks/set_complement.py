@@ -18,7 +18,7 @@ class SetComplement(Task):
     After 2 3 out of v = 4, the tokens 0 and 1 have probability 1/2 each:
 
     >>> task = SetComplement(size=4)
-    >>> inputs, distribution, _ = task.sample(2, Random(1, seed=3))
+    >>> inputs, distribution, _ = task.sample(2, Random(1, seed=43))
     >>> inputs.tolist(), distribution[0, -1].tolist()
     ([[2, 3]], [0.5, 0.5, 0.0, 0.0])
 
