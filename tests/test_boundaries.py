@@ -18,16 +18,18 @@ CORE = Path(lgbench.__file__).parent
 MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
 """Every module, by its name within lgbench, such as "cli.main"."""
 
-BASICS = {"contracts", "errors", "seeds"}
+BASICS = {"contracts", "errors", "randomness", "seeds"}
 ROOMS = {
     # Words and tools that everybody uses.
     "errors": set(),
     "seeds": set(),
+    "philox": set(),
+    "randomness": {"philox", "seeds"},
     "noise": set(),
     "atomic_files": set(),
     "user_cache": set(),
     "checkout": set(),
-    "contracts": set(),
+    "contracts": {"randomness"},
     "terminal": set(),
     # What everybody in the process shares.
     "process": {"errors", "terminal"},
@@ -107,7 +109,7 @@ ROOMS = {
         "training",
     },
     # The front doors: the package, and the command line.
-    "": {"contracts", "errors", "hookspecs", "execution.runner", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution.runner", "randomness", "results"},
     "cli": {
         *BASICS,
         "execution",

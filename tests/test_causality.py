@@ -26,6 +26,7 @@ from lgbench.extensions.conformance.probes import stirred
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate
+from lgbench.randomness import Random
 from lgbench.reports import table
 from lgbench.results import run_files
 from lgbench.results.compare import compare
@@ -142,7 +143,7 @@ def test_each_variant_of_the_weights_is_asked():
 @pytest.mark.parametrize(("trained", "tested"), [(40, 513), (40, 64), (5, 6), (64, 64), (1, 2), (100, 9), (2, 3)])
 def test_cuts_are_within_the_training_length_just_beyond_it_in_the_middle_and_near_the_end(trained, tested):
     for seed in range(50):
-        cuts = causality.cut_positions(trained, tested, torch.Generator().manual_seed(seed))
+        cuts = causality.cut_positions(trained, tested, Random(causality.PLACES, seed))
         assert len(cuts) == causality.PLACES and all(1 <= cut < tested for cut in cuts)
         within, beyond, middle, end = cuts
         if trained + 3 < tested:

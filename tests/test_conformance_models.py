@@ -335,7 +335,11 @@ ARCHITECTURES = [
     (answering(lambda logits: logits * torch.nan), LOGITS, "some logits are not finite"),
     (doing(lambda x: x @ x), LOGITS, "it raised RuntimeError: "),
     (doing(lambda x: x + torch.rand(6)), SEEDED, "it draws from torch's global generator, or sets it"),
-    (with_module(lambda: nn.Dropout(0.1)), SEEDED, "use the generator that it is given (in a model's training: lgbench.noise)"),
+    (
+        with_module(lambda: nn.Dropout(0.1)),
+        SEEDED,
+        "use the random numbers that it is given (in a model's training: lgbench.noise)",
+    ),
     (doing(lambda x: x + np.random.rand()), SEEDED, "it draws from numpy's global generator"),
     (doing(lambda x: x + random.random()), SEEDED, "it draws from Python's global `random`"),
     (with_module(Counting), SEEDED, "in training the same input gave other logits the second time"),

@@ -187,8 +187,8 @@ def test_scores_of_all_prefixes_in_one_pass_equal_those_of_each_prefix_alone():
 
 def test_an_auc_that_is_defined_for_no_context_is_none_with_n_zero():
     class AllLegal(toys.Walk):
-        def sample(self, n, length, generator):
-            inputs = super().sample(n, length, generator).inputs
+        def sample(self, length, random):
+            inputs = super().sample(length, random).inputs
             return toys.Batch(inputs, torch.full((*inputs.shape, 3), 1 / 3))
 
     found = scores(AllLegal(), {"raw": uniform}, longest=4)

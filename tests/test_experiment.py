@@ -259,8 +259,8 @@ def test_only_impossible_pairs_are_an_error_with_every_reason(toy_registry):
 def with_batches(change) -> Registry:
     """The toys, and a task `toy-own` that changes the batches of a walk."""
 
-    def sample(self, n, length, generator):
-        return change(toys.Walk().sample(n, length, generator))
+    def sample(self, length, random):
+        return change(toys.Walk().sample(length, random))
 
     return toys_and(task=but(toys.Walk(), name="toy-own", sample=sample))
 
@@ -371,9 +371,9 @@ def test_the_longest_input_of_a_task_is_looked_at_once_for_all_entries_and_seeds
     class Counted(toys.Walk):
         name = "toy-counted"
 
-        def sample(self, n, length, generator):
+        def sample(self, length, random):
             drawn.append(length)
-            return super().sample(n, length, generator)
+            return super().sample(length, random)
 
     archs, settings = ["toy-table", "toy-fragile"], {"train_max_length": 10, "evaluate_max_length": "20,30"}
     experiments = planned(toys_and(task=Counted()), "toy-counted", archs, seeds=(0, 1), **settings)

@@ -337,10 +337,10 @@ def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
         (("model.wide", "True"), "toy-table is never wide"),
         (("attention.window", "4"), "attention.window cannot be set: toy-table takes no attention"),
         (("system.exit", "1"), "no setting 'system.exit'; settings begin with one of train., evaluate., model."),
-        (("train.steps", "10"), "under standard/3 train.steps=10 train.steps is 10, and the file says 20"),
-        (("train.steps", "20"), "under standard/3 protocol is 'standard/3', and the file says 'standard/3 train.steps=20'"),
-        (("train.steps", "1e1"), "and the file says 'standard/3 train.steps=1e1'"),
-        (None, "its protocol standard/2 is standard/3 in this lgbench; run it again, or use its lgbench (commit 0123"),
+        (("train.steps", "10"), "under standard/4 train.steps=10 train.steps is 10, and the file says 20"),
+        (("train.steps", "20"), "under standard/4 protocol is 'standard/4', and the file says 'standard/4 train.steps=20'"),
+        (("train.steps", "1e1"), "and the file says 'standard/4 train.steps=1e1'"),
+        (None, "its protocol standard/2 is standard/4 in this lgbench; run it again, or use its lgbench (commit 0123"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(honest, tmp_path, installed, change, said):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lgbench import seeds
 from lgbench.contracts import Language
 from lgbench.errors import UsageError
 from lgbench.experiment.building import gigabytes
@@ -10,6 +9,7 @@ from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import context_lengths
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS, by_source
+from lgbench.randomness import Random
 from lgbench.training import estimate
 from lgbench.training.cost import Cost
 from lgbench.training.data import CHUNK
@@ -44,7 +44,7 @@ def testing_memory(experiment: Experiment) -> int:
     task, evaluate = experiment.task, experiment.evaluate
     longest = max(context_lengths(task, experiment.train, evaluate), default=evaluate.max_length)
     inputs, answers = _context(experiment, longest)
-    batch = draw(task, 1, longest, seeds.generator(0, "cost"))
+    batch = draw(task, longest, Random(1))
     positions, answered = batch.inputs.shape[1], batch.distribution.shape[1]
     variants = 1 + len(experiment.averagers)
     on_contexts, on_strings = by_source(task, experiment.measurements)
@@ -59,7 +59,7 @@ def testing_memory(experiment: Experiment) -> int:
 
 def _context(experiment: Experiment, length: int) -> tuple[int, int]:
     """Bytes of the inputs of one context, and of p* and the targets that are drawn from it."""
-    one = draw(experiment.task, 1, length, seeds.generator(0, "cost"))
+    one = draw(experiment.task, length, Random(1))
     return one.inputs.nbytes, one.distribution.nbytes + 2 * NUMBER * one.distribution.shape[1]
 
 

@@ -92,7 +92,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     for protocol in (
         Protocol(
             name="quick",
-            version=3,
+            version=4,
             about="seconds: for tests and first contact; nothing is learned well",
             steps=100,
             batch=16,
@@ -108,7 +108,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             name="standard",
-            version=3,
+            version=4,
             about="minutes on two CPU cores; the published leaderboards",
             steps=1000,
             batch=24,
@@ -124,7 +124,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             name="paper",
-            version=3,
+            version=4,
             about="1 M steps, the published training of the source papers where they say it; for a GPU",
             steps=1_000_000,
             batch=128,

@@ -127,7 +127,7 @@ def file_source(path: Path) -> PluginSource:
 def check_contract(source: PluginSource) -> None:
     """Raise PluginError if the plugin names a version of the contracts that this lgbench does not support.
 
-    The version stands in a line of the source such as LGBENCH_CONTRACT = "2.0", so that nothing has to be imported.
+    The version stands in a line of the source such as LGBENCH_CONTRACT = "3.0", so that nothing has to be imported.
     """
     text = source.read()
     stated = _stated(text) if text else None

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Signature, Task, Tokens
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.lengths import context_lengths, longest_input
 from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.randomness import Random
 
 Predict = Callable[[Tensor], Tensor]
 """A model: inputs to logits."""
@@ -70,44 +71,46 @@ def places(task: Task, inputs: Tensor) -> int:
 def question(task: Task, training: Training, evaluation: Evaluation, seed: int) -> Question | None:
     """Contexts of the longest tested length, a cut for each; None where there is nothing after an answer.
 
-    They derive from the seed, the task and the length alone, and are drawn on the CPU.
+    They derive from the seed, the task and the length alone.
     """
     lengths = context_lengths(task, training, evaluation)
     if not lengths:
         return None
-    generator = seeds.generator(seed, "causality", task.name, lengths[-1])
-    inputs = draw(task, CONTEXTS, lengths[-1], generator).inputs
+    key = seeds.key(seed, "causality", task.name, lengths[-1])
+    inputs = draw(task, lengths[-1], Random.stacked([key], CONTEXTS)).inputs
     if not places(task, inputs):
         return None
-    cuts = cut_positions(longest_input(task, training.max_length), inputs.shape[1], generator)
-    return Question(lengths[-1], inputs, cut(inputs, cuts, task.signature, generator), tuple(cuts))
+    random = Random.stacked([key], PLACES, first=CONTEXTS)
+    cuts = cut_positions(longest_input(task, training.max_length), inputs.shape[1], random)
+    return Question(lengths[-1], inputs, cut(inputs, cuts, task.signature, random), tuple(cuts))
 
 
-def cut(inputs: Tensor, cuts: Sequence[int], signature: Signature, generator: Generator) -> Tensor:
-    """For each cut a context in which everything after the cut is another input: (cuts, T), or (cuts, T, F)."""
+def cut(inputs: Tensor, cuts: Sequence[int], signature: Signature, random: Random) -> Tensor:
+    """For each cut a context in which everything after the cut is another input: (cuts, T), or (cuts, T, F).
+
+    `random.n` is the number of cuts.
+    """
     contexts = inputs[torch.arange(len(cuts)) % len(inputs)]
     after = torch.arange(inputs.shape[1])[None] >= torch.tensor(cuts)[:, None]
-    other = _other_inputs(contexts, signature, generator)
+    other = _other_inputs(contexts, signature, random)
     return other.where(after.view(*after.shape, *[1] * (inputs.ndim - 2)), contexts)
 
 
-def cut_positions(trained: int, tested: int, generator: Generator) -> list[int]:
+def cut_positions(trained: int, tested: int, random: Random) -> list[int]:
     """Where to cut inputs of `tested` positions, of models that were trained on `trained`: one place in each region.
 
-    Within the training length, just beyond it, in the middle half, and near the end.
+    Within the training length, just beyond it, in the middle half, and near the end, as far as there are such positions.
+    `random` has a number for each of the PLACES.
     """
-
-    def between(low: int, high: int) -> int:
-        """A position from `low` to `high`, as far as there are such positions."""
-        low, high = (min(max(1, each), tested - 1) for each in (low, high))
-        return int(torch.randint(low, high + 1, (), generator=generator))
-
-    return [
-        between(1, trained - 1),
-        between(trained + 1, trained + 3),
-        between(tested // 4, tested - tested // 4),
-        between(tested - 3, tested - 1),
-    ]
+    regions = (
+        (1, trained - 1),
+        (trained + 1, trained + 3),
+        (tested // 4, tested - tested // 4),
+        (tested - 3, tested - 1),
+    )
+    lows, highs = torch.tensor(regions).clamp(1, max(1, tested - 1)).unbind(1)
+    found: list[int] = (lows + random.integers(highs - lows.minimum(highs) + 1)).tolist()
+    return found
 
 
 @torch.inference_mode()
@@ -137,10 +140,10 @@ def _apart(expected: Tensor, found: Tensor) -> float:
     return distance.nan_to_num(nan=torch.inf, posinf=torch.inf).masked_fill(same, 0).max().item()
 
 
-def _other_inputs(inputs: Tensor, signature: Signature, generator: Generator) -> Tensor:
+def _other_inputs(inputs: Tensor, signature: Signature, random: Random) -> Tensor:
     """Inputs of which every one is valid, and another than the one in its place, as far as there is another."""
+    shape = inputs.shape[1:]
     if isinstance(signature.inputs, Tokens):
         size = signature.inputs.size
-        step = torch.randint(1, max(2, size), inputs.shape, generator=generator)
-        return (inputs + step) % size
-    return inputs + torch.randn(inputs.shape, generator=generator)
+        return (inputs + 1 + random.integers(max(1, size - 1), *shape)) % size
+    return inputs + 1 + random.uniform(*shape)

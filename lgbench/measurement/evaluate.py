@@ -22,9 +22,10 @@ from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.soundness import FiniteAnswers
+from lgbench.randomness import Random, device_of_data
 
 DRAWN_POSITIONS = 2**18
-"""Positions drawn at once at most, which bounds memory; at least one context is. Changing it changes the contexts."""
+"""Positions drawn at once at most, which bounds memory; at least one context is. Changes no number."""
 
 AT_ONCE = {"cpu": 2**15, "cuda": DRAWN_POSITIONS}
 """Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
@@ -59,15 +60,14 @@ class ExpectedScore(NamedTuple):
 def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
     """Every measurement at every length for each weight variant in `models`, and whether its answers are sound.
 
-    Contexts derive from (seed, task, length) alone and are drawn on the CPU, so every entry on every device is tested on
-    the same ones.
+    Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones.
     """
     task, evaluation = experiment.task, experiment.evaluate
     on_contexts, on_strings = by_source(task, experiment.measurements)
     scores: list[Score] = []
     finite = FiniteAnswers()
     for length in context_lengths(task, experiment.train, evaluation):
-        batches = _contexts(task, length, evaluation.contexts, experiment.seed)
+        batches = _contexts(task, length, evaluation.contexts, experiment.seed, device)
         scores += _score_contexts(task, models, on_contexts, length, batches, device, finite)
     if isinstance(task, Language) and on_strings:
         for length in _string_lengths(task, experiment.train, evaluation):
@@ -120,7 +120,7 @@ def _string_lengths(task: Language, training: Training, evaluation: Evaluation) 
 
 def _probe(task: Task, length: int) -> Batch:
     """One context, to see what a task's contexts look like."""
-    return task.sample(1, length, seeds.generator(0, "answers", task.name))
+    return task.sample(length, Random.stacked([seeds.key(0, "answers", task.name)], 1))
 
 
 def _score_contexts(
@@ -173,11 +173,12 @@ def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[in
     return means.tolist(), (weights > 0).sum(0).tolist()
 
 
-def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
-    generator = seeds.generator(seed, "evaluate", task.name, "contexts", length)
+def _contexts(task: Task, length: int, n: int, seed: int, device: torch.device) -> Iterator[Batch]:
+    key = seeds.key(seed, "evaluate", task.name, "contexts", length)
     size = max(1, DRAWN_POSITIONS // (length + 1))
     for start in range(0, n, size):
-        yield draw(task, min(size, n - start), length, generator)
+        random = Random.stacked([key], min(size, n - start), first=start, device=device_of_data(device))
+        yield draw(task, length, random)
 
 
 def in_parts(function: Predict, inputs: Tensor) -> Tensor:
@@ -202,8 +203,9 @@ def _score_strings(
     finite: FiniteAnswers,
 ) -> Iterator[Score]:
     """Scores of whole strings of `length`."""
-    n, generator = experiment.evaluate.strings, seeds.generator(experiment.seed, "evaluate", task.name, "strings", length)
-    inputs, is_member = (tensor.to(device) for tensor in task.strings(n, length, generator))
+    n, key = experiment.evaluate.strings, seeds.key(experiment.seed, "evaluate", task.name, "strings", length)
+    random = Random.stacked([key], n, device=device_of_data(device))
+    inputs, is_member = (tensor.to(device) for tensor in task.strings(length, random))
     for variant, predict in models.items():
         taken = in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
         finite.add(variant, length, taken.isfinite())

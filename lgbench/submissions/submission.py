@@ -11,6 +11,7 @@ from pathlib import Path
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
 from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
+from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -73,18 +74,22 @@ def submit(
 def check_filed(folder: Path, registry: Registry) -> list[str]:
     """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own.
 
-    Files that no run has, links, and folders are named too, hidden ones with them.
+    Files that no run has, links, and folders are named too, hidden ones with them. Runs under an earlier version of a published
+    protocol were checked when they were filed, and nobody can make them with this lgbench. So of them the footer and the place
+    are looked at, and that none comes twice.
     """
-    paths, strays = sorted_out(folder / RUNS)
-    runs, wrong = inspect_all(paths, Inspector(registry, FILED_RULES))
-    for run in runs:
-        own_place = _place(folder / RUNS, run)
-        if run.path != own_place:
-            wrong.append(f"{run.path}: a filed run is a file at {own_place}")
-    if os.path.lexists(folder / FOLDER):
-        strays.append(f"{folder / FOLDER}: a submission is under way, or was killed; `lgbench submit` finishes it")
+    paths, wrong = sorted_out(folder / RUNS)
+    earlier = [run for run in _filed(folder / RUNS)[0] if _is_earlier(run.record.protocol)]
+    left = sorted(set(paths) - {run.path for run in earlier})
+    runs, unfit = inspect_all(left, Inspector(registry, FILED_RULES))
     found = [FoundRun.of(run) for run in runs]
-    return [*strays, *wrong, *duplicates(found, []), *incomplete(found, registry.tasks, found)]
+    for run in (*earlier, *found):
+        own_place = run_files.path_for(folder / RUNS, run.record)
+        if run.path != own_place:
+            unfit.append(f"{run.path}: a filed run is a file at {own_place}")
+    if os.path.lexists(folder / FOLDER):
+        wrong.append(f"{folder / FOLDER}: a submission is under way, or was killed; `lgbench submit` finishes it")
+    return [*wrong, *unfit, *duplicates([*earlier, *found], []), *incomplete(found, registry.tasks, found)]
 
 
 def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn) -> Submitted:
@@ -147,6 +152,12 @@ def _content(run: Run) -> tuple[Footer, str]:
 def _content_of(path: Path, contents: Contents) -> tuple[Footer, str]:
     assert contents.rows is not None
     return footer_of(path, contents), repr(contents.rows.to_pylist())
+
+
+def _is_earlier(used: ProtocolUse) -> bool:
+    """Whether it is an earlier version of a published protocol, without changes."""
+    today = PROTOCOLS.get(used.name)
+    return today is not None and today.published and used.version < today.version and not used.changes
 
 
 def _protocol_is_published(footer: Footer) -> Iterator[str]:

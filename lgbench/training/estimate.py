@@ -134,9 +134,9 @@ class Shapes:
     def of(cls, experiment: Experiment, length: int) -> Shapes:
         """Draws one context."""
         training = experiment.train
-        one = draw_batch(experiment.task, 1, length, training.targets, seeds.generator(0, "cost"))
-        found = tuple((torch.Size([training.batch, *tensor.shape[1:]]), tensor.dtype) for tensor in one)
-        return cls(found, one[0].shape[1])
+        one = draw_batch(experiment.task, [0], length, [0], replace(training, batch=1), CPU)  # (1, 1, 1, ...)
+        found = tuple((torch.Size([training.batch, *tensor.shape[3:]]), tensor.dtype) for tensor in one)
+        return cls(found, one[0].shape[3])
 
     @property
     def bytes(self) -> int:
@@ -167,10 +167,9 @@ def _stepped(experiment: Experiment, contexts: int) -> Cost:
     """The cost of a real step on so many contexts, but for the batches that are drawn ahead."""
     population, training = Population([experiment], CPU), experiment.train
     kept = sum(tensor.nbytes for tensor in population.tensors().values())
-    generator = seeds.generator(0, "cost")
-    batch = draw_batch(experiment.task, contexts, training.max_length, training.targets, generator)
+    batch = draw_batch(experiment.task, [0], training.max_length, [0], replace(training, batch=contexts), CPU)
     with torch.no_grad():
-        return cost.measure(lambda: population.advance(*(tensor[None] for tensor in batch)), kept)
+        return cost.measure(lambda: population.advance(*(tensor[0] for tensor in batch)), kept)
 
 
 def at_length(of: Callable[[int], Cost], positions: int) -> Cost:

@@ -27,6 +27,7 @@ from lgbench.extensions.conformance.probes import (
 )
 from lgbench.measurement import causality
 from lgbench.noise import Noise
+from lgbench.randomness import Random
 from lgbench.training.program import traced
 
 TRAINED = 9
@@ -137,10 +138,10 @@ def _does_not_look_ahead(build: Build) -> Outcome:
 
 def _question(signature: Signature) -> causality.Question:
     """What a run asks of its model where it is tested."""
-    generator = torch.Generator().manual_seed(0)
+    random = Random(causality.PLACES)
     inputs = inputs_of(signature, TESTED, causality.CONTEXTS)
-    cuts = causality.cut_positions(TRAINED, TESTED, generator)
-    return causality.Question(TESTED, inputs, causality.cut(inputs, cuts, signature, generator), tuple(cuts))
+    cuts = causality.cut_positions(TRAINED, TESTED, random)
+    return causality.Question(TESTED, inputs, causality.cut(inputs, cuts, signature, random), tuple(cuts))
 
 
 def _learns(build: Build) -> Outcome:
