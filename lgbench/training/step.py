@@ -70,6 +70,8 @@ class Rates(NamedTuple):
     """(P, N): matrices are decayed, gains and biases are not."""
     warmup: Tensor
     """(P, 1) float64."""
+    steps: Tensor
+    """(1,) float64: of the whole training. A number would make another program for each."""
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], layout: Layout, rows: Tensor) -> Rates:
@@ -82,12 +84,11 @@ class Rates(NamedTuple):
             column([train.lr for train in settings]),
             column([train.weight_decay for train in settings]).to(rows.dtype) * matrix,
             column([max(1, round(train.warmup * train.steps)) for train in settings]),
+            column([settings[0].steps])[0],
         )
 
 
-def step_of(
-    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, steps: int, say: Callable[[str], None]
-) -> Callable[..., Tensor]:
+def step_of(skeleton: nn.Module, layout: Layout, optimizer: Optimizer, say: Callable[[str], None]) -> Callable[..., Tensor]:
     """The training step as a function of tensors alone."""
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -108,7 +109,7 @@ def step_of(
         losses: Tensor = loss_of_each.to(state.loss_sum.dtype)
         state.step.add_(1)
         # Linear warmup, then linear decay to 0 after the last step.
-        left = (steps - state.step + 1) / (steps - rates.warmup).clamp(min=1)
+        left = (rates.steps - state.step + 1) / (rates.steps - rates.warmup).clamp(min=1)
         lr = rates.lr * torch.minimum(state.step / rates.warmup, left)
         _update(optimizer, layout, state, gradient, lr.to(gradient.dtype), rates.decay)
         state.loss_sum.add_(losses)
