@@ -13,12 +13,12 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lgbench.contracts import Optimizer, State, Weights
-from lgbench.errors import first_line
 from lgbench.experiment.experiment import Experiment
+from lgbench.training.gradients import Gradients
 
 
 class TrainState(NamedTuple):
@@ -99,7 +99,7 @@ def step_of(
         by_answer = F.cross_entropy(logits, right, reduction="none") * weights.flatten()
         return by_answer.sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
-    gradients = _Gradients(grad_and_value(loss), say)
+    gradients = Gradients(loss, say)
 
     def step(state: TrainState, buffers: Weights, rates: Rates, *batch: Tensor) -> Tensor:
         # The fused attention kernels have no batching rule for their backward pass, so vmap would run them one by one.
@@ -135,34 +135,3 @@ def _update(optimizer: Optimizer, layout: Layout, state: TrainState, gradient: T
     for part, tensors in found.items():
         for name, tensor in tensors.items():
             state.optimizer[part][name].copy_(tensor)
-
-
-class _Gradients:
-    """The gradient and the loss of every model: in one stack, or model by model where vmap cannot take them."""
-
-    def __init__(self, of_one: Callable[..., tuple[Tensor, Tensor]], say: Callable[[str], None]) -> None:
-        self.of_one, self.say = of_one, say
-        self.of_all: Callable[..., tuple[Tensor, Tensor]] = vmap(of_one)
-
-    def __call__(self, weights: Tensor, buffers: Weights, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """weights (P, N), buffers and the tensors of a batch with a leading P -> gradients (P, N), losses (P,)."""
-        try:
-            return self.of_all(weights, buffers, *batch)
-        except torch.OutOfMemoryError:  # a RuntimeError that says nothing of vmap
-            raise
-        except RuntimeError as error:
-            if self.of_all == self._one_by_one or torch.compiler.is_compiling():
-                raise
-            found = self._one_by_one(weights, buffers, *batch)  # a model that cannot run at all raises here
-            self.of_all = self._one_by_one
-            reason = first_line(error)
-            self.say(f"vmap cannot take this model, so its seeds are trained one after the other, which is slower: {reason}")
-            return found
-
-    def _one_by_one(self, weights: Tensor, buffers: Weights, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        each = [
-            self.of_one(row, {name: t[index] for name, t in buffers.items()}, *(tensor[index] for tensor in batch))
-            for index, row in enumerate(weights)
-        ]
-        gradients, losses = zip(*each, strict=True)
-        return torch.stack(gradients), torch.stack(losses)

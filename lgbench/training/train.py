@@ -17,7 +17,7 @@ from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
 from lgbench.process.unchanged import unchanged
 from lgbench.training import cost
-from lgbench.training.acceleration import Captured, Compiled
+from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
 from lgbench.training.data import CHUNK, draw_batch, stream, training_lengths
@@ -93,8 +93,9 @@ def train(
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        if device.type == "cuda":
-            advance, average = Captured(advance, say), Captured(average, say)
+        if captures(device):
+            advance = Captured(advance, say)
+            average = Captured(average, say) if population.averagers else average  # a graph of nothing is an error
         for step, batch in enumerate(stream(members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
             losses = advance(*batch.tensors)
