@@ -31,7 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from x_transformers import Decoder, TransformerWrapper
 
-from lgbench import seeds
+from lgbench import Random, seeds
 from lgbench.contracts import Answers, Batch, Signature, Task, Tokens
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
@@ -52,9 +52,9 @@ class Parity(Task):
     train_lengths = (1, LENGTH)
     model = {"layers": LAYERS, "heads": HEADS, "width": WIDTH, "mlp": True}
 
-    def sample(self, n: int, length: int, generator: torch.Generator) -> Batch:
+    def sample(self, length: int, random: Random) -> Batch:
         """Uniform strings, (n, length), with p* (n, length, 2)."""
-        bits = torch.randint(2, (n, length), generator=generator, device=generator.device)
+        bits = random.integers(2, length)
         return Batch(bits, F.one_hot(bits.cumsum(1) % 2, 2).float())
 
 

@@ -25,7 +25,7 @@ import torch
 from sides import compare
 from torch import Tensor, nn
 
-from lgbench import seeds
+from lgbench import Random, seeds
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
@@ -133,7 +133,7 @@ def measure(task: str, length: int, contexts: int, side: str) -> Measured:
         model = experiment.build()
     watched = Watched(naive(model), at_once=1) if side == "naive" else Watched(model, at_once=None)
     with torch.inference_mode():
-        watched.model(experiment.task.sample(1, WARM_UP, torch.Generator()).inputs)
+        watched.model(experiment.task.sample(WARM_UP, Random(1)).inputs)
     before, started = peak_memory(), time.perf_counter()
     evaluate(experiment, {"raw": watched}, torch.device("cpu"))
     seconds, grown = time.perf_counter() - started, peak_memory() - before

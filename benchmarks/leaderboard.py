@@ -13,6 +13,7 @@ the operating system, not from a disk.
 import argparse
 import json
 import math
+import os
 import resource
 import shutil
 import statistics
@@ -79,7 +80,7 @@ def simulate(folder: Path, counts: range) -> None:
         labels = {"run_id": run_id, "entry": entry, "task": task, "family": family, "protocol": "standard"}
         columns = dict(zip(same.column_names, same.columns, strict=True))
         columns |= {name: pa.repeat(label, same.num_rows) for name, label in labels.items()}
-        columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged}
+        columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged, "plugins": unchanged}
         columns |= {name: pa.repeat(1, same.num_rows) for name in ("task_version", "protocol_version")}
         columns |= {"value": values[int(run_id, 16) % len(values)], "diverged_step": pa.nulls(same.num_rows)}
         table = pa.table({name: columns[name] for name in run_files.SCHEMA.names})
@@ -130,7 +131,7 @@ def measure(folder: Path, rounds: int) -> dict[str, tuple[float, float]]:
     """Median seconds and MB of every side, each time in a new process: this script with --side."""
     found: dict[str, list[list[float]]] = {side: [] for side in SIDES}
     for _ in range(rounds):
-        shutil.rmtree(folder / cache.FOLDER, ignore_errors=True)
+        shutil.rmtree(os.environ[cache.VARIABLE], ignore_errors=True)
         for side, results in found.items():
             process = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
             results.append(json.loads(subprocess.run(process, check=True, stdout=subprocess.PIPE).stdout))
@@ -147,7 +148,8 @@ def compare(largest: int, rounds: int) -> Table:
     for name in ("run files", "rows", *SIDES):
         table.add_column(name, justify="right")
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as own:
+        os.environ[cache.VARIABLE] = own
         for before, size in zip([0, *sizes], sizes, strict=False):
             simulate(Path(name), range(before, size))
             results = measure(Path(name), rounds)

@@ -19,12 +19,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from random import Random
+from random import Random as LoopRandom
 
 import torch
 from rich.console import Console
 from sides import WIDTH, number, ratios, table, take_turns
 
+from lgbench import Random
 from lgbench.contracts import Task
 from lgbench_tasks import lgbench_tasks
 from lgbench_tasks.dictionary_lookup import KEY_WIDTH, VALUES
@@ -46,7 +47,7 @@ class LoopedLanguage(ABC):
 
     symbols: int
 
-    def __init__(self, random: Random, after: list[list[int]], accepting: list[bool]) -> None:
+    def __init__(self, random: LoopRandom, after: list[list[int]], accepting: list[bool]) -> None:
         self.random, self.after, self.accepting = random, after, accepting
         self.endings = [[int(accepts) for accepts in accepting]]
         """By symbols left and state: how many ways there are to end in acceptance."""
@@ -104,7 +105,7 @@ class LoopedTomita(LoopedLanguage):
 
     symbols = 2
 
-    def __init__(self, task: Tomita, random: Random) -> None:
+    def __init__(self, task: Tomita, random: LoopRandom) -> None:
         super().__init__(random, task.automaton.transitions.tolist(), task.automaton.accepting.tolist())
         live = task.automaton.live.tolist()
         self.legal = [[symbol for symbol in (0, 1) if live[then[symbol]]] for then in self.after]
@@ -135,7 +136,7 @@ class LoopedTomita(LoopedLanguage):
 class LoopedDyck(LoopedLanguage):
     """Brackets, opened and closed on a stack."""
 
-    def __init__(self, task: Dyck, random: Random) -> None:
+    def __init__(self, task: Dyck, random: LoopRandom) -> None:
         super().__init__(random, task.levels.transitions.tolist(), task.levels.accepting.tolist())
         self.kinds, self.depth, self.symbols = task.kinds, task.depth, 2 * task.kinds
 
@@ -180,7 +181,7 @@ class LoopedDyck(LoopedLanguage):
         return not stack
 
 
-def looped_set_complement(task: SetComplement, random: Random, length: int) -> Context:
+def looped_set_complement(task: SetComplement, random: LoopRandom, length: int) -> Context:
     order, unseen, p = random.sample(range(task.size), length), [1.0] * task.size, []
     for seen, token in enumerate(order, start=1):
         unseen[token] = 0.0
@@ -188,7 +189,7 @@ def looped_set_complement(task: SetComplement, random: Random, length: int) -> C
     return order, p
 
 
-def looped_max_retrieval(random: Random, length: int) -> Context:
+def looped_max_retrieval(random: LoopRandom, length: int) -> Context:
     items, best = [], (-1.0, 0)
     for _ in range(length):
         priority, kind = random.random(), random.randrange(CLASSES)
@@ -197,7 +198,7 @@ def looped_max_retrieval(random: Random, length: int) -> Context:
     return [*items, [random.random()] + [0.0] * CLASSES], [one_hot(best[1], CLASSES)]
 
 
-def looped_dictionary_lookup(random: Random, length: int) -> Context:
+def looped_dictionary_lookup(random: LoopRandom, length: int) -> Context:
     items, values = [], []
     for _ in range(length):
         direction = [random.gauss(0.0, 1.0) for _ in range(KEY_WIDTH)]
@@ -212,7 +213,7 @@ def one_hot(index: int, size: int) -> Distribution:
     return [float(i == index) for i in range(size)]
 
 
-def looped_context(task: Task, random: Random) -> Callable[[int], Context]:
+def looped_context(task: Task, random: LoopRandom) -> Callable[[int], Context]:
     """The Python loop that draws what `task.sample` does."""
     if isinstance(task, (Tomita, Dyck)):
         return looped_language(task, random).context
@@ -221,7 +222,7 @@ def looped_context(task: Task, random: Random) -> Callable[[int], Context]:
     return partial({"max-retrieval": looped_max_retrieval, "dictionary-lookup": looped_dictionary_lookup}[task.name], random)
 
 
-def looped_language(task: Task, random: Random) -> LoopedLanguage:
+def looped_language(task: Task, random: LoopRandom) -> LoopedLanguage:
     if isinstance(task, Tomita):
         return LoopedTomita(task, random)
     assert isinstance(task, Dyck), f"no Python loop draws strings of {task.name}"
@@ -240,43 +241,44 @@ def rate(draw: Callable[[], int], seconds: float) -> float:
 
 def contexts(task: Task, tokens: int, device: torch.device) -> tuple[Callable[[], int], Callable[[], int]]:
     """Draw contexts at the training length: one by a Python loop, many by lgbench."""
-    length, generator = task.train_lengths[1], torch.Generator(device).manual_seed(0)
-    positions = task.sample(1, length, generator).inputs.shape[1]
-    looped = looped_context(task, Random(0))
+    length = task.train_lengths[1]
+    positions = task.sample(length, Random(1)).inputs.shape[1]
+    n = max(1, tokens // positions)
+    looped = looped_context(task, LoopRandom(0))
 
     def loop() -> int:
         return len(looped(length)[0])
 
     def lgbench() -> int:
-        return count(task.sample(max(1, tokens // positions), length, generator).inputs)
+        return count(task.sample(length, Random(n, device=device)).inputs)
 
     return loop, lgbench
 
 
 def members(task: SymbolLanguage, tokens: int, device: torch.device) -> tuple[Callable[[], int], Callable[[], int]]:
     """Draw members of the training length: one by a Python loop, many by lgbench."""
-    length, generator = task.testable_length(task.train_lengths[1]), torch.Generator(device).manual_seed(0)
-    looped = looped_language(task, Random(0))
+    length = task.testable_length(task.train_lengths[1])
+    looped = looped_language(task, LoopRandom(0))
 
     def loop() -> int:
         return len(looped.member(length))
 
     def lgbench() -> int:
-        return count(task.uniform(max(1, tokens // length), length, generator, True))
+        return count(task.uniform(length, Random(max(1, tokens // length), device=device), True))
 
     return loop, lgbench
 
 
 def strings(task: SymbolLanguage, tokens: int, device: torch.device) -> tuple[Callable[[], int], Callable[[], int]]:
     """Draw members and others of the training length: four by a Python loop, many by lgbench."""
-    length, generator = task.testable_length(task.train_lengths[1]), torch.Generator(device).manual_seed(0)
-    looped = looped_language(task, Random(0))
+    length = task.testable_length(task.train_lengths[1])
+    looped = looped_language(task, LoopRandom(0))
 
     def loop() -> int:
         return sum(len(looped.string(index, length)) for index in range(4))
 
     def lgbench() -> int:
-        return count(task.strings(max(4, tokens // (length + 1)), length, generator).inputs)
+        return count(task.strings(length, Random(max(4, tokens // (length + 1)), device=device)).inputs)
 
     return loop, lgbench
 

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from sides import WIDTH, table
 
+from lgbench import Random
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training import cost
@@ -76,8 +77,7 @@ class Evaluation:
     def contexts(self, task: str, arch: str, length: int) -> Point:
         (experiment,) = plan(Request([task], [arch], [], (0,), "standard"), self.registry).experiments
         model = experiment.build().to(self.device)
-        generator = torch.Generator(self.device).manual_seed(0)
-        inputs = experiment.task.sample(1, length, generator).inputs
+        inputs = experiment.task.sample(length, Random(1, device=self.device)).inputs
         with torch.inference_mode():
             seconds = median(lambda: model(inputs), self.repeats)
             return seconds, cost.measure(lambda: model(inputs), 0).peak

@@ -52,6 +52,7 @@ from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from lgbench.execution.runner import run
+    from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
 __version__ = version("lgbench")
@@ -78,6 +79,7 @@ __all__ = [
     "Parts",
     "Position",
     "Predictions",
+    "Random",
     "Role",
     "RotationModule",
     "Schedule",
@@ -99,7 +101,11 @@ __all__ = [
     "run",
 ]
 
-_LAZY = {"run": "lgbench.execution.runner", "read_results": "lgbench.results.leaderboard"}
+_LAZY = {
+    "Random": "lgbench.randomness",
+    "read_results": "lgbench.results.leaderboard",
+    "run": "lgbench.execution.runner",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from glob import escape
 from itertools import count
 from pathlib import Path
 
+import psutil
+
 SUFFIX = ".partial"
 MAX_PREFIX = 100
 """Characters of a file's name that its other name begins with."""
+WRITER = re.compile(rf"\.([0-9a-f]{{8}})-(\d+)\.[^.]*{re.escape(SUFFIX)}$")
+"""Which machine and which process the other name says is writing the file."""
+ABANDONED = 24 * 60 * 60
+"""Seconds after which nobody is writing a file any more."""
 
 
 @contextmanager
@@ -20,7 +30,7 @@ def created(path: Path, scratch: Path | None = None) -> Iterator[Path]:
     """Another name to write a file under. When the block ends without an error, the file is at `path`, whole and on the disk.
 
     A file that is already at `path` stays as it is. The other name is in the folder `scratch`, on the same disk, or beside
-    `path`; a kill leaves it behind.
+    `path`. A kill leaves it behind, until something in that folder is :func:`replaced`.
     """
     with _written(path, scratch) as partial:
         yield partial
@@ -30,8 +40,12 @@ def created(path: Path, scratch: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """The same, except that the new file takes the place of one that is already at `path`."""
+    """The same, except that the new file takes the place of one that is already at `path`.
+
+    What killed processes left in that folder is removed.
+    """
     with _written(path, None) as partial:
+        _remove_dead(partial)
         yield partial
         _flush(partial)
         partial.replace(path)
@@ -52,13 +66,39 @@ def remove_partial(path: Path) -> None:
 
 @contextmanager
 def _written(path: Path, scratch: Path | None) -> Iterator[Path]:
-    handle, name = tempfile.mkstemp(prefix=_prefix(path), suffix=SUFFIX, dir=scratch or path.parent)
+    prefix = f"{_prefix(path)}{_machine()}-{os.getpid()}."
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=SUFFIX, dir=scratch or path.parent)
     os.close(handle)
     partial = Path(name)
     try:
         yield partial
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _remove_dead(partial: Path) -> None:
+    """Remove the files in the folder of `partial`, just made, whose writers are dead.
+
+    A process of this machine is asked for. That of another one counts as dead after a day, by the clock of the disk.
+    """
+    for other in partial.parent.glob(f".*{SUFFIX}"):
+        if found := WRITER.search(other.name):
+            machine, process = found.groups()
+            with suppress(OSError):  # it has got its name meanwhile, or belongs to somebody else
+                if machine == _machine():
+                    dead = not psutil.pid_exists(int(process))
+                else:
+                    dead = partial.stat().st_mtime - other.stat().st_mtime > ABANDONED
+                if dead:
+                    other.unlink()
+
+
+@cache
+def _machine() -> str:
+    """Eight characters that other machines do not have, nor other containers, whose processes have numbers of their own."""
+    with suppress(OSError):
+        return hashlib.sha256(f"{platform.node()} {os.stat('/proc/self/ns/pid').st_ino}".encode()).hexdigest()[:8]
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def _prefix(path: Path) -> str:

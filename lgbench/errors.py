@@ -26,6 +26,10 @@ class RunFailed(LgbenchError):
     """A run that stopped with an error, in a plugin's code or for lack of memory or disk space. `__cause__` is that error."""
 
 
+class DrawingFailed(LgbenchError):
+    """The drawing library failed, or its process died."""
+
+
 class Interrupted(LgbenchError):
     """The user pressed Ctrl-C."""
 

@@ -1,6 +1,6 @@
-"""Randomness is an argument: every generator is derived from a seed and a named purpose.
+"""Randomness is an argument: every key of :class:`lgbench.randomness.Random` is derived from a seed and a named purpose.
 
-No global generator is read or set, except inside :func:`initial`, which puts it back.
+No global generator is read or set, except the CPU's inside :func:`initial`, which puts it back.
 """
 
 from __future__ import annotations
@@ -18,21 +18,26 @@ def derive(seed: int, *purpose: str | int) -> int:
     >>> derive(0, "train") == derive(0, "train"), derive(0, "train") == derive(0, "evaluate")
     (True, False)
     """
-    words = "\x1f".join([str(seed), *map(str, purpose)])
-    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(_digest(seed, *purpose)[:8], "big") >> 1
 
 
-def generator(seed: int, *purpose: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A fresh generator on `device` for one purpose of one seed."""
-    return torch.Generator(device).manual_seed(derive(seed, *purpose))
+def key(seed: int, *purpose: str | int) -> tuple[int, int]:
+    """A key of :mod:`lgbench.philox` that depends on `seed` and every word of `purpose`, the same on every machine."""
+    digest = _digest(seed, *purpose)
+    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
+
+
+def _digest(*words: str | int) -> bytes:
+    return hashlib.sha256("\x1f".join(map(str, words)).encode()).digest()
 
 
 @contextmanager
 def initial(seed: int, *purpose: str | int) -> Iterator[None]:
     """Inside, `nn.Module`s built on the CPU take their initial weights from (seed, purpose).
 
-    Ordinary modules draw from torch's global generator and offer no other way, so it is seeded here, and restored.
+    Ordinary modules draw from torch's global generator and offer no other way, so it is seeded here, and restored. The
+    generators of other devices stay as they are.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, *purpose))
+        torch.default_generator.manual_seed(derive(seed, *purpose))
         yield

@@ -13,10 +13,19 @@ KEPT_SECONDS = 30 * 24 * 3600.0
 """A file that nobody has used for so long is removed."""
 
 
+VARIABLE = "LGBENCH_CACHE"
+"""The environment variable that names another cache folder."""
+
+
+def root() -> Path:
+    """The cache folder, which may not exist yet. It is not absolute for a user without a home."""
+    named = os.environ.get(VARIABLE)
+    return Path(named).resolve() if named else user_cache_path("lgbench", appauthor=False)
+
+
 def folder(name: str) -> Path | None:
-    """The folder for one kind of files, in that which LGBENCH_CACHE names or the system's; None where it cannot be made."""
-    named = os.environ.get("LGBENCH_CACHE")
-    path = (Path(named) if named else user_cache_path("lgbench")) / name
+    """The folder for one kind of files within the cache folder; None where it cannot be made."""
+    path = root() / name
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:

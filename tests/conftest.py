@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,7 +24,7 @@ from warm import warm  # noqa: F401  # a fixture
 import lgbench
 import lgbench_measurements
 import lgbench_optimizers
-from lgbench import Averager, Parts, hookimpl, seeds
+from lgbench import Averager, Parts, hookimpl, seeds, user_cache
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
@@ -70,6 +72,14 @@ def one_reader() -> Iterator[None]:
     with OneReader() as reader, pytest.MonkeyPatch.context() as patch:
         for module in (inspection, submission):
             patch.setattr(module, "Reader", lambda: contextlib.nullcontext(reader))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the cache of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(user_cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
 
 
@@ -240,6 +250,7 @@ def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: A
         "protocol": "quick",
         "protocol_version": 1,
         "changes": [],
+        "plugins": [],
         "metric_version": 1,
         "seed": 0,
         "weights": "raw",
@@ -261,8 +272,24 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -
     return path
 
 
+def write_sealed(path: Path, rows: pa.Table, footer: bytes | None, **options: Any) -> Path:
+    """A file with a right checksum, whatever its columns and the text of its footer are."""
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, rows.schema.remove_metadata(), **options) as writer:
+        writer.write_table(rows.replace_schema_metadata(None))
+        own = {} if footer is None else {run_files.METADATA_KEY: footer}
+        writer.add_key_value_metadata(own | {b"seal": b'"checksum": "%s"' % (b"0" * 64)})
+    path.write_bytes(run_files.sealed(out.getvalue().to_pybytes()))
+    return path
+
+
 def corrupt(path: Path) -> None:
-    """Ruin the first pages, and leave the footer alone."""
+    """Ruin the first pages and leave the footer alone, with a checksum that fits."""
     content = bytearray(path.read_bytes())
     content[4:200] = b"\xff" * 196
-    path.write_bytes(bytes(content))
+    path.write_bytes(resealed(bytes(content)))
+
+
+def resealed(content: bytes) -> bytes:
+    """The bytes of a run file with a checksum that fits, as somebody makes it who means harm."""
+    return run_files.sealed(re.sub(rb'(?<="checksum": ")[0-9a-f]{64}(?=")', b"0" * 64, content))

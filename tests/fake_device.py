@@ -28,13 +28,15 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from toy_registries import toys_and
 
-from lgbench import Batch, Measurement, Optimizer, seeds
+from lgbench import Batch, Measurement, Optimizer
 from lgbench.contracts import Language, Predictions, Strings, StringScores
 from lgbench.errors import first_line
+from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import evaluate
+from lgbench.randomness import Random
 from lgbench.training import data
 from lgbench.training import population as populations
 from lgbench.training.population import Population
@@ -42,12 +44,6 @@ from lgbench.training.population import Population
 _setup_privateuseone_for_python_backend("gpu")
 torch._C._set_only_lift_cpu_tensors(True)  # otherwise torch.tensor(1.0, device=...) makes its copy where no mode sees it
 GPU = torch.device("gpu", 0)
-
-
-class FakeGenerator(torch.Generator):
-    """A generator of the device, as far as tasks look at it."""
-
-    device = GPU
 
 
 class OneDevice(TorchDispatchMode):
@@ -97,16 +93,10 @@ def outside(function: Callable[..., Any]) -> Callable[..., Any]:
 def device(mode: FakeTensorMode) -> Iterator[None]:
     """Inside, new tensors are fake. Models are built, and lengths drawn, on the CPU, as ever. Nobody checks p*."""
 
-    def generator(seed: int, *purpose: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-        kind = FakeGenerator if torch.device(device) == GPU else torch.Generator
-        return kind().manual_seed(seeds.derive(seed, *purpose))
-
-    draw = data.draw
+    checked = data.draw
     with pytest.MonkeyPatch.context() as patch, mode, Lift(mode), torch.no_grad():
-        patch.setattr(seeds, "generator", generator)
-        patch.setitem(data.DRAWN_AT_ONCE, "gpu", 2**26)
-        patch.setattr(data, "draw", lambda *given: draw(*given[:-1], False))
-        patch.setattr(data, "training_lengths", outside(data.training_lengths))
+        patch.setattr(data, "draw", lambda *given: checked(*given[:-1], False))
+        patch.setattr(data, "_lengths", outside(data._lengths))
         patch.setattr(populations, "_fresh", outside(populations._fresh))
         yield
 
@@ -135,8 +125,8 @@ def run(experiments: Sequence[Experiment], mode: FakeTensorMode) -> None:
 def _drawn(experiment: Experiment) -> tuple[Batch, Strings | None]:
     """Contexts, and strings, to test models on. They are drawn on the CPU."""
     task, length = experiment.task, experiment.evaluate.max_length
-    strings = task.strings(4, length, torch.Generator()) if isinstance(task, Language) else None
-    return next(evaluate._contexts(task, length, 4, 0)), strings
+    strings = task.strings(length, Random(4)) if isinstance(task, Language) else None
+    return draw(task, length, Random(4)), strings
 
 
 def _test(experiment: Experiment, predict: Callable[..., Tensor], drawn: tuple[Batch, Strings | None], mode: Any) -> None:
@@ -201,12 +191,12 @@ class Momentum(Optimizer):
 
 
 class Drawn(toys.Walk):
-    """Draws on the CPU with the generator that it is given, which may be the device's."""
+    """Makes its contexts on the CPU, wherever it is asked for them."""
 
     name = family = "toy-drawn"
 
-    def sample(self, n, length, generator):
-        inputs = torch.randint(3, (n, length), generator=generator)
+    def sample(self, length, random):
+        inputs = torch.arange(length).repeat(random.n, 1) % 3
         return Batch(inputs, toys.WALK[inputs])
 
 

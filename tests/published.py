@@ -49,10 +49,10 @@ def registry(version: str = "1.0", **others: object) -> Registry:
     module = ModuleType("small")
     module.lgbench_tasks = lgbench_tasks
     found = with_essentials()
-    found.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
-    found.add(module, "small", Distribution("lgbench-small", version))
+    found.add(toys, "toys", Distribution("lgbench-toys", "1.2.3", installed="index"))
+    found.add(module, "small", Distribution("lgbench-small", version, installed="index"))
     for name, other in others.items():
-        found.add(other, name, Distribution(f"lgbench-{name}", "1.0"))
+        found.add(other, name, Distribution(f"lgbench-{name}", "1.0", installed="index"))
     assert not found.problems()
     return found
 

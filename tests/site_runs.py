@@ -89,9 +89,13 @@ def footer(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict
             "protocol": {"name": "quick", "version": 1, "changes": [list(change) for change in changes.items()]},
             "train": {"steps": 60 if task == "beta" else 30, "lr": 0.003},
             "evaluate": {"contexts": 4},
+            "plugins": [],
             "seed": seed,
         },
-        "plugins": {"lgbench": "0.1.0", entry: "1.2.3"},
+        "plugins": [
+            {"name": name, "version": version, "source": "", "installed": "index", "origin": None, "takes_part": True}
+            for name, version in (("lgbench", "0.1.0"), (entry, "1.2.3"))
+        ],
         "measurements": descriptions(lgbench_measurements.lgbench_measurements()),
         "execution": {"population": 5, "compiled": False, "resumed": False},
         "seconds": {"train": 1.25 + seed, "total": 2.5 + seed},

@@ -70,7 +70,7 @@ def test_changes_of_a_protocol_are_a_map(tmp_path):
 
 
 REACHING = [
-    "copy results to '{folder}/runs/.cache/new.cache'",
+    "copy results to '{folder}/cache/results/new.cache'",
     "copy results to '{folder}/out.csv'",
     "select * from read_csv('{folder}/secret.csv')",
     "select * from '{folder}/secret.csv'",
@@ -86,6 +86,7 @@ REACHING = [
 @pytest.mark.parametrize("query", REACHING)
 def test_a_query_reads_the_results_and_nothing_else(tmp_path, monkeypatch, query, many):
     monkeypatch.setattr(database, "MANY", many)
+    monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path / "cache"))
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     (tmp_path / "secret.csv").write_text("word\nopensesame\n")
     results = ["--results", str(tmp_path / "runs")]

@@ -18,15 +18,18 @@ CORE = Path(lgbench.__file__).parent
 MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
 """Every module, by its name within lgbench, such as "cli.main"."""
 
-BASICS = {"contracts", "errors", "seeds"}
+BASICS = {"contracts", "errors", "randomness", "seeds"}
 ROOMS = {
     # Words and tools that everybody uses.
     "errors": set(),
     "seeds": set(),
+    "philox": set(),
+    "randomness": {"philox", "seeds"},
     "noise": set(),
     "atomic_files": set(),
     "user_cache": set(),
-    "contracts": set(),
+    "checkout": set(),
+    "contracts": {"randomness"},
     "terminal": set(),
     # What everybody in the process shares.
     "process": {"errors", "terminal"},
@@ -36,7 +39,7 @@ ROOMS = {
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,
     # Finding plugins.
-    "extensions": {"contracts", "errors", "hookspecs", "process", "terminal"},
+    "extensions": {"checkout", "contracts", "errors", "hookspecs", "process", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
     "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
@@ -47,13 +50,14 @@ ROOMS = {
     "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.gradients", "training.program"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
-    "results": {"atomic_files", "contracts", "errors", "experiment"},
+    "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
-    "reports": {"atomic_files", "contracts", "errors", "experiment", "results"},
+    "reports": {"atomic_files", "contracts", "errors", "experiment", "results", "terminal"},
     # Running plans.
     "execution": {
         *BASICS,
         "atomic_files",
+        "checkout",
         "experiment",
         "experiment.plan",
         "measurement",
@@ -63,7 +67,7 @@ ROOMS = {
         "training",
     },
     # A worker process finds by itself what the names in its orders mean.
-    "execution.worker": {"execution", "execution.runner", "experiment.replan", "extensions"},
+    "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
     "execution.runner": {
         *BASICS,
         "atomic_files",
@@ -75,6 +79,7 @@ ROOMS = {
         "process",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # Describing and checking plugins.
@@ -85,6 +90,7 @@ ROOMS = {
         "experiment",
         "extensions",
         "extensions.describe",
+        "measurement",
         "noise",
         "training.gradients",
         "training.program",
@@ -101,10 +107,11 @@ ROOMS = {
         "process",
         "results",
         "results.rows",
+        "terminal",
         "training",
     },
     # The front doors: the package, and the command line.
-    "": {"contracts", "errors", "hookspecs", "execution.runner", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution.runner", "randomness", "results"},
     "cli": {
         *BASICS,
         "execution",

@@ -60,8 +60,8 @@ class Table(Task):
         self.shares = torch.tensor(shares) if shares else torch.full((len(rows),), 1 / len(rows))
         self.signature = Signature(Tokens(len(rows)), self.rows.shape[1], Answers.LAST)
 
-    def sample(self, n, length, generator):
-        inputs = torch.multinomial(self.shares, n * length, replacement=True, generator=generator).view(n, length)
+    def sample(self, length, random):
+        inputs = random.categorical(self.shares.expand(random.n, length, -1))
         return Batch(inputs, self.rows[inputs[:, -1:]])
 
 
@@ -156,7 +156,7 @@ def test_a_measurement_that_does_not_know_its_chance_level_has_none():
 def test_answers_that_count_for_nothing_have_no_part_in_it(task):
     own = Remembers()
     settings = Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 6), Evaluation(4, 4, 8)
-    spoilt = but(task, sample=lambda self, n, length, generator: spoil(task.sample(n, length, generator)))
+    spoilt = but(task, sample=lambda self, length, random: spoil(task.sample(length, random)))
     assert levels(spoilt, settings) == levels(task, settings)
     chance(task, [own], *settings)
     if task.signature.answers is Answers.MARKED:
@@ -191,9 +191,9 @@ def test_long_contexts_are_drawn_a_few_at_a_time(monkeypatch):
     sizes = []
 
     class Counted(toys.Largest):
-        def sample(self, n, length, generator):
-            sizes.append(n * (length + 1))
-            return super().sample(n, length, generator)
+        def sample(self, length, random):
+            sizes.append(random.n * (length + 1))
+            return super().sample(length, random)
 
     monkeypatch.setattr(chance_module, "SAMPLED_POSITIONS", 4096)
     found = chance(Counted(), METRICS, Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 1024))

@@ -13,7 +13,7 @@ import toys
 from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
 from torch import nn
 
-from lgbench import Answers, Batch, Budget, Signature, Strings, Task, Tokens
+from lgbench import Answers, Batch, Budget, Random, Signature, Strings, Task, Tokens
 from lgbench.extensions.conformance.check import CheckFailed, expect_close
 from lgbench.extensions.conformance.collect import checks_of
 
@@ -39,8 +39,8 @@ class Running(toys.Largest):
     signature = replace(toys.Largest.signature, answers=Answers.EVERY_PREFIX)
     reference = Largest.reference
 
-    def sample(self, n, length, generator):
-        inputs = super().sample(n, length, generator).inputs
+    def sample(self, length, random):
+        inputs = super().sample(length, random).inputs
         return Batch(inputs, torch.eye(3)[inputs.cumsum(1).argmax(-1)])
 
 
@@ -51,6 +51,21 @@ class Even(toys.Even):
         return [0.5, 0.5, 0.0] if context[1:].tolist().count(1) % 2 else [1 / 3] * 3
 
 
+class Retrying(Walk):
+    """Draws first tokens until none is 2, and then the others; `numbers` gives those for the loop."""
+
+    def __init__(self, numbers=lambda random: random):
+        self.numbers = numbers
+
+    def sample(self, length, random):
+        tries = self.numbers(random)
+        first = tries.integers(3, 1)
+        while (first == 2).any():
+            first = first.where(first < 2, tries.integers(3, 1))
+        inputs = torch.cat([first, random.integers(3, length - 1)], 1)
+        return Batch(inputs, toys.WALK[inputs])
+
+
 class Copying(Task):
     """Two digits, a sign, and the digits again: p* counts at the sign and at the first digit after it."""
 
@@ -59,11 +74,11 @@ class Copying(Task):
     signature = Signature(Tokens(3), 3, Answers.MARKED)
     train_lengths = (2, 5)
 
-    def sample(self, n, length, generator):
-        digits = torch.randint(2, (n, length), generator=generator, device=generator.device)
-        inputs = torch.cat([digits, torch.full((n, 1), 2), digits[:, :-1]], 1)
+    def sample(self, length, random):
+        digits = random.integers(2, length)
+        inputs = torch.cat([digits, torch.full((random.n, 1), 2), digits[:, :-1]], 1)
         answers = torch.cat([torch.zeros_like(digits), digits], 1)
-        weights = torch.cat([torch.zeros(n, length), torch.ones(n, length)], 1)
+        weights = torch.cat([torch.zeros(random.n, length), torch.ones(random.n, length)], 1)
         return Batch(inputs, torch.eye(3)[answers], weights)
 
     def reference(self, context):
@@ -73,20 +88,21 @@ class Copying(Task):
 
 
 WALK, LARGEST, RUNNING, EVEN, COPYING = Walk(), Largest(), Running(), Even(), Copying()
+BRANCHING = Retrying(Random.branch)
 ODD_OR_EVEN = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0]])
 calls = count()
 
 
 def giving(task, change):
     """The task, whose every batch is changed."""
-    return but(task, sample=lambda self, n, length, generator: Batch(*change(*task.sample(n, length, generator)[:2])))
+    return but(task, sample=lambda self, length, random: Batch(*change(*task.sample(length, random)[:2])))
 
 
 def weighing(change):
     """Copying, with other weights."""
 
-    def sample(self, n, length, generator):
-        inputs, p, weights = COPYING.sample(n, length, generator)
+    def sample(self, length, random):
+        inputs, p, weights = COPYING.sample(length, random)
         return Batch(inputs, p, change(weights))
 
     return but(COPYING, sample=sample)
@@ -97,14 +113,14 @@ def meddling(act):
     return giving(WALK, lambda inputs, p: (act(), (inputs, p))[1])
 
 
-def with_generator(change):
-    """A task that samples with another generator than the one that it is given."""
-    return but(WALK, sample=lambda self, n, length, generator: WALK.sample(n, length, torch.Generator().manual_seed(change())))
+def with_random(change):
+    """A task that samples with other random numbers than those that it is given."""
+    return but(WALK, sample=lambda self, length, random: WALK.sample(length, Random(random.n, change())))
 
 
 def in_strings(change):
     """A language whose strings are changed."""
-    return but(EVEN, strings=lambda self, n, length, generator: Strings(*change(*EVEN.strings(n, length, generator))))
+    return but(EVEN, strings=lambda self, length, random: Strings(*change(*EVEN.strings(length, random))))
 
 
 def whole_strings(inputs, p):
@@ -122,10 +138,11 @@ def rarer_where_more_follow(inputs, p):
 DESCRIBED = "its version, sizes, lengths and budgets make sense"
 SHAPED = "shapes and dtypes are those of its signature, at every length"
 DISTRIBUTION = "p* is a distribution"
-DETERMINED = "the same generator gives the same contexts, and nothing else does"
+DETERMINED = "the same random numbers give the same contexts, and nothing else does"
 ESTIMATED = "p* matches an independent estimate"
 FUNCTION = "p* is a function of the context"
 PREFIXES = "prefixes are distributed as shorter contexts are"
+ALONE = "a context does not depend on those that are drawn with it"
 SIBLINGS = "its siblings have names of its own family"
 SHOWN = "some answer counts at a length that boards show"
 MARKED = "some answer counts at every length"
@@ -140,7 +157,7 @@ TASKS = [
     (
         but(WALK, sibling=lambda self: None),
         DECLARED,
-        "has the method sibling(); lgbench.Task declares sibling(name): upgrade the plugin to a release for contract 2",
+        "has the method sibling(); lgbench.Task declares sibling(name): upgrade the plugin to a release for contract 3",
     ),
     (
         but(WALK, train_lengths=[1, 6]),
@@ -162,7 +179,7 @@ TASKS = [
     (but(WALK, answers=("a", "b")), DESCRIBED, "it has names for 2 answers, and its signature has 3 classes"),
     (but(WALK, text=lambda self, inputs: inputs.tolist()), DESCRIBED, "text() gives no string"),
     (giving(WALK, lambda x, p: (x.int(), p)), SHAPED, "at length 1 its inputs are (3, 1) int32, expected (3, T) int64"),
-    (giving(WALK, lambda x, p: (x + 1, p)), SHAPED, "its tokens go from 1 to 3, expected 0 to 2"),
+    (giving(WALK, lambda x, p: (x + 1, p)), SHAPED, "to 3, expected 0 to 2"),
     (giving(WALK, lambda x, p: (x[1:], p)), SHAPED, "at length 1 it gives 2 contexts, expected 3"),
     (giving(WALK, lambda x, p: (x, p[:, -1])), SHAPED, "p* has the shape (3, 3), expected (3, 1, 3)"),
     (giving(WALK, lambda x, p: (x, p.double())), SHAPED, "p* is (3, 1, 3) float64, expected float32"),
@@ -178,8 +195,14 @@ TASKS = [
     (
         giving(WALK, lambda x, p: (x, p * 1.1)),
         SHAPED,
-        "it has values from 0 to 1.1 and a sum of 1.1, expected 0 to 1 and a sum of 1",
+        "and a sum of 1.1, expected 0 to 1 and a sum of 1",
     ),
+    (
+        giving(WALK, lambda x, p: (x.roll(1, 0), p.roll(1, 0))),
+        ALONE,
+        "a context is another one when it is drawn with others",
+    ),
+    (Retrying(), ALONE, "use `random.branch()` in loops that end when something holds"),
     (but(WALK, sample=lambda self, *given: tuple(WALK.sample(*given))), SHAPED, "`sample` gives tuple, expected lgbench.Batch"),
     (weighing(lambda w: None), SHAPED, "it answers at marked positions and gives no weights: return Batch("),
     (weighing(lambda w: w[:, 1:]), SHAPED, "its weights have the shape (3, 3), expected (3, 4) for n, answers"),
@@ -190,14 +213,18 @@ TASKS = [
     (giving(WALK, lambda x, p: (x, p * 1.1)), DISTRIBUTION, "at length 1 a p* sums to 1.1, expected 1"),
     (giving(WALK, lambda x, p: (x, p - 0.5)), DISTRIBUTION, "at length 1 p* has the probability -0.5"),
     (giving(LARGEST, lambda x, p: (x, p / 0)), DISTRIBUTION, "p* has the probability nan"),
-    (meddling(lambda: torch.rand(1)), DETERMINED, "it draws from torch's global generator, or sets it: use the generator that"),
+    (meddling(lambda: torch.rand(1)), DETERMINED, "it draws from torch's global generator, or sets it: use the random numbers"),
     (meddling(lambda: torch.manual_seed(0)), DETERMINED, "it draws from torch's global generator, or sets it"),
     (meddling(lambda: np.random.rand()), DETERMINED, "it draws from numpy's global generator, or sets it"),
     (meddling(lambda: np.random.seed(0)), DETERMINED, "it draws from numpy's global generator, or sets it"),
     (meddling(lambda: random.random()), DETERMINED, "it draws from Python's global `random`, or sets it"),
-    (with_generator(lambda: 7), DETERMINED, "all seeds give the same contexts: it does not use the generator that it is given"),
-    (with_generator(lambda: next(calls)), DETERMINED, "at length 1 the same generator gives other contexts the second time"),
-    (weighing(lambda w: w * next(calls)), DETERMINED, "the same generator gives other contexts the second time"),
+    (
+        with_random(lambda: 7),
+        DETERMINED,
+        "all seeds give the same contexts: it does not use the random numbers that it is given",
+    ),
+    (with_random(lambda: next(calls)), DETERMINED, "at length 1 the same random numbers give other contexts the second time"),
+    (weighing(lambda w: w * next(calls)), DETERMINED, "the same random numbers give other contexts the second time"),
     (but(WALK, reference=lambda self, context: [1 / 3] * 3), ESTIMATED, "and the reference is [0.333, 0.333, 0.333]"),
     (but(WALK, reference=lambda self, context: [0.5] * 2), ESTIMATED, "reference gives 2 probabilities, expected 3"),
     (giving(LARGEST, lambda x, p: (x, p.roll(1, -1))), ESTIMATED, ", and the reference is ["),
@@ -226,8 +253,8 @@ TASKS = [
     ),
     (weighing(torch.zeros_like), SHOWN, "no answer of toy-copying counts at a length that boards show (2, 4, 5, ...)"),
     (weighing(torch.zeros_like), MARKED, "at length 2 some context has no answer that counts: give one a weight above 0"),
-    (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.66"),
-    (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 5.0"),
+    (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.67"),
+    (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 4.98"),
     (giving(EVEN, whole_strings), PREFIXES, "p* of answer 2 at position 2 is 0.333 in contexts of 2 and 0.16"),
     (in_strings(lambda x, member: (x, ~member)), STRINGS, "is no member, and the reference says otherwise"),
     (in_strings(lambda x, member: (x * (x > 1), member)), STRINGS, "strings() says that [2, 0] is no member, and"),
@@ -245,7 +272,7 @@ TASKS = [
     (in_strings(lambda x, member: (x[torch.randperm(16)], member)), STRINGS, "it draws from torch's global generator"),
 ]
 
-RIGHT = [WALK, LARGEST, RUNNING, EVEN, COPYING]
+RIGHT = [WALK, LARGEST, RUNNING, EVEN, COPYING, BRANCHING]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(TASKS))
@@ -286,8 +313,8 @@ def test_a_reference_is_asked_about_contexts_alone(registry):
         assert 1 not in context[1:]
         return [0.5, 0.0, 0.5]
 
-    def strings(self, n, length, generator):
-        inputs, is_member = EVEN.strings(n, length, generator)
+    def strings(self, length, random):
+        inputs, is_member = EVEN.strings(length, random)
         return Strings(inputs.where((inputs == 2) | ~is_member[:, None], 0), is_member)
 
     zeros = but(EVEN, reference=zeros_alone, strings=strings)
@@ -295,7 +322,7 @@ def test_a_reference_is_asked_about_contexts_alone(registry):
 
 
 def test_an_error_is_reported_with_its_type_and_the_line_of_the_plugin(registry):
-    def sample(self, n, length, generator):
+    def sample(self, length, random):
         return torch.zeros(2) @ torch.zeros(3)
 
     line = sample.__code__.co_firstlineno + 1
@@ -305,7 +332,7 @@ def test_an_error_is_reported_with_its_type_and_the_line_of_the_plugin(registry)
 
 
 def test_a_result_that_cannot_be_used_is_not_said_to_raise(registry):
-    sentence = complaint(but(WALK, sample=lambda self, n, length, generator: None), DISTRIBUTION, registry)
+    sentence = complaint(but(WALK, sample=lambda self, length, random: None), DISTRIBUTION, registry)
     assert sentence.startswith("task toy-walk: its result cannot be used: AttributeError: 'NoneType' object")
 
 

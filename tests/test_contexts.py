@@ -11,7 +11,7 @@ import toys
 from conftest import CPU
 from toy_registries import Marked, Weighted, but
 
-from lgbench import seeds
+from lgbench import Random
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.contexts import TOLERANCE, draw
 from lgbench.experiment.protocols import Evaluation, Training
@@ -24,8 +24,8 @@ SOUND = [toys.Walk(), toys.Largest(), toys.Even(), Weighted(), Marked()]
 
 @pytest.mark.parametrize("task", SOUND, ids=lambda task: task.name)
 def test_a_sound_batch_comes_back_as_the_task_drew_it(task):
-    found = draw(task, 5, 6, torch.Generator().manual_seed(0))
-    expected = task.sample(5, 6, torch.Generator().manual_seed(0))
+    found = draw(task, 6, Random(5))
+    expected = task.sample(6, Random(5))
     assert torch.equal(found.inputs, expected.inputs) and torch.equal(found.distribution, expected.distribution)
     assert (found.weights is None) == (expected.weights is None)
 
@@ -33,8 +33,8 @@ def test_a_sound_batch_comes_back_as_the_task_drew_it(task):
 def changed(task, change):
     """The task with another batch."""
 
-    def sample(self, n, length, generator):
-        return change(type(task).sample(task, n, length, generator))
+    def sample(self, length, random):
+        return change(type(task).sample(task, length, random))
 
     return but(task, sample=sample)
 
@@ -95,25 +95,25 @@ BROKEN = {
 def test_a_batch_that_breaks_its_contract_is_refused_with_the_task_the_length_and_the_reason(task, change, said):
     broken = changed(task, change)
     with pytest.raises(PluginError) as refused:
-        draw(broken, 5, 6, torch.Generator())
+        draw(broken, 6, Random(5))
     sentence = str(refused.value)
     for words in (task.name, "length 6", *said):
         assert words in sentence
     assert isinstance(refused.value, LgbenchError) and "\n" not in sentence
-    draw(broken, 5, 6, torch.Generator(), check=False)  # who asks for no check gets none
+    draw(broken, 6, Random(5), check=False)  # who asks for no check gets none
 
 
 @pytest.mark.parametrize("off", [0.9 * TOLERANCE, -0.9 * TOLERANCE])
 def test_a_sum_may_be_off_by_the_rounding_of_float32(off):
-    draw(changed(toys.Walk(), one_answer([0.5, 0.5 + off, 0.0])), 5, 6, torch.Generator())
+    draw(changed(toys.Walk(), one_answer([0.5, 0.5 + off, 0.0])), 6, Random(5))
     with pytest.raises(PluginError):
-        draw(changed(toys.Walk(), one_answer([0.5, 0.5 + 2 * off, 0.0])), 5, 6, torch.Generator())
+        draw(changed(toys.Walk(), one_answer([0.5, 0.5 + 2 * off, 0.0])), 6, Random(5))
 
 
 def test_every_task_that_is_built_in_keeps_to_its_p_star(registry):
     for task in registry.tasks:
         for length in task.train_lengths:
-            draw(task, 16, max(1, length), seeds.generator(0, "test", task.name, length))
+            draw(task, max(1, length), Random(16))
 
 
 SETTINGS = Training(2, 4, 0.1, 0.0, 0.1, 1, 1, 4), Evaluation(4, 4, 8)

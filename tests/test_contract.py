@@ -1,4 +1,4 @@
-"""The contracts as version 2.0 has them. A change here changes the version, by the rule that the docs state."""
+"""The contracts as version 3.0 has them. A change here changes the version, by the rule that the docs state."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import get_args
 import lgbench
 from lgbench import attending, chain, contracts, hookspecs, noise, testing
 
-VERSION = (2, 0)
+VERSION = (3, 0)
 
 HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "optimizers", "positions", "tasks"}
 
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
-    *("Predictions", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
+    *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
     *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run"),
 }
@@ -35,7 +35,7 @@ METHODS = {
     "BiasModule": {"__call__": "(self, q, k, **tokens)", "forward": "(self, q, k, *args, **tokens)"},
     "Configurable": {"configured": "(self)"},
     "EmbeddingModule": {"__call__": "(self, x, **tokens)", "forward": "(self, x, *args, **tokens)"},
-    "Language": {"strings": "(self, n, length, generator)", "testable_length": "(self, length)"},
+    "Language": {"strings": "(self, length, random)", "testable_length": "(self, length)"},
     "Measurement": {
         "chance": "(self, distribution, test)",
         "of_contexts": "(self, predictions)",
@@ -61,7 +61,7 @@ METHODS = {
     "RotationModule": {"__call__": "(self, q, k, **tokens)", "forward": "(self, q, k, *args, **tokens)"},
     "Task": {
         "reference": "(self, context)",
-        "sample": "(self, n, length, generator)",
+        "sample": "(self, length, random)",
         "sibling": "(self, name)",
         "text": "(self, inputs)",
     },

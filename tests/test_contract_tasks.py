@@ -12,10 +12,10 @@ import toys
 from conftest import CPU, initial
 from plain_decoder import built_in_and, learning_rates
 from test_contract_positions import ByNumber
-from torch import Generator, Tensor
+from torch import Tensor
 from toy_registries import toys_and
 
-from lgbench import Answers, Batch, Optimizer, Signature, State, Task, Tokens, Weights, seeds
+from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights, seeds
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
@@ -41,15 +41,15 @@ class FlipFlop(Task):
     train_lengths = (1, 9)
     lengths = (3, 5, 9, 17)
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+    def sample(self, length: int, random: Random) -> Batch:
         pairs = (length + 1) // 2
-        instructions = torch.randint(WRITE, READ + 1, (n, pairs), generator=generator)
+        instructions = WRITE + random.integers(READ + 1 - WRITE, pairs)
         instructions[:, 0] = WRITE
-        bits = torch.randint(2, (n, pairs), generator=generator)
+        bits = random.integers(2, pairs)
         for pair in range(1, pairs):
             bits[:, pair] = torch.where(instructions[:, pair] == WRITE, bits[:, pair], self._memory(instructions, bits, pair))
         tokens = torch.stack([instructions, bits], -1).flatten(1)[:, :length]
-        distribution = torch.zeros(n, 2 * pairs, 5)
+        distribution = torch.zeros(random.n, 2 * pairs, 5)
         distribution[:, 0::2, :2] = 0.5
         distribution[:, 1::2, WRITE:] = 1 / 3
         reads = (instructions == READ)[..., None]
@@ -84,11 +84,11 @@ class Copy(Task):
     train_lengths = (1, 3)
     lengths = (1, 2, 3, 6)
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        symbols = torch.randint(4, (n, length), generator=generator)
-        inputs = torch.cat([symbols, torch.full((n, 1), 4), symbols[:, :-1]], 1)
-        before = torch.full((n, length, 4), 0.25)
-        weights = torch.cat([torch.zeros(n, length), torch.ones(n, length)], 1)
+    def sample(self, length: int, random: Random) -> Batch:
+        symbols = random.integers(4, length)
+        inputs = torch.cat([symbols, torch.full((random.n, 1), 4), symbols[:, :-1]], 1)
+        before = torch.full((random.n, length, 4), 0.25)
+        weights = torch.cat([torch.zeros(random.n, length), torch.ones(random.n, length)], 1)
         return Batch(inputs, torch.cat([before, F.one_hot(symbols, 4).float()], 1), weights)
 
 
@@ -104,7 +104,7 @@ tasks = pytest.mark.parametrize("task", [FlipFlop(), Copy()], ids=lambda task: t
 
 
 def test_flip_flop_reads_give_back_what_was_written() -> None:
-    batch = FlipFlop().sample(300, 12, torch.Generator().manual_seed(0))
+    batch = FlipFlop().sample(12, Random(300))
     for tokens, answers, weights in zip(*(tensor.tolist() for tensor in batch), strict=True):
         stored = None
         for at, token in enumerate(tokens):
@@ -156,8 +156,8 @@ def test_training_is_a_plain_loop_over_the_positions_that_count(double, task: Ta
 
 def drawn(experiment: Experiment, length: int) -> Batch:
     """The contexts that a seed is tested on."""
-    generator = seeds.generator(experiment.seed, "evaluate", experiment.task.name, "contexts", length)
-    return experiment.task.sample(experiment.evaluate.contexts, length, generator)
+    key = seeds.key(experiment.seed, "evaluate", experiment.task.name, "contexts", length)
+    return experiment.task.sample(length, Random.stacked([key], experiment.evaluate.contexts))
 
 
 def distances(model, batch: Batch) -> dict[tuple[int, int], float]:
@@ -223,8 +223,8 @@ def test_the_chance_level_is_that_of_the_positions_that_count(runs, task: Task, 
 class Unsound(Copy):
     """Promises more than there is, but for the first context."""
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        batch = super().sample(n, length, generator)
+    def sample(self, length: int, random: Random) -> Batch:
+        batch = super().sample(length, random)
         batch.distribution[1:] *= 1.25
         return batch
 
@@ -232,8 +232,8 @@ class Unsound(Copy):
 class OutOfRange(Copy):
     """Has a token more than its signature, but for the first context."""
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        batch = super().sample(n, length, generator)
+    def sample(self, length: int, random: Random) -> Batch:
+        batch = super().sample(length, random)
         batch.inputs[1:] += 1
         return batch
 
@@ -264,7 +264,7 @@ class Descent(Optimizer):
 def test_the_gradient_of_exact_targets_is_the_expectation_of_that_of_sampled_ones(double) -> None:
     request = Request(["toy-walk"], ["toy-table"], (), (0,), "quick", {"train.warmup": "0"}, "descent")
     experiments = plan(request, toys_and(optimizer=Descent())).experiments
-    inputs, p, _ = toys.Walk().sample(1, 4, torch.Generator().manual_seed(1))
+    inputs, p, _ = toys.Walk().sample(4, Random(1, 1))
 
     def moved(targets: Tensor) -> Tensor:
         population = Population(experiments, CPU)

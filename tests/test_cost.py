@@ -138,7 +138,7 @@ def test_populations_have_at_most_as_many_models_as_asked_for_in_equal_parts(toy
     assert sizes(experiments, tmp_path, Execution(CPU, False, population=most)) == expected
 
 
-@pytest.mark.parametrize(("fit", "expected"), [(4, [4, 4, 2]), (100, [10]), (0.1, [1] * 10)])
+@pytest.mark.parametrize(("fit", "expected"), [(4, [4, 4, 2]), (100, [10])])
 def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planned, tmp_path, monkeypatch, fit, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(10))
     each = step_cost(experiments[0], CPU)

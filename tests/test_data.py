@@ -7,10 +7,10 @@ import torch
 import toys
 from toy_registries import Marked, Weighted
 
-from lgbench import seeds
 from lgbench.errors import PluginError
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.training.data import CHUNK, draw_targets, stream, training_lengths
+from lgbench.training import data
+from lgbench.training.data import CHUNK, stream, training_lengths
 
 CPU = torch.device("cpu")
 
@@ -22,26 +22,6 @@ def alone(task, training, seed, device=CPU, done=0):
 
 def settings(task, **changes):
     return replace(PROTOCOLS["quick"].settings(task)[0], **{"batch": 3, **changes})
-
-
-def test_targets_have_the_frequencies_of_the_distribution_and_never_an_impossible_token():
-    distribution = torch.tensor([[0.5, 0.0, 0.3, 0.2, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0], [0.01, 0.09, 0.4, 0.25, 0.25]])
-    n = 20_000
-    targets = draw_targets(distribution.repeat(n, 1, 1), torch.Generator().manual_seed(0))
-    assert targets.shape == (n, 3) and targets.dtype == torch.int64
-    for column, p in zip(targets.T, distribution, strict=True):
-        counts = torch.bincount(column, minlength=5)
-        assert not counts[p == 0].any()
-        possible = p > 0
-        expected = n * p[possible]
-        chi_square = ((counts[possible] - expected) ** 2 / expected).sum()
-        assert chi_square < 20  # at most 4 degrees of freedom: exceeded once in 2,000 draws, and this draw is fixed
-
-
-def test_targets_of_neighbouring_positions_are_independent():
-    targets = draw_targets(torch.full((20_000, 2, 2), 0.5), torch.Generator().manual_seed(1))
-    together = (targets[:, 0] == targets[:, 1]).double().mean().item()
-    assert together == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
@@ -77,6 +57,49 @@ def test_a_stream_has_one_batch_a_step_with_legal_targets(task, steps):
             assert toys.WALK[inputs].gather(-1, targets[..., None]).gt(0).all()
         else:
             assert torch.equal(targets, inputs.sum(1).argmax(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
+def test_how_many_steps_are_drawn_at_once_changes_nothing(task, monkeypatch):
+    training = settings(task, steps=CHUNK + 5)
+    whole = list(alone(task, training, 0))
+    for chunk, numbers in ((1, 2**22), (7, 2**22), (CHUNK, 1), (CHUNK, 600), (10 * CHUNK, 2**22)):
+        monkeypatch.setattr(data, "CHUNK", chunk)
+        monkeypatch.setattr(data, "DRAWN_NUMBERS", {"cpu": numbers})
+        for (inputs, targets), (same, right) in zip(whole, alone(task, training, 0), strict=True):
+            assert torch.equal(inputs, same) and torch.equal(targets, right)
+
+
+def test_a_seed_has_the_same_contexts_beside_models_of_other_tasks():
+    class Other(toys.Walk):
+        name = "toy-other"
+
+    members = [(Other(), 0), (toys.Walk(), 3), (Other(), 3), (toys.Walk(), 0)]
+    training = settings(toys.Walk(), steps=9)
+    streams = [alone(task, training, seed) for task, seed in members]
+    for together, *single in zip(stream(members, training, CPU), *streams, strict=True):
+        for model, (inputs, targets) in enumerate(single):
+            assert torch.equal(together.inputs[model], inputs) and torch.equal(together.targets[model], targets)
+
+
+@pytest.mark.parametrize("models", [1, 5])
+def test_a_task_is_asked_once_for_all_its_models_and_steps(models):
+    class Counted(toys.Walk):
+        def sample(self, length, random):
+            self.asked.append(random.n)
+            return super().sample(length, random)
+
+    task = Counted()
+    task.asked = []
+    list(stream([(task, seed) for seed in range(models)], settings(task, steps=2 * CHUNK), CPU))
+    assert task.asked == [CHUNK * models * 3] * 2
+
+
+def test_a_larger_batch_begins_with_the_contexts_of_a_smaller_one():
+    task = toys.Largest()
+    small, large = (alone(task, settings(task, steps=9, batch=batch), 0) for batch in (3, 8))
+    for (inputs, targets), (more, also) in zip(small, large, strict=True):
+        assert torch.equal(inputs, more[:3]) and torch.equal(targets, also[:3])
 
 
 def test_no_batch_repeats_within_or_across_chunks():
@@ -122,7 +145,6 @@ def test_the_global_generator_is_neither_read_nor_set():
     assert torch.equal(before, torch.random.get_rng_state())
     torch.manual_seed(1)
     assert torch.equal(first, next(alone(task, settings(task, steps=1), 0))[0])
-    assert seeds.derive(0, "train") != seeds.derive(1, "train")
 
 
 def test_exact_targets_are_p_star_itself_on_the_contexts_that_drawn_ones_belong_to():
@@ -163,9 +185,9 @@ def test_a_task_that_breaks_its_own_p_star_is_stopped_by_name_in_whatever_chunk(
         name = "toy-late"
         drawn = 0
 
-        def sample(self, n, length, generator):
+        def sample(self, length, random):
             self.drawn += 1
-            batch = super().sample(n, length, generator)
+            batch = super().sample(length, random)
             return batch if self.drawn <= done else batch._replace(distribution=batch.distribution * 1.5)
 
     with pytest.raises(PluginError, match="toy-late at length 6") as raised:

@@ -22,8 +22,8 @@ from lgbench.execution.scheduler import grouped, path_of
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
-from lgbench.extensions.loading import Distribution
-from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.extensions.loading import BUILT_IN, Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 
 
@@ -142,7 +142,7 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
         record, others = experiment.record, variants(experiment.record)
         others.pop("protocol"), others.pop("train"), others.pop("evaluate")  # their first fields are changed below
         ids = [record.run_id, *(other.run_id for other in others.values())]
-        assert len(set(ids)) == len(ids) == 1 + 12 + 9 + 3 + 3
+        assert len(set(ids)) == len(ids) == 1 + 13 + 9 + 3 + 3
         assert all(len(i) == 16 and set(i) <= set("0123456789abcdef") for i in ids)
 
 
@@ -259,8 +259,8 @@ def test_only_impossible_pairs_are_an_error_with_every_reason(toy_registry):
 def with_batches(change) -> Registry:
     """The toys, and a task `toy-own` that changes the batches of a walk."""
 
-    def sample(self, n, length, generator):
-        return change(toys.Walk().sample(n, length, generator))
+    def sample(self, length, random):
+        return change(toys.Walk().sample(length, random))
 
     return toys_and(task=but(toys.Walk(), name="toy-own", sample=sample))
 
@@ -371,9 +371,9 @@ def test_the_longest_input_of_a_task_is_looked_at_once_for_all_entries_and_seeds
     class Counted(toys.Walk):
         name = "toy-counted"
 
-        def sample(self, n, length, generator):
+        def sample(self, length, random):
             drawn.append(length)
-            return super().sample(n, length, generator)
+            return super().sample(length, random)
 
     archs, settings = ["toy-table", "toy-fragile"], {"train_max_length": 10, "evaluate_max_length": "20,30"}
     experiments = planned(toys_and(task=Counted()), "toy-counted", archs, seeds=(0, 1), **settings)

@@ -79,7 +79,8 @@ def test_the_experiment_of_a_file_is_the_one_that_was_run(made, inspect, install
         asked = Request([record.task], [record.entry], ["toy-mean"], [record.seed])
         (experiment,) = plan(asked, installed).experiments
         assert run.experiment == experiment and run.experiment.measurements == experiment.measurements
-        assert run.footer.plugins == {**experiment.plugins, **experiment.measured_by}
+        versions = {name: plugin.version for name, plugin in run.footer.took_part.items()}
+        assert versions == {**experiment.plugins, **experiment.measured_by}
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ def test_the_scores_of_a_run_can_be_foretold_without_a_model(registry, toy_regis
         assert score.n == said.n or (not said.exact and 0 <= score.n < said.n)
 
 
+def small(footer):
+    """What a footer says of the plugin of the tasks."""
+    return next(plugin for plugin in footer["plugins"] if plugin["name"] == "lgbench-small")
+
+
 FOOTERS = [
     (lambda f: f.pop("plugins"), "required field `plugins`"),
     (lambda f: f.update(extra=1), "extra is no field of a run's footer"),
@@ -148,7 +154,7 @@ FOOTERS = [
     (lambda f: f["experiment"].update(options=[["scale", [1]]]), "the option 'scale' is a list, expected a number"),
     (lambda f: f["experiment"].update(options=[["scale", None]]), "the option 'scale' is None, expected a number"),
     (lambda f: f["experiment"].update(train=[]), "Expected `object`, got `array` - at `$.experiment.train`"),
-    (lambda f: f["experiment"].update(protocol="standard/3"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
+    (lambda f: f["experiment"].update(protocol="standard/4"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
     (lambda f: f["experiment"]["train"].update(steps=20.0), "Expected `int`, got `float` - at `$.experiment.train.steps`"),
     (lambda f: f["execution"].update(population=0), "Expected `int` >= 1 - at `$.execution.population`"),
     (lambda f: f["execution"].update(compiled=1), "Expected `bool`, got `int` - at `$.execution.compiled`"),
@@ -160,16 +166,27 @@ FOOTERS = [
     (lambda f: f["environment"].update(git_commit=published.COMMIT + "\n"), "at `$.environment.git_commit`"),
     (lambda f: f["environment"].update(device="cpu\x1b[2J"), "environment.device is 'cpu\\x1b[2J', expected at most 1000"),
     (lambda f: f["environment"].update(device="c" * 2000), "expected at most 1000 printable letters"),
-    (lambda f: f["plugins"].update({"x\x1b": "1"}), "a name in plugins is 'x\\x1b', expected at most 1000"),
-    (lambda f: f["plugins"].update({"x": "1" * 2000}), "expected at most 1000 printable letters"),
+    (lambda f: f["plugins"][1].update(name="x\x1b"), "plugins.1.name is 'x\\x1b', expected at most 1000"),
+    (lambda f: f["plugins"][1].update({"x\x1b": "1"}), "a name in plugins.1 is 'x\\x1b', expected at most 1000"),
+    (lambda f: f["plugins"][1].update(version="1" * 2000), "expected at most 1000 printable letters"),
+    (lambda f: f["plugins"][1].update(installed="by hand"), "is installed 'by hand', expected index, wheel, archive, folder"),
     (lambda f: f["environment"].update(git_commit=published.COMMIT + "+dirty"), "changed checkout of lgbench"),
     (lambda f: f["environment"].update(lgbench="9.9"), "made with lgbench '9.9', and 0.1.0 is installed"),
-    (lambda f: f["plugins"].update({"lgbench-small": "2.0"}), "made with lgbench-small '2.0', and 1.0 is installed"),
-    (lambda f: f["plugins"].update({"lgbench-other": "1"}), "needs the plugin 'lgbench-other' '1', which is not installed"),
+    (lambda f: small(f).update(version="2.0"), "made with lgbench-small '2.0', and 1.0 is installed"),
+    (lambda f: small(f).update(name="lgbench-other"), "needs the plugin 'lgbench-other' '1.0', which is not installed"),
     (
-        lambda f: f["plugins"].pop("lgbench-small"),
+        lambda f: small(f).update(takes_part=False),
         "says that lgbench 0.1.0, lgbench-toys 1.2.3 took part, and for this run it is",
     ),
+    (lambda f: small(f).update(source="0" * 16), "experiment.plugins has 'lgbench-small' '1.0' 'unknown', and plugins has not"),
+    (lambda f: small(f).update(installed="editable"), "was installed editable, from a folder that may change"),
+    (lambda f: small(f).update(installed="folder"), "was installed from a folder, so others may have another one"),
+    (lambda f: small(f).update(installed="version control"), "was installed from version control"),
+    (lambda f: small(f).update(installed="archive"), "was installed from an archive of sources"),
+    (lambda f: small(f).update(installed="unknown"), "was installed in a way that the run does not say"),
+    (lambda f: small(f).update(version="0.1.dev3"), "its version 0.1.dev3 is not released; install its release, or a wheel"),
+    (lambda f: small(f).update(version="1.0+local"), "its version 1.0+local is not released"),
+    (lambda f: small(f).update(version="newest"), "its version newest is none of a release"),
 ]
 
 
@@ -180,7 +197,7 @@ def test_a_footer_that_no_run_writes_is_refused_with_the_field(honest, tmp_path,
     assert said in str(refused.value) and str(tmp_path / honest.name) in str(refused.value)
 
 
-def under(name="standard", version=3, **changes):
+def under(name="standard", version=4, **changes):
     """The protocol of a footer."""
     return {
         "protocol": {"name": name, "version": version, "changes": [[k.replace("_", ".", 1), v] for k, v in changes.items()]}
@@ -200,13 +217,13 @@ EXPERIMENTS = [
     ({"norm": "nobodys-norm"}, "no norm, attention or position 'nobodys-norm'"),
     ({"averagers": ["nobodys"]}, "no averager 'nobodys'"),
     ({"optimizer": "nobodys"}, "no optimizer 'nobodys'"),
-    ({"family": "other"}, "under standard/3 family is 'small', and the file says 'other'"),
+    ({"family": "other"}, "under standard/4 family is 'small', and the file says 'other'"),
     ({"task_version": 2}, "task_version is 1, and the file says 2"),
-    ({"attention": "softmax"}, "under standard/3 attention is None, and the file says 'softmax'"),
-    (under(version=2), "its protocol standard/2 is standard/3 in this lgbench"),
-    (under("quick"), "only runs under standard/3 or paper/3 are published"),
-    (under(train_steps="21"), "changes its protocol (standard/3 train.steps=21)"),
-    (under(train_steps="; drop table"), "changes its protocol (standard/3 train.steps=; drop table)"),
+    ({"attention": "softmax"}, "under standard/4 attention is None, and the file says 'softmax'"),
+    (under(version=2), "its protocol standard/2 is standard/4 in this lgbench"),
+    (under("quick"), "only runs under standard/4 or paper/4 are published"),
+    (under(train_steps="21"), "changes its protocol (standard/4 train.steps=21)"),
+    (under(train_steps="; drop table"), "changes its protocol (standard/4 train.steps=; drop table)"),
     (under(train_steps="21,22"), "the change 'train.steps' has several values, '21,22', expected one"),
     (under("standard; drop"), "no protocol 'standard; drop'"),
     (under("nobodys"), "no protocol 'nobodys'"),
@@ -214,7 +231,7 @@ EXPERIMENTS = [
     ({"options": [["model.wide", False], ["model.scale", 1.0], *OPTIONS]}, "it is run"),
     ({"options": [["model.scale", 1.0], ["model.wide", 0], *OPTIONS]}, "model.wide is False, and the file says 0"),
     ({"options": [["model.scale", 1.0], *OPTIONS]}, "model.wide is False, and the file says None"),
-    ({"train": {"steps": 40}}, "under standard/3 train.steps is 20, and the file says 40"),
+    ({"train": {"steps": 40}}, "under standard/4 train.steps is 20, and the file says 40"),
     ({"train": {"lr": 0.5}}, "train.lr is 0.02, and the file says 0.5"),
     ({"train": {"targets": "exact"}}, "train.targets is 'sampled', and the file says 'exact'"),
     ({"evaluate": {"contexts": 1}}, "evaluate.contexts is 128, and the file says 1"),

@@ -85,9 +85,9 @@ def test_the_longest_input_has_the_begin_token_and_the_strings_of_a_language():
 def weighing(task, weigh):
     """The task, with weights (n, A) of its own for n contexts of a length."""
 
-    def sample(self, n, length, generator):
-        batch = task.sample(n, length, generator)
-        return batch._replace(weights=weigh(batch.distribution[..., 0], generator))
+    def sample(self, length, random):
+        batch = task.sample(length, random)
+        return batch._replace(weights=weigh(batch.distribution[..., 0], random))
 
     return but(task, sample=sample)
 
@@ -95,18 +95,18 @@ def weighing(task, weigh):
 def at_every(count, start):
     """Of the answers 1, 2, 3, ... those of `start`, `start` + `count`, ... count."""
 
-    def weigh(like, generator):
+    def weigh(like, random):
         answers = 1 + torch.arange(like.shape[1])
         return ((answers >= start) & ((answers - start) % count == 0)).float().expand_as(like)
 
     return weigh
 
 
-def rarely(like, generator):
-    return (torch.rand(like.shape, generator=generator) < 0.2).float()
+def rarely(like, random):
+    return (random.uniform(*like.shape[1:]) < 0.2).float()
 
 
-def never(like, generator):
+def never(like, random):
     return torch.zeros_like(like)
 
 

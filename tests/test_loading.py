@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from conftest import TESTS, install
 
-import lgbench
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
@@ -99,7 +98,10 @@ def test_a_file_is_a_plugin_and_the_run_has_its_name_and_content(tmp_path):
     ran(path, results)
     (run,) = run_files.find(results)
     digits = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert run_files.metadata(run)["plugins"] == {"lgbench": lgbench.__version__, "my_norm.py": f"sha256:{digits}"}
+    found = {plugin["name"]: plugin for plugin in run_files.metadata(run)["plugins"]}
+    assert {name for name, plugin in found.items() if plugin["takes_part"]} == {"lgbench", "my_norm.py"}
+    about = {"version": f"sha256:{digits}", "source": digits[:16], "installed": "file", "origin": None}
+    assert found["my_norm.py"] == {"name": "my_norm.py", "takes_part": True} | about
     assert set(pq.read_table(run)["entry"].to_pylist()) == {f"transformer+my-norm~{digits[:8]}"}
 
 
@@ -230,7 +232,7 @@ def test_a_file_hides_no_module(tmp_path):
         ("9.0", f"is written for contract 9.0 and was not imported. This lgbench has contract {HERE}: upgrade lgbench"),
         ("1.0", f"is written for contract 1.0 and was not imported. This lgbench has contract {HERE}: upgrade the plugin to a"),
         (f"{CONTRACT[0]}.{CONTRACT[1] + 1}", "upgrade lgbench"),
-        ("0.3", "upgrade the plugin to a release for contract 2; CHANGELOG.md says how its code has to change"),
+        ("0.3", "upgrade the plugin to a release for contract 3; CHANGELOG.md says how its code has to change"),
         ("one", f"expected a version such as '{HERE}'"),
         ("2", f"expected a version such as '{HERE}'"),
     ],

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import site_runs
-from conftest import simulated, write_rows
+from conftest import simulated, write_rows, write_sealed
 
 from lgbench.errors import LgbenchError
 from lgbench.reports import figure, site, table
-from lgbench.results import run_files
+from lgbench.results import columns, run_files
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
 
@@ -42,6 +42,7 @@ class Mutants:
                 site_runs.write_run(folder, "beta", entry, model, number)
         self.victim = max(folder.glob("*.parquet"))
         self.whole, self.rows = self.victim.read_bytes(), pq.read_table(self.victim)
+        self.footer = run_files.metadata(self.victim)
 
     def mutate(self) -> None:
         kinds: list[Callable[[], bytes]] = [self.flipped, self.flipped, self.cut, self.other_footer, self.other_rows]
@@ -60,14 +61,14 @@ class Mutants:
 
     def other_footer(self) -> bytes:
         """With one thing of the footer left out or replaced; at times nested deeply, or no text."""
-        text = json.dumps(self._changed(json.loads(self.rows.schema.metadata[run_files.METADATA_KEY])))
+        text = json.dumps(self._changed(json.loads(json.dumps(self.footer))))
         if self.draw.random() < 0.1:
             depth = self.draw.choice([15, 900, 50_000])
             text = '{"experiment": ' + '{"a": ' * depth + "1" + "}" * depth + "}"
         raw = text.encode("utf-8", "surrogatepass")
         if self.draw.random() < 0.1:
             raw = raw[: len(raw) // 2] + b"\xff\xfe" + raw[len(raw) // 2 :]
-        return written(self.rows.replace_schema_metadata({run_files.METADATA_KEY: raw}))
+        return self.written(self.rows, raw)
 
     def other_rows(self) -> bytes:
         """With some values replaced by others of their type, or by none."""
@@ -76,7 +77,11 @@ class Mutants:
             row = self.draw.choice(rows)
             name = self.draw.choice(list(row))
             row[name] = self.draw.choice([None, self.draw.choice(OTHERS.get(type(row[name]), [row[name]]))])
-        return written(pa.Table.from_pylist(rows, schema=self.rows.schema))
+        return self.written(pa.Table.from_pylist(rows, schema=self.rows.schema), json.dumps(self.footer).encode())
+
+    def written(self, rows: pa.Table, footer: bytes) -> bytes:
+        """A file with a right checksum, as somebody writes it who means harm."""
+        return write_sealed(self.victim.with_suffix(".made"), rows, footer).read_bytes()
 
     def _changed(self, content: Any) -> Any:
         if not (isinstance(content, dict | list) and content and self.draw.random() < 0.9):
@@ -87,12 +92,6 @@ class Mutants:
         else:
             content[place] = self._changed(content[place])
         return content
-
-
-def written(rows: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    pq.write_table(rows, out)
-    return out.getvalue().to_pybytes()
 
 
 def read_in_every_way(results: Results, *, drawn: bool) -> None:
@@ -159,10 +158,71 @@ MEMORY = """
 import sys
 from lgbench.cli.main import main
 try:
-    main(["leaderboard", "--results", sys.argv[1]], prog_name="lgbench")
+    main(sys.argv[1:], prog_name="lgbench")
 finally:
     print("peak", *[line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")])
 """
+
+
+def peak(*words):
+    """Of a command: its exit code, standard error, and how many bytes of memory it took at most."""
+    done = subprocess.run([sys.executable, "-c", MEMORY, *map(str, words)], capture_output=True, text=True)
+    return done.returncode, done.stderr, int(done.stdout.split("peak ")[1]) * 1024
+
+
+def write_many(folder, count, **names):
+    """Small sound files, each with another number in these columns, and in `length` where that is named."""
+    for number in range(count):
+        lengths = {8: 0.1, 16 + (number if "length" in names else 0): 0.5}
+        rows = simulated(lengths, run_id=f"{number:016x}", family="many")
+        own = {name: number if name == "seed" else f"{text}{number}" for name, text in names.items() if name != "length"}
+        write_rows(folder / f"{number}.parquet", [row | {"on_boards": True} | own for row in rows])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["leaderboard"], ["compare", "e0", "e1"], ["plot", "--out", "a.json"], ["site"]], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("names", [{"task": "t"}, {}], ids=["and tasks", "of one task"])
+def test_a_thousand_files_that_agree_in_nothing_stay_below_a_gibibyte_and_others_are_ranked(
+    tmp_path, monkeypatch, words, names
+):
+    monkeypatch.chdir(tmp_path)
+    write_many(tmp_path / "runs", 1000, entry="e", seed="", length="", **names)
+    for seed in range(3):
+        for entry in ("e0", "e1"):
+            own = simulated({8: 0.5, 16: 0.5}, entry=entry, seed=seed, task="sound")
+            write_rows(tmp_path / "runs" / f"{entry}.{seed}.parquet", own)
+    code, said, most = peak(*words, "--results", tmp_path / "runs")
+    assert code == 0 and most < 2**30, said
+    assert words[0] == "compare" or "few values in common" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", ["task", "protocol", "entry"])
+def test_a_thousand_boards_or_entries_stay_below_a_gibibyte_in_every_report(tmp_path, monkeypatch, column):
+    monkeypatch.chdir(tmp_path)
+    write_many(tmp_path / "runs", 1000, **{column: "n"})
+    for words in (["leaderboard"], ["plot", "--out", "a.json"], ["site"]):
+        code, said, most = peak(*words, "--results", tmp_path / "runs")
+        assert most < 2**30 and "Traceback" not in said, said
+        assert code == 0 or "1000 boards are found, and a figure has 40 panels at most" in said
+
+
+def test_a_board_of_seeds_entries_and_lengths_that_agree_in_nothing_is_left_out_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "MAX_PLACES", 200)
+    write_many(tmp_path, 10, entry="e", seed="", length="")
+    for seed in range(3):
+        write_rows(tmp_path / f"good{seed}.parquet", simulated({8: 0.5}, task="sound", seed=seed))
+    results = Results(tmp_path)
+    assert [board.name for board in results.boards("tvd")] == ["sound"]
+    (sentence,) = results.no_boards
+    assert "the board of many by tvd under protocol quick/1" in sentence
+    assert "it has 10 entries, 10 seeds, 1 tasks and 11 lengths with few values in common, 20 in all" in sentence
+    monkeypatch.setattr(columns, "MAX_ENTRIES", 9)
+    results = Results(tmp_path)
+    assert [board.name for board in results.boards("tvd")] == ["sound"]
+    assert "a board can rank 9 entries" in "".join(results.no_boards)
 
 
 def test_a_board_beside_a_million_seeds_stays_below_a_gibibyte(tmp_path):
@@ -170,7 +230,6 @@ def test_a_board_beside_a_million_seeds_stays_below_a_gibibyte(tmp_path):
     row = pa.Table.from_pylist(simulated({8: 0.5}), schema=run_files.SCHEMA)
     seeds = pa.array(range(10**6), pa.int64())
     rows = row.take(pa.array([0] * 10**6)).set_column(run_files.SCHEMA.get_field_index("seed"), "seed", seeds)
-    pq.write_table(rows.replace_schema_metadata(pq.read_metadata(good).metadata), tmp_path / "many.parquet")
-    done = subprocess.run([sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0 and "many.parquet" in done.stderr, done.stderr
-    assert int(done.stdout.split("peak ")[1]) * 1024 < 2**30
+    write_sealed(tmp_path / "many.parquet", rows, json.dumps(run_files.metadata(good)).encode())
+    code, said, most = peak("leaderboard", "--results", tmp_path)
+    assert code == 0 and "many.parquet" in said and most < 2**30, said

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from click.testing import CliRunner
 from conftest import install
 
-from lgbench import seeds
+from lgbench import Random
 from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 
@@ -64,8 +64,8 @@ def test_a_run_measures_it_at_every_length_as_torch_does(kl):
     assert {row["length"] for row in rows if row["task"] == "small-walk"} == set(range(1, 9))
     assert {row["metric_version"] for row in rows} == {1}
     task = Registry.load().tasks["small-walk"]
-    batch = task.sample(64, 4, seeds.generator(0, "test"))
-    logits = torch.randn(64, 4, 3, generator=seeds.generator(1, "test"))
+    batch = task.sample(4, Random(64))
+    logits = torch.randn(64, 4, 3, generator=torch.Generator().manual_seed(1))
     measurement = Registry.load().measurements["kl"]
     found = measurement.of_contexts(SimpleNamespace(logits=logits, distribution=batch.distribution))
     expected = F.kl_div(logits.double().log_softmax(-1), batch.distribution.double(), reduction="none").sum(-1)

@@ -19,19 +19,23 @@ from lgbench import (
     Need,
     NormScheme,
     Position,
+    Random,
     SublayerSpec,
     Unsupported,
     UsageError,
     hookimpl,
+    philox,
 )
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.names import find_entries
 from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.data import CHUNK
 from lgbench.training.gradients import Gradients
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -249,13 +253,16 @@ def test_a_misspelt_entry_is_refused_by_its_own_name_where_there_is_no_baseline(
         find_entries(["toy-nothing"], toy_registry)
 
 
-def test_published_runs_have_the_ids_that_planning_gives_them(registry):
+def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
     for name in ("tomita-1.transformer+peri-norm.seed-0", "max-retrieval.set-attention.seed-0"):
         (path,) = LEADERBOARDS.glob(f"{name}.*.parquet")
         task, entry, *_ = path.name.split(".")
-        assert run_files.metadata(path)["experiment"]["entry"] == entry
+        filed = run_files.metadata(path)["experiment"]
+        assert filed["entry"] == entry
         (experiment,) = plan(Request([task], [entry], ["bema", "ema"], [0], "standard"), registry).experiments
-        assert f".{experiment.run_id}." in path.name
+        used = ProtocolUse("standard", filed["protocol"]["version"])
+        record = replace(experiment.record, task_version=filed["task_version"], protocol=used)
+        assert f".{record.run_id}." in path.name
 
 
 def test_positions_are_counted_to_the_longest_input_of_the_task(known, planned):
@@ -316,7 +323,7 @@ def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_traini
         (experiment,) = planned(registry, task, arch)
         built.clear()
         model = experiment.build()
-        inputs = experiment.task.sample(2, experiment.train.max_length, torch.Generator()).inputs
+        inputs = experiment.task.sample(experiment.train.max_length, Random(2)).inputs
         seen.clear()
         model(inputs)
         assert set(built) == set(seen)
@@ -381,6 +388,21 @@ def test_noise_is_another_one_at_every_step_and_for_every_seed(known, planned):
     assert len(set(seen)) == 12 and all(0 <= number < 1 for number in seen)
     population.draw_noise(1)
     assert population.buffers["position.noise.value"].flatten().tolist() == seen[:3]
+
+
+def test_noise_is_drawn_for_all_models_and_many_steps_in_one_call(known, planned, monkeypatch):
+    population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), CPU)
+    seen, calls, original = {}, [], philox.stretches
+    monkeypatch.setattr(philox, "stretches", lambda groups, *others: calls.append(len(groups)) or original(groups, *others))
+    for step in range(1, CHUNK + 1):
+        population.draw_noise(step)
+        seen[step] = population.buffers["position.noise.value"].clone()
+    assert calls == [3 * CHUNK]
+    monkeypatch.setattr("lgbench.training.population.NOISE_AT_ONCE", 1)
+    for step in (7, CHUNK + 1, 3):
+        population.draw_noise(step)
+        assert step not in seen or torch.equal(population.buffers["position.noise.value"], seen[step])
+    assert calls == [3 * CHUNK, 3, 3]  # step 7 was there
 
 
 class Branching(nn.Module):

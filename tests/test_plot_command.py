@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+import sys
 import xml.etree.ElementTree as ET
 import zlib
 from dataclasses import replace
@@ -19,9 +20,9 @@ from conftest import python, simulated, write_rows
 from plot_runs import ENTRIES, means
 
 from lgbench.cli.main import main
-from lgbench.errors import UsageError
+from lgbench.errors import DrawingFailed, UsageError
+from lgbench.reports import drawing, marks, plots
 from lgbench.reports import figure as figures
-from lgbench.reports import marks, plots
 from lgbench.results.entries import find_entry
 
 
@@ -120,10 +121,25 @@ def test_a_file_is_replaced_whole_or_left_as_it_was(folder, tmp_path, monkeypatc
         plots.write({}, path)
     assert path.read_bytes() == b"second"
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(DrawingFailed, match="failed.*nothing was written.*--out FILE.json"):
         plots.write({"mark": "nonsense"}, path)
     assert path.read_bytes() == b"second"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_when_the_drawing_library_dies_of_a_signal_one_sentence_says_so_and_nothing_stays(folder, tmp_path, monkeypatch):
+    """The JavaScript engine in it reserves more addresses than this, and ends its process if it can not."""
+    limited = tmp_path / "limited"
+    limited.write_text(f'#!/bin/sh\nulimit -v 16000000\nexec "{sys.executable}" "$@"\n')
+    limited.chmod(0o755)
+    monkeypatch.setattr(drawing.sys, "executable", str(limited))
+    monkeypatch.chdir(tmp_path)
+    result = plot("--task", "alpha", "--out", "a.svg", "--results", folder)
+    (sentence,) = result.stderr.splitlines()
+    assert result.exit_code == 1 and "SIGTRAP" in sentence and "ulimit -v" in sentence and "FILE.json" in sentence
+    assert list(tmp_path.iterdir()) == [limited]
+    assert plot("--task", "alpha", "--out", "a.json", "--results", folder).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import published
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import python
+from conftest import python, write_sealed
 
 from lgbench.errors import RunFailed, RunFileError
 from lgbench.results import run_files
@@ -39,8 +39,7 @@ def inspect():
 def write_table(path: Path, table: pa.Table, like: Path, metadata: bytes | None = None, **options) -> Path:
     """A Parquet file of any columns with the footer of a run, or any other."""
     about = pq.read_metadata(like).metadata[b"lgbench"] if metadata is None else metadata
-    pq.write_table(table.replace_schema_metadata({b"lgbench": about}), path, **options)
-    return path
+    return write_sealed(path, table, about, **options)
 
 
 column = run_files.SCHEMA.names.index
@@ -107,7 +106,7 @@ def test_a_file_that_was_cut_off_anywhere_is_refused(honest, tmp_path, inspect):
             inspect(path)
 
 
-def test_bytes_that_were_changed_anywhere_raise_nothing_else(honest, tmp_path, inspect):
+def test_bytes_that_were_changed_anywhere_are_refused_in_a_sentence(honest, tmp_path, inspect):
     chance, path = random.Random(0), tmp_path / "changed.parquet"
     refused = 0
     for _ in range(150):
@@ -115,12 +114,18 @@ def test_bytes_that_were_changed_anywhere_raise_nothing_else(honest, tmp_path, i
         for _ in range(chance.choice([1, 4, 40])):
             content[chance.randrange(len(content))] = chance.randrange(256)
         path.write_bytes(content)
-        try:
-            inspect(path)
-        except RunFileError as error:
-            refused += 1
-            assert "changed.parquet" in str(error) and all(line.isprintable() for line in str(error).split("\n"))
-    assert refused > 100
+        refused += content != honest.read_bytes()
+        if content != honest.read_bytes():
+            with pytest.raises(RunFileError, match="changed.parquet") as error:
+                inspect(path)
+            assert all(line.isprintable() for line in str(error.value).split("\n"))
+    assert refused > 140
+
+
+def test_a_file_that_another_program_wrote_anew_is_refused(honest, tmp_path, inspect):
+    pq.write_table(run_files.read(honest), tmp_path / "run.parquet")
+    with pytest.raises(RunFileError, match="content does not fit the checksum|has no metadata|has no checksum"):
+        inspect(tmp_path / "run.parquet")
 
 
 def test_what_is_no_file_is_refused_in_a_sentence(tmp_path, inspect):
@@ -165,16 +170,19 @@ BOMBS = {
 }
 MAKE_BOMBS = """
 import sys
+from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from lgbench.results import run_files
 
-footer, folder = {b"lgbench": b"{}"}, sys.argv[1]
-schema, names = run_files.SCHEMA.with_metadata(footer), run_files.SCHEMA.names
+footer, folder = {b"lgbench": b'{"checksum": "%s"}' % (b"0" * 64)}, sys.argv[1]
+schema, names = run_files.SCHEMA, run_files.SCHEMA.names
 
 def nothing(rows):
     return pa.table([pa.nulls(rows, field.type) for field in schema], schema=schema)
 
-pq.write_table(nothing(2_000_000), f"{folder}/rows.parquet")
+with pq.ParquetWriter(f"{folder}/rows.parquet", schema) as writer:
+    writer.write_table(nothing(2_000_000))
+    writer.add_key_value_metadata(footer)
 
 # 100,000 rows that share one text: 30 GB, or 100 MB, to whoever unfolds them. A map has texts, too.
 def shared(text):
@@ -199,6 +207,10 @@ plain = {"use_dictionary": False, "write_statistics": False}
 with pq.ParquetWriter(f"{folder}/pages.parquet", schema, compression="zstd", **plain) as writer:
     for letter in "abcdefghijkl":
         writer.write_table(nothing(1).set_column(1, "entry", pa.array([letter * 50_000_000])))
+    writer.add_key_value_metadata(footer)
+
+for path in Path(folder).iterdir():
+    path.write_bytes(run_files.sealed(path.read_bytes()))
 """
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 import json
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import lgbench
 from lgbench import atomic_files
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
+from lgbench.submissions.reader import Reader
 
 ROWS = simulated({1: 0.5, 2: None, 16: 0.25})
 
@@ -26,7 +29,8 @@ def test_what_is_written_is_read_back_with_its_schema_and_footer(tmp_path):
     found = run_files.read(path)
     assert found.schema.remove_metadata().equals(run_files.SCHEMA)
     assert found.to_pylist() == [dict.fromkeys(run_files.SCHEMA.names) | row for row in ROWS]
-    assert run_files.metadata(path) == {"answer": 42, "nested": {"a": [1, None]}}
+    about = run_files.metadata(path)
+    assert len(about.pop("checksum")) == 64 and about == {"answer": 42, "nested": {"a": [1, None]}}
     assert pq.read_table(path).num_rows == 3  # any Parquet reader can
 
 
@@ -38,13 +42,14 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def fail_after_some_bytes(table, file, **options):
-    file.write(b"PAR1 some bytes, and then")
+def fail_after_some_bytes(path, content):
+    with path.open("wb") as file:
+        file.write(content[:30])
     raise OSError("no space left on device")
 
 
 def test_nothing_is_visible_when_writing_fails_midway(tmp_path, monkeypatch):
-    monkeypatch.setattr(pq, "write_table", fail_after_some_bytes)
+    monkeypatch.setattr(Path, "write_bytes", fail_after_some_bytes)
     with pytest.raises(OSError, match="no space left"):
         write_rows(tmp_path / "run.parquet", ROWS)
     assert list(tmp_path.iterdir()) == []
@@ -52,13 +57,13 @@ def test_nothing_is_visible_when_writing_fails_midway(tmp_path, monkeypatch):
 
 def test_while_a_file_is_written_no_reader_finds_it(tmp_path, monkeypatch):
     seen = []
-    original = pq.write_table
+    original = Path.write_bytes
 
-    def watched(*arguments, **options):
-        original(*arguments, **options)
+    def watched(*arguments):
+        original(*arguments)
         seen.extend(run_files.find(tmp_path))
 
-    monkeypatch.setattr(pq, "write_table", watched)
+    monkeypatch.setattr(Path, "write_bytes", watched)
     path = write_rows(tmp_path / "run.parquet", ROWS)
     assert seen == [] and list(run_files.find(tmp_path)) == [path]
 
@@ -129,7 +134,7 @@ def footer_of_another_kind(path: Path) -> None:
     [
         (foreign, "lacks the columns run_id"),
         (text, "no readable Parquet file"),
-        (truncated, "no readable Parquet file"),
+        (truncated, "is damaged, or somebody has changed it: its content does not fit the checksum in its footer"),
         (empty, "is empty"),
         (no_rows, "no rows"),
         (wrong_types, "columns differ"),
@@ -153,6 +158,35 @@ def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
     assert run_files.metadata(path)
     with pytest.raises(RunFileError, match="unreadable data"):
         run_files.read(path)
+
+
+def test_every_flipped_bit_of_a_file_is_found_by_every_reader(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", ROWS, answer=42)
+    whole = path.read_bytes()
+    with Reader() as reader:
+        assert run_files.is_run(path, ROWS[0]["run_id"]) and reader.read(path).rows.num_rows == 3
+        for place in range(len(whole)):
+            content = bytearray(whole)
+            content[place] ^= 1 << place % 8
+            path.write_bytes(content)
+            assert not run_files.is_run(path, ROWS[0]["run_id"])
+            for read in (run_files.read, run_files.metadata, *([reader.read] if place % 50 == 0 else [])):
+                with pytest.raises(RunFileError, match="run.parquet"):
+                    read(path)
+
+
+def test_the_checksum_is_the_hash_of_the_file_with_zeros_in_its_place(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", ROWS, checksum="mine")
+    digits = run_files.metadata(path)["checksum"]
+    zeroed = path.read_bytes().replace(digits.encode(), b"0" * 64)
+    assert hashlib.sha256(zeroed).hexdigest() == digits
+
+
+def test_a_file_without_a_checksum_is_refused(tmp_path):
+    path = tmp_path / "run.parquet"
+    pq.write_table(table().replace_schema_metadata({b"lgbench": b"{}"}), path)
+    with pytest.raises(RunFileError, match="its footer has no checksum"):
+        run_files.metadata(path)
 
 
 def test_a_missing_file_is_refused(tmp_path):
@@ -182,7 +216,10 @@ def test_a_real_run_says_everything_needed_to_rerun_it(results_folder):
         assert {"python", "git_commit", "device", "threads", "date"} <= environment.keys()
         assert environment["device"].startswith("cpu") or torch.cuda.is_available()
         assert environment["threads"] == torch.get_num_threads()
-        assert about["plugins"] == {"lgbench": lgbench.__version__}
+        versions = {plugin["name"]: plugin["version"] for plugin in about["plugins"] if plugin["takes_part"]}
+        assert versions == {"lgbench": lgbench.__version__}
+        others = {plugin["name"] for plugin in about["plugins"]} - {"lgbench"}
+        assert others == {e.dist.name for e in entry_points(group="lgbench")} - {"lgbench"}
         assert 0 < about["seconds"]["train"] <= about["seconds"]["total"] < 600
         json.dumps(about, allow_nan=False)
 

@@ -33,11 +33,11 @@ def test_large_seeds_stay_apart():
     assert seeds.derive(2**63 - 1, "a") != seeds.derive(2**63 - 2, "a")
 
 
-def test_a_generator_repeats_and_leaves_the_global_state_alone():
-    before = torch.random.get_rng_state()
-    draws = [torch.rand(4, generator=seeds.generator(3, "x")) for _ in range(2)]
-    assert torch.equal(*draws)
-    assert torch.equal(before, torch.random.get_rng_state())
+def test_a_key_is_the_same_on_every_machine_and_depends_on_every_word():
+    assert seeds.key(0, "weights") == (15662360612416451607, 14875898992532668009)
+    words = [(0, "a"), (1, "a"), (0, "b"), (0, "a", "b"), (0, "ab"), (0, "a", 1), (0, "a", 11), (0,)]
+    found = [word for asked in words for word in seeds.key(*asked)]
+    assert len(set(found)) == 2 * len(words) and all(0 <= word < 2**64 for word in found)
 
 
 def test_initial_decides_weights_whatever_the_global_state_was_and_restores_it():
@@ -66,3 +66,13 @@ def test_initial_differs_between_seeds_and_purposes():
 
     assert not torch.equal(weight(0, "weights"), weight(1, "weights"))
     assert not torch.equal(weight(0, "weights"), weight(0, "other"))
+
+
+def test_initial_leaves_the_generators_of_other_devices_alone(monkeypatch):
+    """`torch.manual_seed` seeds those of CUDA, now or when CUDA starts."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", asked.append)
+    monkeypatch.setattr(torch, "manual_seed", asked.append)
+    with seeds.initial(5, "weights"):
+        torch.nn.Linear(3, 3)
+    assert not asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 import toys
 from torch import nn
@@ -9,7 +11,7 @@ from toy_registries import but, toys_and
 
 from lgbench import NormScheme, Unsupported, UsageError
 from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.protocols import MAX_INT32, MAX_LENGTH, PROTOCOLS
+from lgbench.experiment.protocols import MAX_AT_ONCE, MAX_LENGTH, MAX_STEPS, PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.experiment.settings import MAX_OPTION, options_of
 from lgbench.extensions.registry import Registry
@@ -18,20 +20,20 @@ from lgbench.extensions.registry import Registry
 @pytest.mark.parametrize(
     ("key", "value", "bound"),
     [
-        ("train.steps", "0", "from 1 to 2147483647"),
-        ("train.batch", "0", "from 1 to 2147483647"),
-        ("train.batch", "-3", "from 1 to 2147483647"),
+        ("train.steps", "0", "from 1 to 10000000"),
+        ("train.batch", "0", "from 1 to 1048576"),
+        ("train.batch", "-3", "from 1 to 1048576"),
         ("train.lr", "-0.1", "at least 0"),
         ("train.weight_decay", "-1", "at least 0"),
         ("train.warmup", "1.5", "from 0 to 1"),
         ("train.warmup", "-0.5", "from 0 to 1"),
-        ("train.average_every", "0", "from 1 to 2147483647"),
-        ("train.min_length", "0", "from 1 to 16777216"),
-        ("train.max_length", "1", "from 2 to 16777216"),
+        ("train.average_every", "0", "from 1 to 10000000"),
+        ("train.min_length", "0", "from 1 to 1048576"),
+        ("train.max_length", "1", "from 2 to 1048576"),
         ("train.targets", "both", "sampled and exact"),
-        ("evaluate.contexts", "0", "from 1 to 2147483647"),
-        ("evaluate.strings", "3", "from 4 to 2147483647"),
-        ("evaluate.max_length", "0", "from 1 to 16777216"),
+        ("evaluate.contexts", "0", "from 1 to 1048576"),
+        ("evaluate.strings", "3", "from 4 to 1048576"),
+        ("evaluate.max_length", "0", "from 1 to 1048576"),
     ],
 )
 def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_registry, planned, key, value, bound):
@@ -43,7 +45,7 @@ def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_reg
 @pytest.mark.parametrize(
     ("key", "value", "bound"),
     [
-        ("train.min_length", "-1", "from 0 to 16777216"),
+        ("train.min_length", "-1", "from 0 to 32768"),
         ("train.max_length", "65", "from 1 to 64"),
         ("evaluate.max_length", "65", "from 1 to 64"),
     ],
@@ -78,8 +80,24 @@ def no_model(self, signature, parts, *, layers=1, near=0, wide=True, scale=1.0):
 def test_a_whole_number_of_any_size_is_refused_before_a_model_is_built(planned, name, value):
     with pytest.raises(UsageError) as refused:
         planned(with_building(no_model), "toy-walk", "toy-own", **{f"model_{name}": value})
-    for said in (f"model.{name}={int(float(value))}", "toy-own", f"from -{MAX_OPTION} to {MAX_OPTION}"):
+    bound = f"at least -{MAX_OPTION}" if value.startswith("-") else f"at most {MAX_OPTION}"
+    for said in (f"model.{name}={int(float(value))}", "toy-own", bound):
         assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layers": "0"}, "model.layers=0 is out of range for toy-own: it must be from 1 to 512"),
+        ({"layers": "513"}, "model.layers=513 is out of range for toy-own: it must be from 1 to 512"),
+        ({"scale": "-0.1"}, "model.scale=-0.1 is out of range for toy-own: it must be at least 0"),
+    ],
+)
+def test_a_range_that_a_plugin_states_for_an_option_is_its_range(planned, options, said):
+    own = but(toys.TableArchitecture(), name="toy-own", build=no_model, ranges={"layers": (1, 512), "scale": (0, inf)})
+    with pytest.raises(UsageError) as refused:
+        planned(toys_and(architecture=own), "toy-walk", "toy-own", **{f"model_{name}": text for name, text in options.items()})
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize("changes", [{"layers": MAX_OPTION}, {"near": -MAX_OPTION}, {"wide": "off"}, {"scale": 1e30}])
@@ -98,12 +116,12 @@ def test_an_option_within_its_bounds_reaches_the_architecture(planned, changes):
 @pytest.mark.parametrize(
     ("key", "most"),
     [
-        ("train.steps", MAX_INT32),
-        ("train.batch", MAX_INT32),
-        ("train.average_every", MAX_INT32),
+        ("train.steps", MAX_STEPS),
+        ("train.batch", MAX_AT_ONCE),
+        ("train.average_every", MAX_STEPS),
         ("train.max_length", MAX_LENGTH),
-        ("evaluate.contexts", MAX_INT32),
-        ("evaluate.strings", MAX_INT32),
+        ("evaluate.contexts", MAX_AT_ONCE),
+        ("evaluate.strings", MAX_AT_ONCE),
         ("evaluate.max_length", MAX_LENGTH),
     ],
 )
@@ -218,7 +236,7 @@ def test_options_of_the_optimizer_reach_it_and_stand_in_the_record_and_in_the_la
     [
         ({"norm_windows": "8"}, ("toy-scaling", "norm.windows", "did you mean 'norm.window'?")),
         ({"norm_window": "wide"}, ("norm.window='wide'", "a whole number")),
-        ({"norm_window": str(MAX_OPTION + 1)}, ("norm.window=16385", "toy-scaling", "from -16384 to 16384")),
+        ({"norm_window": str(MAX_OPTION + 1)}, ("norm.window=16385", "toy-scaling", "must be at most 16384")),
         ({"norm_window": "0"}, ("toy-scaling cannot have norm.window=0: the window is 0, expected at least 1",)),
         ({"norm_rate": "0"}, ("toy-scaling cannot have norm.rate=0.0: `configured` failed with ZeroDivisionError: ",)),
         ({"optimizer_beta1": "2"}, ("beta1", "in [0, 1)", "2.0")),
@@ -303,3 +321,21 @@ def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):
     known = toys_and(task=Scaled())
     (own,), (asked,) = (planned(known, "toy-scaled", "toy-table", **settings) for settings in ({}, {"model_scale": "2"}))
     assert own.record == asked.record and own.run_id == asked.run_id
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "bound"),
+    [
+        ("train.batch", "10000000", "from 1 to 1048576"),
+        ("train.steps", "2147483647", "from 1 to 10000000"),
+        ("model.layers", "16384", "from 1 to 256"),
+        ("model.width", "100000", "from 1 to 16384"),
+        ("evaluate.max_length", "16777216", "from 1 to 32768"),
+        ("train.max_length", "1000000", "from 1 to 32768"),
+        ("evaluate.strings", "2147483647", "from 4 to 1048576"),
+        ("evaluate.contexts", "2147483647", "from 1 to 1048576"),
+    ],
+)
+def test_what_would_fill_the_memory_is_refused_with_what_would_work(registry, planned, key, value, bound):
+    with pytest.raises(UsageError, match=rf"^{key}={value} is out of range for (tomita-1|transformer): it must be {bound}$"):
+        planned(registry, "tomita-1", "pre-norm", **{key.replace(".", "_", 1): value})

@@ -120,7 +120,7 @@ def test_runs_bring_their_footers_and_their_training(page, folder):
     assert [(run["task"], run["seed"]) for run in runs] == [(task, seed) for task in site_runs.TASKS for seed in range(5)]
     for run in runs:
         about = run_files.metadata(folder / f"{run['run_id']}.parquet")
-        assert run["about"] | {"measurements": about["measurements"]} == about
+        assert run["about"] | {name: about[name] for name in ("measurements", "checksum")} == about
         assert run["measurements"] == [f"{each['name']}/{each['version']}" for each in about["measurements"]]
         assert run["train_loss"]["steps"] == run["gradient_norm"]["steps"] == [10, 20, 30]
     assert runs[1]["train_loss"]["values"] == [0.2, 0.1, 0.06668]  # four digits

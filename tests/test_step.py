@@ -87,8 +87,8 @@ def test_exact_targets_give_the_loss_that_drawn_ones_give_in_the_mean(toy_regist
 class Spoilt(Weighted):
     """Another p* where it counts for nothing."""
 
-    def sample(self, n, length, generator):
-        batch = super().sample(n, length, generator)
+    def sample(self, length, random):
+        batch = super().sample(length, random)
         wrong = torch.tensor([0.0, 0.0, 1.0]).expand_as(batch.distribution)
         return batch._replace(distribution=batch.distribution.where(batch.weights[..., None] > 0, wrong))
 

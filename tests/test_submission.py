@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import published
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import lgbench_command
+from conftest import lgbench_command, write_sealed
 from published import forged, put_right
 
 from lgbench.cli.main import main
@@ -112,10 +114,9 @@ def test_a_filed_run_with_other_content_is_refused_and_kept(made, filled, tmp_pa
 
 def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, installed):
     for path in made:
-        table = pq.read_table(path)
-        padded = table.replace_schema_metadata({**table.schema.metadata, b"hidden": b"x" * 1000})
         (tmp_path / "given").mkdir(exist_ok=True)
-        pq.write_table(padded, tmp_path / "given" / path.name, compression="none")
+        footer = json.dumps(run_files.metadata(path)).encode()
+        write_sealed(tmp_path / "given" / path.name, run_files.read(path), footer, compression="none")
     for path in submit([tmp_path / "given"], board, installed).filed:
         assert pq.read_metadata(path).metadata.keys() <= {b"lgbench", b"ARROW:schema"}
         assert path.read_bytes() == (made[0].parent / path.name).read_bytes()
@@ -169,9 +170,9 @@ def test_a_copy_under_another_name_is_a_duplicate(made, board, tmp_path, install
 @pytest.mark.parametrize(
     ("left_out", "said"),
     [
-        ({("small-walk", 2)}, ["toy-table+toy-nothing on small-walk under standard/3 lacks seed 2"]),
-        ({("small-walk", 0), ("small-even", 4)}, ["small-even under standard/3 lacks seed 4", "small-walk under"]),
-        ({("small-even", s) for s in range(5)}, ["small-even under standard/3 lacks seeds 0 to 4"]),
+        ({("small-walk", 2)}, ["toy-table+toy-nothing on small-walk under standard/4 lacks seed 2"]),
+        ({("small-walk", 0), ("small-even", 4)}, ["small-even under standard/4 lacks seed 4", "small-walk under"]),
+        ({("small-even", s) for s in range(5)}, ["small-even under standard/4 lacks seeds 0 to 4"]),
         ({(t, s) for t in ("small-even", "small-walk") for s in (3, 4)}, ["small-even", "small-walk"]),
     ],
 )
@@ -191,8 +192,8 @@ def _place(path: Path) -> tuple[str, int]:
 
 def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, installed):
     said = refusals([path for path in later if _place(path) in {("small-walk", 5), ("small-walk", 7)}], filled, installed)
-    assert "small-even under standard/3 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
-    assert "small-walk under standard/3 lacks seed 6" in said[1]
+    assert "small-even under standard/4 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
+    assert "small-walk under standard/4 lacks seed 6" in said[1]
 
 
 def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installed):
@@ -327,12 +328,17 @@ def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installe
     assert "broken.parquet" in said and "put it right first" in said
 
 
-def test_filed_runs_of_an_older_protocol_are_in_nobodys_way(made, board, installed):
+def test_filed_runs_of_an_older_protocol_are_in_nobodys_way_and_stay(made, board, tmp_path, installed):
     (board / "runs").mkdir()
-    for number, path in enumerate(made[:3]):
-        older = lambda about: about["experiment"]["protocol"].update(version=2)  # noqa: E731
-        put_right(path, board / "runs" / f"{number}.parquet", older)
+    for path in made[:3]:
+        older = put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=2))
+        digits = run_files.read(older)["run_id"][0].as_py()
+        older = older.rename(board / "runs" / re.sub("[0-9a-f]{16}", digits, path.name))
     assert len(submit(made, board, installed).filed) == len(made)
+    assert check_filed(board, installed) == []
+    moved = older.rename(older.with_name("moved.parquet"))
+    (said,) = check_filed(board, installed)
+    assert said.startswith(f"{moved}: a filed run is a file at ")
 
 
 def lgbench(*arguments, registry):

@@ -192,7 +192,7 @@ def test_descriptions_and_rows_belong_together(walk, tmp_path, inspect):
 def test_a_run_in_which_nothing_is_measured_is_not_published(walk, tmp_path, inspect):
     def nothing(about):
         about["measurements"] = []
-        del about["plugins"]["lgbench-kl"]
+        next(plugin for plugin in about["plugins"] if plugin["name"] == "lgbench-kl")["takes_part"] = False
 
     def curve(rows):
         rows[:] = [each for each in rows if each["length"] is None]

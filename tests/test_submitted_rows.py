@@ -55,7 +55,7 @@ ROWS = [
     (every(family="large"), "family is 'large'"),
     (every(task_version=7), "task_version is 7"),
     (every(protocol="paper"), "protocol is 'paper' in its rows, and 'standard' by its footer"),
-    (every(protocol_version=2), "protocol_version is 2 in its rows, and 3 by its footer"),
+    (every(protocol_version=2), "protocol_version is 2 in its rows, and 4 by its footer"),
     (every(changes=[("train.steps", "5")]), "changes is 'train.steps=5' in its rows, and '' by its footer"),
     (at(2, changes=[("train.steps", "5")]), "changes is 'train.steps=5' in its rows"),
     (every(changes=None), "changes is None in its rows"),

@@ -191,6 +191,8 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
             "worst_rank": worst,
             "effective_length": row.effective_length,
             "seeds": len(row.seeds),
+            "looks_ahead": len(row.looks_ahead),
+            "not_finite": len(row.not_finite),
             "diverged": len(row.diverged),
             "not_fitted": len(row.not_fitted),
             "task_version": 1,
@@ -207,7 +209,7 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
 
 
 NUMBERS = {"task_version", "metric_version", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged"}
-NUMBERS |= {"not_fitted", "chance", "length", "mean", "low", "high", "n"}
+NUMBERS |= {"looks_ahead", "not_finite", "not_fitted", "chance", "length", "mean", "low", "high", "n"}
 
 
 def test_json_is_everything_that_a_board_is(boards):

@@ -107,7 +107,7 @@ OPTIONS = "--task tomita-1,tomita-2 --arch pre-norm --average ema --seeds 0,1 --
 COMMAND = [
     *(sys.executable, "-c", "from lgbench.cli.main import main; main()", "run"),
     *OPTIONS.split(),
-    *("--workers", "2", "--checkpoint", "0"),
+    *("--workers", "2", "--checkpoint", "0.2"),
 ]
 
 
@@ -148,8 +148,8 @@ def test_a_command_that_is_stopped_takes_its_workers_with_it_and_goes_on_to_the_
     environ = os.environ | {"LGBENCH_PLUGINS": ""}
     environ.pop("LGBENCH_PLUGINS")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    subprocess.run(command(whole, 300), check=True, capture_output=True, env=environ)
-    process = subprocess.Popen(command(parts, 300), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+    subprocess.run(command(whole, 120), check=True, capture_output=True, env=environ)
+    process = subprocess.Popen(command(parts, 120), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
     wait_until(lambda: len(list(parts.glob(f"{UNFINISHED}/*/checkpoint.safetensors"))) == 2)
     children = workers_of(process)
     assert len(children) == 2
@@ -157,7 +157,7 @@ def test_a_command_that_is_stopped_takes_its_workers_with_it_and_goes_on_to_the_
     process.communicate()
     assert process.returncode == (130 if how is signal.SIGINT else -how)
     wait_until(lambda: not any(map(alive, children)))
-    again = subprocess.run(command(parts, 300), check=True, capture_output=True, text=True, env=environ)
+    again = subprocess.run(command(parts, 120), check=True, capture_output=True, text=True, env=environ)
     assert "training goes on after step" in again.stderr
     assert rows_of(made(parts)) == rows_of(made(whole)) and not (parts / UNFINISHED).exists()
 

@@ -46,10 +46,10 @@ class Weighted(toys.Walk):
 
     name = family = "toy-weighted"
 
-    def sample(self, n, length, generator):
-        inputs, distribution, _ = super().sample(n, length, generator)
+    def sample(self, length, random):
+        inputs, distribution, _ = super().sample(length, random)
         weights = torch.arange(1.0, length + 1) * (torch.arange(length) % 2)
-        return Batch(inputs, distribution, weights.repeat(n, 1))
+        return Batch(inputs, distribution, weights.repeat(random.n, 1))
 
 
 class Marked(Weighted):
@@ -80,6 +80,7 @@ def experiment_of(task, train: Training, evaluate: Evaluation, seed: int = 0, me
         protocol=ProtocolUse("quick", 1),
         train=train,
         evaluate=evaluate,
+        plugins=(),
         seed=seed,
     )
     return Experiment(record, task, toys.TableArchitecture(), {}, lgbench_optimizers.AdamW(), {}, tuple(measurements), {}, {})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from lgbench import (
     Answers,
@@ -17,6 +17,7 @@ from lgbench import (
     Language,
     NormScheme,
     Parts,
+    Random,
     Schedule,
     Signature,
     State,
@@ -44,9 +45,9 @@ class Walk(Task):
     train_lengths = (1, 6)
     max_length = 64
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        inputs = torch.randint(3, (n, length), generator=generator, device=generator.device)
-        return Batch(inputs, WALK.to(generator.device)[inputs])
+    def sample(self, length: int, random: Random) -> Batch:
+        inputs = random.integers(3, length)
+        return Batch(inputs, WALK.to(random.device)[inputs])
 
 
 class Largest(Task):
@@ -58,9 +59,9 @@ class Largest(Task):
     signature = Signature(Vectors(3), 3, Answers.LAST)
     train_lengths = (2, 5)
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        inputs = torch.randn(n, length, 3, generator=generator, device=generator.device)
-        return Batch(inputs, torch.eye(3, device=generator.device)[inputs.sum(1).argmax(-1)][:, None])
+    def sample(self, length: int, random: Random) -> Batch:
+        inputs = random.normal(length, 3).to(torch.get_default_dtype())  # some tests are in float64
+        return Batch(inputs, torch.eye(3, device=random.device)[inputs.sum(1).argmax(-1)][:, None])
 
 
 class Even(Language):
@@ -72,15 +73,15 @@ class Even(Language):
     signature = Signature(Tokens(3), 3, Answers.EVERY_PREFIX)
     train_lengths = (0, 5)
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        symbols = torch.randint(2, (n, length), generator=generator, device=generator.device)
+    def sample(self, length: int, random: Random) -> Batch:
+        symbols = random.integers(2, length)
         odd = nn.functional.pad(symbols.cumsum(-1) % 2, (1, 0))
-        answers = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0]], device=generator.device)
+        answers = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0.5, 0.5, 0.0]], device=random.device)
         return Batch(nn.functional.pad(symbols, (1, 0), value=2), answers[odd])
 
-    def strings(self, n: int, length: int, generator: Generator) -> Strings:
-        is_member = torch.arange(n, device=generator.device) < n // 2
-        free = torch.randint(2, (n, length - 1), generator=generator, device=generator.device)
+    def strings(self, length: int, random: Random) -> Strings:
+        is_member = torch.arange(random.n, device=random.device) < random.n // 2
+        free = random.integers(2, length - 1)
         last = (free.sum(-1) + ~is_member) % 2
         symbols = torch.cat([free, last[:, None]], -1)
         return Strings(nn.functional.pad(symbols, (1, 0), value=2), is_member)

@@ -8,7 +8,7 @@ import click
 
 from lgbench.cli.options import board_options, results_option
 from lgbench.cli.output import console, echo_data
-from lgbench.cli.setup import opened
+from lgbench.cli.setup import opened, warn
 
 
 @click.command()
@@ -33,7 +33,11 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     from lgbench.reports import comparisons
     from lgbench.results.compare import compare as compared
 
-    found = compared(opened(results), first, second, metric, task, protocol)
+    runs = opened(results)
+    try:
+        found = compared(runs, first, second, metric, task, protocol)
+    finally:
+        warn(runs.no_boards)
     if form == "table":
         comparisons.table(found, console())
     else:

@@ -10,6 +10,7 @@ import click
 from lgbench.cli.options import board_options, results_option, split
 from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import boards
+from lgbench.errors import UsageError
 
 
 @click.command()
@@ -43,5 +44,8 @@ def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[st
         others = ", ".join(left_out)
         complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
+    if len(drawn) > plots.MAX_PANELS:
+        most = f"a figure has {plots.MAX_PANELS} panels at most"
+        raise UsageError(f"{len(drawn)} boards are found, and {most}; choose with --task or --protocol")
     plots.write(figure.figure(drawn, entries), path)
     echo(path)

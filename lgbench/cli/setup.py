@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lgbench.cli.output import complain, keep_output
 from lgbench.errors import UsageError
+from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -31,14 +32,21 @@ def opened(folder: Path) -> Results:
     from lgbench.results.leaderboard import Results
 
     results = Results(folder)
-    for sentence in results.left_out:
-        complain(f"warning: left out: {sentence}")
+    warn(results.left_out)
     return results
+
+
+def warn(sentences: Iterable[str]) -> None:
+    """Say what is left out, on standard error."""
+    for sentence in sentences:
+        complain(f"warning: left out: {printable(sentence)}")
 
 
 def boards(folder: Path, metric: str, task: str | None, protocol: str | None) -> list[Board]:
     """The boards that the options of :func:`lgbench.cli.options.board_options` choose. Raises UsageError if there are none."""
-    found = opened(folder).boards(metric, task, protocol)
+    results = opened(folder)
+    found = results.boards(metric, task, protocol)
+    warn(results.no_boards)
     if not found:
-        raise UsageError(f"no {metric} in {folder} for this task and protocol; leave one out to see all boards")
+        raise UsageError(f"no {metric} in {printable(str(folder))} for this task and protocol; leave one out to see all boards")
     return found

@@ -8,7 +8,7 @@ import click
 
 from lgbench.cli.options import protocol_option, results_option
 from lgbench.cli.output import echo
-from lgbench.cli.setup import opened
+from lgbench.cli.setup import opened, warn
 
 
 @click.command()
@@ -28,5 +28,10 @@ def site(out: Path, protocol: str | None, results: Path) -> None:
     """
     from lgbench.reports import site as pages
 
-    path = pages.write(pages.page(opened(results), protocol), out)
+    runs = opened(results)
+    try:
+        page = pages.page(runs, protocol)
+    finally:
+        warn(runs.no_boards)
+    path = pages.write(page, out)
     echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

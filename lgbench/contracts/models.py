@@ -267,6 +267,9 @@ class Architecture(ABC):
     """One sentence, where the class's docstring does not describe this object."""
     defaults: Mapping[str, str] = {}
     """The kinds of parts that it takes (norm, attention, position), and its part where an entry names none of that kind."""
+    ranges: Mapping[str, tuple[float, float]] = {}
+    """The least and the greatest value of its options, by their names; `math.inf` for no greatest. A user's value beyond is
+    refused before a model is built. A whole number without a range may be up to 16384 from 0."""
 
     @abstractmethod
     def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> Model:

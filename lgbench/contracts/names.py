@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-CONTRACT = (2, 0)
+CONTRACT = (3, 0)
 """The version of everything in :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
 
 NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")
@@ -18,6 +18,13 @@ RESERVED_NAMES = ("all", "none", "raw", "chance")
 
 CURVE_METRICS = ("train_loss", "gradient_norm")
 """The names of the training curve's two values in run files. No measurement may use them as names."""
+
+LOOKS_AHEAD = "looks_ahead"
+"""In run files, the share of cuts before which an answer changed with what comes after the cut. 0 is right."""
+NOT_FINITE = "not_finite"
+"""In run files, the share of answers with a logit that is not finite. 0 is right."""
+SOUNDNESS = (LOOKS_AHEAD, NOT_FINITE)
+"""What every run says of whether its model can be ranked. No measurement may use these names."""
 
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
 from typing import Self
 
 
@@ -13,6 +14,9 @@ class Configurable(ABC):
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
     about: str = ""
     """One sentence, where the class's docstring does not describe this object."""
+    ranges: Mapping[str, tuple[float, float]] = {}
+    """The least and the greatest value of its options, by their names; `math.inf` for no greatest. A user's value beyond is
+    refused before a model is built. A whole number without a range may be up to 16384 from 0."""
 
     def configured(self) -> Self:
         """The same thing with other options.

@@ -12,7 +12,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
+
+    from lgbench.randomness import Random
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,12 @@ class Task(ABC):
     """By the protocol's name, where the task needs other numbers than the protocol's own."""
 
     @abstractmethod
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
-        """Draw n independent contexts of exactly `length`, on the generator's device, with no other source of randomness."""
+    def sample(self, length: int, random: Random) -> Batch:
+        """Draw `random.n` independent contexts of exactly `length`, on `random.device`.
+
+        Every random number comes from `random`, whose methods give each context numbers of its own. A context must not depend
+        on the others that it is drawn with.
+        """
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -147,8 +153,8 @@ class Language(Task):
     """
 
     @abstractmethod
-    def strings(self, n: int, length: int, generator: Generator) -> Strings:
-        """Draw n strings of `length`: n // 2 members, uniform among all members of that length; the rest are non-members.
+    def strings(self, length: int, random: Random) -> Strings:
+        """Draw n = `random.n` strings of `length`: n // 2 members, uniform among all members of that length, then non-members.
 
         Raises ValueError where `length` cannot be tested; see `testable_length`.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,27 +80,43 @@ def full_float32() -> Iterator[None]:
 
     So all entries are computed in the same precision, whatever an imported plugin has set for the whole process.
     """
-    switches = _precision_switches()
-    before = [getattr(place, name) for place, name, _ in switches]
-    for place, name, full in switches:
-        setattr(place, name, full)
+    newer = {place: place.fp32_precision for place in _precisions()}
+    products, cudnn = _older()
+    _set_older("highest", False)
+    for place in newer:
+        if place.fp32_precision not in ("none", "ieee"):
+            place.fp32_precision = "ieee"
     try:
         yield
     finally:
-        for (place, name, _), value in zip(switches, before, strict=True):
-            setattr(place, name, value)
+        _set_older(products, cudnn)
+        for place, precision in newer.items():
+            place.fp32_precision = precision
 
 
-def _precision_switches() -> list[tuple[Any, str, object]]:
-    """Torch's switches for the precision of float32 products, general ones first: whose they are, their names, full precision.
+def _older() -> tuple[str | None, bool | None]:
+    """What torch's older switches say; None where they raise an error, since something has set the newer ones otherwise."""
+    products, cudnn = None, None
+    with suppress(RuntimeError):
+        products = torch.get_float32_matmul_precision()
+    with suppress(RuntimeError):
+        cudnn = torch.backends.cudnn.allow_tf32
+    return products, cudnn
 
-    The older switches raise an error once anything has set the newer ones, which PyTorch 2.9 brought.
-    """
+
+def _set_older(products: str | None, cudnn: bool | None) -> None:
+    if products is not None:
+        torch.set_float32_matmul_precision(products)
+    if cudnn is not None:
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def _precisions() -> list[Any]:
+    """The places of the newer switches, which PyTorch 2.9 brought, general ones first."""
     backends = torch.backends
     if not hasattr(backends.cudnn, "conv"):
-        return [(backends.cuda.matmul, "allow_tf32", False), (backends.cudnn, "allow_tf32", False)]
-    cudnn, mkldnn = backends.cudnn, backends.mkldnn
+        return []
     places = [backends, backends.cuda.matmul]
-    for library in (cudnn, mkldnn):
+    for library in (backends.cudnn, backends.mkldnn):
         places += [library, *(getattr(library, name) for name in ("matmul", "conv", "rnn") if hasattr(library, name))]
-    return [(place, "fp32_precision", "ieee") for place in places]
+    return places

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from lgbench.errors import lacks_memory
+from lgbench.errors import LgbenchError, lacks_memory
 from lgbench.execution.scheduler import Assignment, Work
 
 WAIT_SECONDS = 1.0
@@ -77,7 +77,7 @@ class WorkerKilled(WorkerError):
 
 def located(error: Exception) -> str:
     """An error with the file and line that raised it, for the plugin's author."""
-    if isinstance(error, WorkerError):
+    if isinstance(error, WorkerError | LgbenchError):  # its message is a sentence already
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import lgbench
+from lgbench.checkout import git_commit
 from lgbench.experiment.experiment import Experiment
-
-
-def git_commit() -> str | None:
-    """Commit of the checkout that lgbench is imported from, with "+dirty" if files differ; None if it is no checkout."""
-    folder = Path(lgbench.__file__).parent
-    if not (folder.parent / ".git").exists():
-        return None
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        return commit + ("+dirty" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def device_name(device: torch.device) -> str:
@@ -53,8 +40,3 @@ def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str,
     for experiment in population:  # the tasks of a population may be of several plugins
         versions |= experiment.plugins
     return versions
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,9 +25,12 @@ from lgbench.execution.work_queue import CHECKPOINT
 from lgbench.execution.workers import executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.record import LoadedPlugin
+from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.soundness import reasons
 from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
@@ -94,7 +97,7 @@ def run_plan(
         failure.__cause__ = error
         failed.append(failure)
 
-    runner = PopulationRunner(execution, folder, display)
+    runner = PopulationRunner(execution, folder, display, plan.loaded)
     scheduler = Scheduler(plan.experiments, folder, execution, display, fail)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all(left, execution.workers):
@@ -120,6 +123,8 @@ class PopulationRunner:
     execution: Execution
     folder: Path
     display: ProgressDisplay
+    loaded: Sequence[Distribution] = ()
+    """Every distribution of plugins that was loaded."""
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
 
@@ -129,6 +134,8 @@ class PopulationRunner:
         On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
         """
         plugins = {**work.experiments[0].plugins, **work.experiments[0].measured_by}
+        for distribution in self.loaded:
+            distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
         with full_float32(), one_thread, unchanged(plugins) as require_unchanged:
             trained = self._trained(work)
@@ -175,6 +182,8 @@ class PopulationRunner:
 
     def _rows(self, experiment: Experiment, trained: Trained, index: int) -> pa.Table:
         scores = evaluate(experiment, trained.models(index), self.execution.device)
+        for reason in reasons(scores, trained.diverged[index] is not None):
+            self.display.say(f"{experiment.record.title}: {reason}, so boards do not rank it")
         return rows_of(experiment, Measured(scores, self._chance_of(experiment), trained.curve, index, trained.diverged[index]))
 
     def _chance_of(self, experiment: Experiment) -> list[Score]:
@@ -186,13 +195,19 @@ class PopulationRunner:
 
     def _footer(self, experiment: Experiment, trained: Trained) -> dict[str, Any]:
         self._environment = self._environment or provenance.environment(self.execution.device)
+        took_part = experiment.plugins.keys() | experiment.measured_by.keys()
         return {
             "experiment": asdict(experiment.record),
-            "plugins": {**experiment.plugins, **experiment.measured_by},
+            "plugins": [asdict(_loaded(distribution, took_part)) for distribution in self.loaded],
             "measurements": descriptions(experiment.measurements),
             "execution": {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed},
             "environment": self._environment,
         }
+
+
+def _loaded(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
+    about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
+    return LoadedPlugin(*about, distribution.name in took_part)
 
 
 def title_of(population: Sequence[Experiment]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import Held
+from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import Claim, WorkQueue
 from lgbench.experiment.experiment import Experiment
@@ -157,23 +158,20 @@ class Scheduler:
 
     def _stacked(self, todo: Group) -> _Stacks:
         each = step_cost(todo[0], self.execution.device)
+        require_memory(todo[0], each, cost.free_memory(self.execution.device))
         models = self._models(len(todo), each)
         return _Stacks(each, models, self._compile(todo, each))
 
     def _models(self, left: int, each: cost.Cost) -> int:
-        """How many to train together: as asked for, else as many as fit into memory and, on a CPU, into its cache."""
-        execution = self.execution
-        most = execution.population or self._most(left, each)
-        populations = -(-left // most)
-        return -(-left // populations)  # equal populations fill no stack in vain
-
-    def _most(self, left: int, each: cost.Cost) -> int:
-        workers = self.execution.workers
-        wanted = int(min(-(-left // workers), cost.stack_size(each, self.execution.device)))
-        fit = max(1, cost.models_that_fit(each, self.execution.device) // workers)
+        """How many to train together: as asked for, or as many as fit into a CPU's cache; not more than fit into memory."""
+        workers, device = self.execution.workers, self.execution.device
+        share = -(-left // workers)
+        wanted = min(self.execution.population or int(min(share, cost.stack_size(each, device))), left)
+        fit = max(1, cost.models_that_fit(each, device) // workers)
         if fit < wanted:
             self.display.say(f"memory is free for {fit} of {wanted} models at once, so they are trained in several populations")
-        return min(wanted, fit)
+        populations = -(-left // min(wanted, fit))
+        return -(-left // populations)  # equal populations fill no stack in vain
 
     def _compile(self, todo: Group, each: cost.Cost) -> bool:
         """Whether to compile: as asked for, else where it takes less time in all."""

@@ -19,6 +19,7 @@ from typing import TextIO
 
 import torch
 
+from lgbench.errors import RunFailed
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import located, out_of_memory
@@ -66,14 +67,18 @@ class Worker:
 
     def __init__(self, setup: messages.Setup, output: TextIO) -> None:
         self.output = output
-        self._experiments = Replanner(Registry.load(files=map(Path, setup.plugins)))
+        registry = Registry.load(files=map(Path, setup.plugins))
+        self._experiments = Replanner(registry)
         execution = Execution(torch.device(setup.device), checkpoint=setup.checkpoint)
-        self._runner = PopulationRunner(execution, Path(setup.results), Telling(output))
+        self._runner = PopulationRunner(execution, Path(setup.results), Telling(output), registry.loaded())
 
     def train(self, order: messages.Train) -> messages.Finished:
         """Train and test a population. Raises OSError where the command is gone."""
         try:
             experiments = [self._experiments.experiment(record) for record in order.records]
+            for experiment, record in zip(experiments, order.records, strict=True):
+                if experiment.run_id != record.run_id:
+                    raise RunFailed(f"{record.title}: a plugin has changed since the command began; run it again")
             for path in self._runner.run(Assignment(experiments, Lent(Path(order.folder)), order.models, order.compile)):
                 messages.send(self.output, messages.Written(str(path)))
         except BrokenPipeError:

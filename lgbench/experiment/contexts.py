@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from torch import Generator, Tensor, finfo
+from torch import Tensor, finfo
 
 from lgbench.contracts import Answers, Batch, Task, Tokens
 from lgbench.errors import PluginError
+from lgbench.randomness import Random
 
 TOLERANCE = 1e-3
 """How far from 1 a float32 p* may sum."""
 
 
-def draw(task: Task, n: int, length: int, generator: Generator, check: bool = True) -> Batch:
-    """n contexts of a task. Checks them, which waits for the device, unless `check` is False.
+def draw(task: Task, length: int, random: Random, check: bool = True) -> Batch:
+    """`random.n` contexts of a task. Checks them, which waits for the device, unless `check` is False.
 
     Raises PluginError with what is wrong with the task's batch.
     """
-    batch = task.sample(n, length, generator)
-    if check and (sentence := problem(task, batch, n)):
+    batch = task.sample(length, random)
+    if check and (sentence := problem(task, batch, random.n)):
         raise PluginError(f"task {task.name} at length {length}: {sentence}")
     return batch
 

@@ -76,14 +76,18 @@ class Experiment:
         """The same experiment with another seed."""
         return replace(self, record=replace(self.record, seed=seed))
 
-    def build(self) -> nn.Module:
-        """A model with fresh weights. Raises Unsupported where the architecture cannot serve the task or the parts."""
+    def parts_to_build(self) -> Parts:
+        """What the architecture is given. Draws a context of each longest length, the first time that anybody asks."""
         chosen: dict[str, Any] = dict.fromkeys(PART_KINDS) | dict(self.parts)
-        parts = Parts(
+        return Parts(
             **chosen,
             train_positions=self._positions(self.train.max_length),
             test_positions=self._positions(max(self.train.max_length, self.evaluate.max_length)),
         )
+
+    def build(self) -> nn.Module:
+        """A model with fresh weights. Raises Unsupported where the architecture cannot serve the task or the parts."""
+        parts = self.parts_to_build()
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
         return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
 

@@ -8,6 +8,7 @@ from lgbench import seeds
 from lgbench.contracts import Answers, Language, Task
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.randomness import Random
 
 CONTEXTS = 32
 """Contexts of a length in which an answer that counts is looked for."""
@@ -47,9 +48,9 @@ def no_answer_counts(task: Task, training: Training, evaluation: Evaluation) -> 
     """A sentence if no answer counts at a length that boards show; None if one does."""
     shown = board_lengths(task, training, evaluation)
     for length in context_lengths(task, training, evaluation):
-        generator = seeds.generator(0, "counted", task.name, length)
+        key = seeds.key(0, "counted", task.name, length)
         for n in (1, CONTEXTS):  # one is enough, but for a task that draws which answers count
-            weights = draw(task, n, length, generator).weights
+            weights = draw(task, length, Random.stacked([key], n)).weights
             if weights is None or not _counted(task, length, weights).isdisjoint(shown):
                 return None
     said = ", ".join([*map(str, shown[:3]), *(["..."] if len(shown) > 3 else [])]) or "none"
@@ -65,6 +66,6 @@ def _counted(task: Task, length: int, weights: Tensor) -> set[int]:
 
 def longest_input(task: Task, length: int) -> int:
     """T, the positions of the longest input of a task that is asked for contexts up to `length`. Draws one context."""
-    inputs = draw(task, 1, length, seeds.generator(0, "positions", task.name)).inputs
+    inputs = draw(task, length, Random.stacked([seeds.key(0, "positions", task.name)], 1)).inputs
     # A language may have its strings at a length a little above, with a begin token before them.
     return max(inputs.shape[1], task.testable_length(length) + 1 if isinstance(task, Language) else 0)

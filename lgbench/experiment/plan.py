@@ -9,15 +9,17 @@ from typing import Any
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
 from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line
+from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
 from lgbench.experiment.protocols import Protocol, check_settings, override, protocol_named
-from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
 from lgbench.extensions.catalog import Found
-from lgbench.extensions.registry import BUILT_IN, Registry
+from lgbench.extensions.loading import BUILT_IN, Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.process.unchanged import unchanged
 from lgbench.seeds import initial
 
@@ -43,6 +45,8 @@ class Plan:
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...]
+    loaded: tuple[Distribution, ...] = ()
+    """Every distribution of plugins that was loaded, by name."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class _Chosen:
     averagers: tuple[Found[Averager], ...]
     measurements: tuple[Found[Measurement], ...]
     seeds: tuple[int, ...]
+    loaded: tuple[Distribution, ...]
+    """See :class:`Plan`."""
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     """By task, see `Experiment.positions`."""
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
@@ -75,6 +81,7 @@ def plan(request: Request, registry: Registry) -> Plan:
         _averagers(request.averagers, registry),
         tuple(map(registry.measurements.found, registry.measurements.names())),
         tuple(dict.fromkeys(request.seeds)),
+        registry.loaded(),
     )
     experiments: dict[Experiment, None] = {}
     refusals: dict[str, None] = {}
@@ -95,7 +102,7 @@ def plan(request: Request, registry: Registry) -> Plan:
                 require_unchanged(_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
     if not experiments:
         raise UsageError("\n".join(refusals))
-    return Plan(tuple(experiments), tuple(refusals))
+    return Plan(tuple(experiments), tuple(refusals), chosen.loaded)
 
 
 def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Iterator[Experiment]:
@@ -108,6 +115,7 @@ def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], ch
     parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
     optimizer = _configured("optimizer", chosen.optimizer, options, changes)
     named = {kind: part.label for kind, part in entry.parts.items()}
+    used = _used(task, entry, chosen)
     for seed in chosen.seeds:
         record = ExperimentRecord(
             task=task.label,
@@ -128,6 +136,7 @@ def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], ch
             ),
             train=train,
             evaluate=evaluate,
+            plugins=used,
             seed=seed,
         )
         yield Experiment(
@@ -152,9 +161,9 @@ def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
 def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
     """The options of everything that an experiment is made of. Raises UsageError for an option that nothing has."""
     architecture = entry.architecture.thing
-    owners: dict[str, tuple[Callable[..., Any], str]] = {"model": (architecture.build, architecture.name)}
-    owners |= {kind: (part.thing.configured, part.thing.name) for kind, part in entry.parts.items()}
-    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing.name)
+    owners: dict[str, tuple[Callable[..., Any], Any]] = {"model": (architecture.build, architecture)}
+    owners |= {kind: (part.thing.configured, part.thing) for kind, part in entry.parts.items()}
+    owners["optimizer"] = (optimizer.thing.configured, optimizer.thing)
     for key in changes:
         section = key.partition(".")[0]
         if section in OPTION_SECTIONS and section not in owners:
@@ -162,7 +171,9 @@ def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Map
     return {
         f"{section}.{name}": value
         for section, (function, owner) in owners.items()
-        for name, value in chosen_options(section, owner, options_of(function, owner), task, changes).items()
+        for name, value in chosen_options(
+            section, owner.name, options_of(function, owner.name), owner.ranges, task, changes
+        ).items()
     }
 
 
@@ -191,6 +202,22 @@ def _versions(*found: Found[Any]) -> dict[str, str]:
     return {each.origin.name: each.origin.version for each in found}
 
 
+def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, ...]:
+    """The distributions that decide the numbers. lgbench's own code has no digits, unless it is a checkout with changes."""
+    kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in chosen.loaded if each.name == BUILT_IN}
+    things: list[tuple[str, Found[Any]]] = [
+        ("task", task),
+        ("architecture", entry.architecture),
+        *entry.parts.items(),
+        ("optimizer", chosen.optimizer),
+        *((f"averager:{averager.label}", averager) for averager in chosen.averagers),
+    ]
+    for kind, each in things:
+        kinds.setdefault(each.origin, set()).add(kind)
+    used = [PluginUse(each.name, each.version, each.source, tuple(sorted(own))) for each, own in kinds.items() if each.source]
+    return tuple(sorted(used, key=lambda plugin: plugin.name))
+
+
 def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
     """Raise Unsupported if the task has no answer that boards would show. Looks at the contexts of a task once."""
     task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
@@ -207,14 +234,15 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
 def _require_model(experiment: Experiment) -> None:
     """Raise Unsupported, with the reason, if the model cannot be built, or if its norm scheme places nothing in it."""
     try:
-        with initial(experiment.seed, "weights"):
+        experiment.parts_to_build()
+        with initial(experiment.seed, "weights"), Trial():
             experiment.build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(_reason(error, "building the model")) from error
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
     if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
         return
-    with initial(experiment.seed, "weights"):
+    with initial(experiment.seed, "weights"), Trial():
         idle = places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build())
     if idle:
         raise Unsupported(

@@ -92,7 +92,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     for protocol in (
         Protocol(
             name="quick",
-            version=3,
+            version=4,
             about="seconds: for tests and first contact; nothing is learned well",
             steps=100,
             batch=16,
@@ -108,7 +108,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             name="standard",
-            version=3,
+            version=4,
             about="minutes on two CPU cores; the published leaderboards",
             steps=1000,
             batch=24,
@@ -124,7 +124,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             name="paper",
-            version=3,
+            version=4,
             about="1 M steps, the published training of the source papers where they say it; for a GPU",
             steps=1_000_000,
             batch=128,
@@ -152,24 +152,28 @@ def protocol_named(name: str) -> Protocol:
 
 TARGETS = ("sampled", "exact")
 
-MAX_INT32 = 2**31 - 1
-"""The largest whole number that a run file's columns hold."""
-MAX_LENGTH = 2**24
-"""Longest context that can be asked for: planning builds models, and a table of positions in one has a row for each."""
+MAX_STEPS = 10_000_000
+"""Steps of a training at most: ten times those of the protocol `paper`. Every step's length is in memory."""
+MAX_AT_ONCE = 2**20
+"""Contexts and strings that can be asked for at most, of one batch and of one length."""
+MAX_LENGTH = 2**20
+"""Longest context that can be asked for: planning draws one, and a table of positions in a model has a row for each."""
+MAX_PREFIX = 2**15
+"""The same of tasks that answer at many positions, whose samplers go from token to token."""
 MAX_SEEDS = 10_000
 """Seeds that one command runs at most."""
 
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "train.steps": (1, MAX_INT32),
-    "train.batch": (1, MAX_INT32),
+    "train.steps": (1, MAX_STEPS),
+    "train.batch": (1, MAX_AT_ONCE),
     "train.lr": (0, inf),
     "train.weight_decay": (0, inf),
     "train.warmup": (0, 1),
-    "train.average_every": (1, MAX_INT32),
+    "train.average_every": (1, MAX_STEPS),
     "train.min_length": (1, MAX_LENGTH),
     "train.max_length": (1, MAX_LENGTH),
-    "evaluate.contexts": (1, MAX_INT32),
-    "evaluate.strings": (4, MAX_INT32),
+    "evaluate.contexts": (1, MAX_AT_ONCE),
+    "evaluate.strings": (4, MAX_AT_ONCE),
     "evaluate.max_length": (1, MAX_LENGTH),
 }
 
@@ -178,11 +182,12 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
     """Raise UsageError naming the first setting out of its range."""
     values = {f"train.{f.name}": getattr(train, f.name) for f in fields(train)}
     values |= {f"evaluate.{f.name}": getattr(evaluate, f.name) for f in fields(evaluate)}
-    longest = MAX_LENGTH if task.max_length is None else min(MAX_LENGTH, task.max_length)
+    most = MAX_LENGTH if task.signature.answers is Answers.LAST else MAX_PREFIX
+    longest = most if task.max_length is None else min(most, task.max_length)
     shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
     ranges = {
         **_RANGES,
-        "train.min_length": (shortest, MAX_LENGTH),
+        "train.min_length": (shortest, most),
         "train.max_length": (max(1, train.min_length), longest),
         "evaluate.max_length": (min(task.lengths or (1,)), longest),  # at least one of the task's own lengths is measured
     }

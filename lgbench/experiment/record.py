@@ -26,6 +26,38 @@ class ProtocolUse:
 
 
 @dataclass(frozen=True)
+class PluginUse:
+    """A distribution whose plugins decide the numbers of an experiment. Two of its versions are two experiments."""
+
+    name: str
+    version: str
+    source: str
+    """16 hexadecimal digits of its sources, or "unknown"."""
+    provides: tuple[str, ...]
+    """The kinds of its things that take part, sorted; an averager with its name, such as "averager:ema"."""
+
+    def decides(self, weights: str) -> bool:
+        """Whether it decides the numbers of these weights: an averager decides those of its own averages alone."""
+        return any(kind.partition(":")[0] != "averager" or kind == f"averager:{weights}" for kind in self.provides)
+
+
+@dataclass(frozen=True)
+class LoadedPlugin:
+    """A distribution whose plugins were loaded in the process of a run, whether they take part in it or not."""
+
+    name: str
+    version: str
+    source: str
+    """As in :class:`PluginUse`; empty for an lgbench without changes."""
+    installed: str
+    """How it was installed, as in :data:`lgbench.extensions.loading.How`."""
+    origin: str | None
+    """The place that it was installed from, where others may know it."""
+    takes_part: bool
+    """Whether it decides or measures a number."""
+
+
+@dataclass(frozen=True)
 class ExperimentRecord:
     """One model on one task with one seed, and everything that decides its numbers. Names are those that results show."""
 
@@ -46,12 +78,18 @@ class ExperimentRecord:
     protocol: ProtocolUse
     train: Training
     evaluate: Evaluation
+    plugins: tuple[PluginUse, ...]
+    """The distributions that decide the numbers, by name. lgbench is one of them only in a checkout with changes."""
     seed: int
 
     @cached_property
     def run_id(self) -> str:
         """16 hexadecimal digits that change with any field."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def plugins_of(self, weights: str) -> list[tuple[str, str]]:
+        """Name, and version with source, of each distribution that decides the numbers of these weights."""
+        return [(used.name, f"{used.version} {used.source}") for used in self.plugins if used.decides(weights)]
 
     @property
     def title(self) -> str:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import product
+from math import inf
 from typing import Any
 
 from lgbench.contracts import PART_KINDS, Task
@@ -17,10 +18,13 @@ OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
 SECTIONS = ("train", "evaluate", *OPTION_SECTIONS)
 
 MAX_OPTION = 2**14
-"""How far from 0 an option that is a whole number may be. As a width it fills the largest GPU with two layers.
+"""How far from 0 an option that is a whole number may be whose range its plugin does not state.
 
 Planning builds every model once. Without a bound, a typing error would fill the machine's memory before it is refused.
 """
+
+Ranges = Mapping[str, tuple[float, float]]
+"""By option, the least and the greatest value."""
 
 Options = dict[str, Any]
 """By full name, such as model.layers."""
@@ -51,8 +55,13 @@ def options_of(function: Callable[..., Any], owner: str) -> Options:
     return options
 
 
-def chosen_options(section: str, owner: str, defaults: Options, task: Task, changes: Mapping[str, str]) -> Options:
-    """The options of one section: the defaults, then the task's model sizes, then what the user set."""
+def chosen_options(
+    section: str, owner: str, defaults: Options, ranges: Ranges, task: Task, changes: Mapping[str, str]
+) -> Options:
+    """The options of one section: the defaults, then the task's model sizes, then what the user set.
+
+    Raises UsageError for an option that the owner does not have, and for a value out of its range.
+    """
     own = task.model if section == "model" else {}
     # As a user's values are: 2 for an option whose default is 1.0 is 2.0, for a run's id is taken from what is written.
     own = {name: float(v) if isinstance(defaults[name], float) else v for name, v in own.items() if name in defaults}
@@ -62,7 +71,8 @@ def chosen_options(section: str, owner: str, defaults: Options, task: Task, chan
         if found == section:
             if name not in options:
                 raise unknown(f"option of {owner}", key, (f"{section}.{known}" for known in options))
-            options[name] = _in_range(owner, key, parse_value(key, text, defaults[name]))
+            options[name] = parse_value(key, text, defaults[name])
+            _require_in_range(owner, key, options[name], ranges.get(name))
     return options
 
 
@@ -73,7 +83,14 @@ def flat(train: Training, evaluate: Evaluation, options: Options) -> Options:
     return named | options
 
 
-def _in_range(owner: str, key: str, value: Any) -> Any:
-    if isinstance(value, int) and abs(value) > MAX_OPTION:
-        raise UsageError(f"{key}={value} is out of range for {owner}: it must be from {-MAX_OPTION} to {MAX_OPTION}")
-    return value
+def _require_in_range(owner: str, key: str, value: Any, stated: tuple[float, float] | None) -> None:
+    """Raise UsageError, with what would work, for a number out of the range that its plugin states, or that all have."""
+    if isinstance(value, bool | str):
+        return
+    said = f"{key}={value} is out of range for {owner}: it must be "
+    if stated:
+        low, high = stated
+        if not low <= value <= high:
+            raise UsageError(said + (f"at least {low}" if high == inf else f"from {low} to {high}"))
+    elif isinstance(value, int) and abs(value) > MAX_OPTION:
+        raise UsageError(said + (f"at most {MAX_OPTION}" if value > 0 else f"at least {-MAX_OPTION}"))

@@ -92,10 +92,11 @@ def trained_lengths(task: Task) -> str:
 def samples(task: Task) -> list[Sample]:
     """Contexts up to their last answer that counts, drawn with seed 0. UsageError if the task has none of that length."""
     from lgbench import seeds
+    from lgbench.randomness import Random
 
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:
-        batch = task.sample(SAMPLES, length, seeds.generator(0, "show", task.name))
+        batch = task.sample(length, Random.stacked([seeds.key(0, "show", task.name)], SAMPLES))
     except ValueError as error:
         raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
     answers = batch.distribution.shape[1]

@@ -12,14 +12,29 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import Distribution as InstalledDistribution
 from importlib.metadata import EntryPoint
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
+from lgbench.checkout import changed_sources
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
+from lgbench.extensions.sources import source_of
 from lgbench.process import exits
 from lgbench.terminal import sentence
+
+GROUP = "lgbench"
+"""The entry-point group of plugins."""
+BUILT_IN = "lgbench"
+"""The distribution that brings the built-in plugins."""
+
+How = Literal["index", "wheel", "archive", "folder", "editable", "version control", "file", "unknown"]
+"""How a plugin came here: from a package index; from a wheel or another archive that was named; from a folder, editable or not;
+from version control; or it is a plugin file."""
 
 SLOW_SECONDS = 2.0
 """An import that takes longer is reported: every command that needs plugins waits for it."""
@@ -36,6 +51,24 @@ class Distribution:
     url: str = field(default="", compare=False)
     """The place that the package was installed from, or the file's path; empty for a package index."""
     editable: bool = field(default=False, compare=False)
+    installed: How = field(default="unknown", compare=False)
+    origin: str | None = field(default=None, compare=False)
+    """The place that it was installed from, as others may know it: without paths of this machine and without passwords."""
+    modules: tuple[str, ...] = field(default=(), compare=False)
+    """The modules of its entry points."""
+
+    @cached_property
+    def source(self) -> str:
+        """16 hexadecimal digits of its sources, UNKNOWN where there are none.
+
+        Those of lgbench are empty, for the versions of tasks and protocols say when its numbers change. Only in a checkout
+        with changes that nobody has committed, they are the digits of what was changed. Raises PluginError where sources have
+        changed since their import.
+        """
+        if self.name == BUILT_IN:
+            return changed_sources() if self.editable else ""
+        _, file, digits = self.version.partition("sha256:")
+        return digits[:16] if file else source_of(self.modules)
 
     @property
     def stamp(self) -> str:
@@ -72,7 +105,7 @@ def file_source(path: Path) -> PluginSource:
         raise UsageError(f"no plugin file {str(path)!r}: name a Python file, as in --plugin ./my_norm.py")
     content = path.read_bytes()
     digits = hashlib.sha256(content).hexdigest()
-    distribution = Distribution(path.name, f"sha256:{digits}", str(path))
+    distribution = Distribution(path.name, f"sha256:{digits}", str(path), installed="file")
 
     def load() -> ModuleType:
         # The module's name has the hash, so that it hides no other module and no other version of itself.
@@ -94,7 +127,7 @@ def file_source(path: Path) -> PluginSource:
 def check_contract(source: PluginSource) -> None:
     """Raise PluginError if the plugin names a version of the contracts that this lgbench does not support.
 
-    The version stands in a line of the source such as LGBENCH_CONTRACT = "2.0", so that nothing has to be imported.
+    The version stands in a line of the source such as LGBENCH_CONTRACT = "3.0", so that nothing has to be imported.
     """
     text = source.read()
     stated = _stated(text) if text else None
@@ -164,13 +197,44 @@ def _literal(value: ast.expr) -> str:
 
 
 def _distribution(entry_point: EntryPoint) -> Distribution:
-    metadata = entry_point.dist and entry_point.dist.metadata  # every access parses the file anew
-    if not (entry_point.dist and metadata and "Version" in metadata):
+    installed = entry_point.dist
+    metadata = installed and installed.metadata  # every access parses the file anew
+    if not (installed and metadata and "Version" in metadata):
         return Distribution("unknown", "unknown")  # an installer stopped halfway
     name, version = metadata["Name"], metadata["Version"]
-    # PEP 610: a package that does not come from an index says where it comes from.
+    modules = tuple(sorted({each.module for each in installed.entry_points if each.group == GROUP}))
     try:
-        direct = json.loads(entry_point.dist.read_text("direct_url.json") or "{}")
-        return Distribution(name, version, str(direct.get("url", "")), bool(direct.get("dir_info", {}).get("editable")))
+        direct = _direct_url(installed)
+        url, editable = str(direct.get("url", "")), bool(direct.get("dir_info", {}).get("editable"))
+        return Distribution(name, version, url, editable, _how(direct), _origin(direct), modules)
     except (ValueError, AttributeError):
-        return Distribution(name, version)
+        return Distribution(name, version, modules=modules)
+
+
+def _direct_url(installed: InstalledDistribution) -> dict[str, Any]:
+    """The place of a package that does not come from an index (PEP 610). Raises ValueError where nobody can read it."""
+    direct = json.loads(installed.read_text("direct_url.json") or "{}")
+    if not isinstance(direct, dict):
+        raise ValueError("direct_url.json is no object")
+    return direct
+
+
+def _how(direct: dict[str, Any]) -> How:
+    if not direct:
+        return "index"
+    if "vcs_info" in direct:
+        return "version control"
+    if "archive_info" in direct:
+        return "wheel" if urlsplit(str(direct.get("url"))).path.endswith(".whl") else "archive"
+    return "editable" if direct.get("dir_info", {}).get("editable") else "folder"
+
+
+def _origin(direct: dict[str, Any]) -> str | None:
+    """The URL of a package, with its commit; of a file on this machine its name alone. None for a folder."""
+    if not ("vcs_info" in direct or "archive_info" in direct):
+        return None
+    url = urlsplit(str(direct.get("url")))
+    port = f":{url.port}" if url.port else ""
+    place = f"{url.scheme}://{url.hostname}{port}{url.path}" if url.hostname else PurePosixPath(url.path).name
+    commit = direct.get("vcs_info", {}).get("commit_id")
+    return f"{place}@{commit}" if commit else place

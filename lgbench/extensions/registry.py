@@ -20,6 +20,8 @@ from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
 from lgbench.extensions.loading import (
+    BUILT_IN,
+    GROUP,
     Distribution,
     PluginSource,
     check_contract,
@@ -33,10 +35,6 @@ from lgbench.terminal import sentence
 if TYPE_CHECKING:
     from lgbench.process.fingerprint import Fingerprint
 
-GROUP = "lgbench"
-"""The entry-point group of plugins."""
-BUILT_IN = "lgbench"
-"""The distribution that brings the built-in plugins."""
 _UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
 
@@ -167,6 +165,11 @@ class Registry:
             plugin.provides.setdefault(catalog.kind, []).append(item.name)
         before.extend(_package(module), [item for _, item in provided])
         return plugin
+
+    def loaded(self) -> tuple[Distribution, ...]:
+        """The distributions of all plugins that can be used, by name."""
+        found = {plugin.distribution.name: plugin.distribution for plugin in self.plugins if not plugin.error}
+        return tuple(found[name] for name in sorted(found))
 
     def problems(self) -> list[str]:
         """A sentence for each plugin that failed and each name that clashes."""

@@ -20,7 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from lgbench.errors import Interrupted, LgbenchError, UsageError
-from lgbench.extensions.registry import GROUP
+from lgbench.extensions.loading import GROUP
 
 _NO_REQUIREMENT = re.compile(r"\s*($|#|-(?!e|-editable|r|-requirement))")
 _REST = re.compile(r"\s+(#|--)")

@@ -13,6 +13,7 @@ from lgbench.experiment.contexts import draw
 from lgbench.experiment.lengths import board_lengths, context_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import Score, by_source
+from lgbench.randomness import Random
 
 CHANCE = "chance"
 """The name of the chance level among the weight variants of a run."""
@@ -63,11 +64,11 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
 
 def _drawn(task: Task, n: int, length: int) -> tuple[Tensor, Tensor]:
     """p* of n contexts, (n, A, V), and how much each answer counts, (n, A). Draws few contexts at once: inputs take memory."""
-    generator = seeds.generator(0, "chance", task.name, length)
+    key = seeds.key(0, "chance", task.name, length)
     size = max(1, SAMPLED_POSITIONS // (length + 1))
     found, counted = [], []
     for start in range(0, n, size):
-        batch = draw(task, min(size, n - start), length, generator)
+        batch = draw(task, length, Random.stacked([key], min(size, n - start), first=start))
         found.append(batch.distribution)
         counted.append(torch.ones(batch.distribution.shape[:2]) if batch.weights is None else batch.weights)
     return torch.cat(found), torch.cat(counted)

@@ -5,8 +5,8 @@ Shapes: n contexts, T positions, A answers for each context, V classes.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,21 +14,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lgbench import seeds
-from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, StringScores, Task
+from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import answered_lengths, board_lengths, context_lengths
 from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.measurement import causality
+from lgbench.measurement.causality import Predict
+from lgbench.measurement.soundness import FiniteAnswers
+from lgbench.randomness import Random, device_of_data
 
 DRAWN_POSITIONS = 2**18
-"""Positions drawn at once at most, which bounds memory; at least one context is. Changing it changes the contexts."""
+"""Positions drawn at once at most, which bounds memory; at least one context is. Changes no number."""
 
 AT_ONCE = {"cpu": 2**15, "cuda": DRAWN_POSITIONS}
 """Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
 retrieval at 2^14 took twice as long, most of it in the system).
 """
-
-Predict = Callable[[Tensor], Tensor]
 
 
 class Score(NamedTuple):
@@ -56,21 +58,22 @@ class ExpectedScore(NamedTuple):
 
 @torch.inference_mode()
 def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
-    """Every measurement at every length for each weight variant in `models`.
+    """Every measurement at every length for each weight variant in `models`, and whether its answers are sound.
 
-    Contexts derive from (seed, task, length) alone and are drawn on the CPU, so every entry on every device is tested on
-    the same ones.
+    Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones.
     """
     task, evaluation = experiment.task, experiment.evaluate
     on_contexts, on_strings = by_source(task, experiment.measurements)
     scores: list[Score] = []
+    finite = FiniteAnswers()
     for length in context_lengths(task, experiment.train, evaluation):
-        batches = _contexts(task, length, evaluation.contexts, experiment.seed)
-        scores += _score_contexts(task, models, on_contexts, length, batches, device)
+        batches = _contexts(task, length, evaluation.contexts, experiment.seed, device)
+        scores += _score_contexts(task, models, on_contexts, length, batches, device, finite)
     if isinstance(task, Language) and on_strings:
         for length in _string_lengths(task, experiment.train, evaluation):
-            scores += _score_strings(task, models, on_strings, length, experiment, device)
-    return scores
+            scores += _score_strings(task, models, on_strings, length, experiment, device, finite)
+    scores += [Score(each.weights, NOT_FINITE, each.length, each.share, each.answers) for each in finite.found()]
+    return [*scores, *_look_ahead(experiment, models, device)]
 
 
 def expected_scores(
@@ -83,8 +86,12 @@ def expected_scores(
     on_contexts, on_strings = by_source(task, measurements)
     on_boards = set(board_lengths(task, training, evaluation))
     found: list[ExpectedScore] = []
+    answers: Counter[int] = Counter()
+    exact, drawn, one = True, 0, None
     for drawn in context_lengths(task, training, evaluation):
         one = _probe(task, drawn)
+        answers[drawn] += evaluation.contexts * one.distribution.shape[1]
+        exact &= one.weights is None
         n = evaluation.contexts * (one.distribution.shape[1] if task.signature.answers is Answers.MARKED else 1)
         for length in answered_lengths(task, drawn, one.distribution.shape[1]):
             found += [
@@ -94,6 +101,10 @@ def expected_scores(
     if isinstance(task, Language):
         for length in _string_lengths(task, training, evaluation):
             found += [ExpectedScore(m.name, length, evaluation.strings, True, True) for m in on_strings]
+            answers[length] += evaluation.strings * (length + 1) if on_strings else 0
+    found += [ExpectedScore(NOT_FINITE, length, n, exact, length in on_boards) for length, n in answers.items() if n]
+    if one is not None and (places := causality.places(task, one.inputs)):
+        found.append(ExpectedScore(LOOKS_AHEAD, drawn, places, True, drawn in on_boards))
     return found
 
 
@@ -109,7 +120,7 @@ def _string_lengths(task: Language, training: Training, evaluation: Evaluation) 
 
 def _probe(task: Task, length: int) -> Batch:
     """One context, to see what a task's contexts look like."""
-    return task.sample(1, length, seeds.generator(0, "answers", task.name))
+    return task.sample(length, Random.stacked([seeds.key(0, "answers", task.name)], 1))
 
 
 def _score_contexts(
@@ -119,6 +130,7 @@ def _score_contexts(
     length: int,
     batches: Iterator[Batch],
     device: torch.device,
+    finite: FiniteAnswers,
 ) -> Iterator[Score]:
     """Scores of contexts of `length` and, for tasks that answer at every prefix, of all their prefixes."""
     rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
@@ -128,6 +140,7 @@ def _score_contexts(
         counted += [] if weights is None else [weights.to(device).double()]
         for variant, predict in models.items():
             predictions = Predictions(in_parts(predict, inputs), distribution)
+            finite.add(variant, length, predictions.logits.isfinite().all(-1), weights)
             for measurement in measurements:
                 rows[variant, measurement.name].append(values_of(measurement, predictions))
     share = torch.cat(counted) if counted else None
@@ -160,11 +173,12 @@ def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[in
     return means.tolist(), (weights > 0).sum(0).tolist()
 
 
-def _contexts(task: Task, length: int, n: int, seed: int) -> Iterator[Batch]:
-    generator = seeds.generator(seed, "evaluate", task.name, "contexts", length)
+def _contexts(task: Task, length: int, n: int, seed: int, device: torch.device) -> Iterator[Batch]:
+    key = seeds.key(seed, "evaluate", task.name, "contexts", length)
     size = max(1, DRAWN_POSITIONS // (length + 1))
     for start in range(0, n, size):
-        yield draw(task, min(size, n - start), length, generator)
+        random = Random.stacked([key], min(size, n - start), first=start, device=device_of_data(device))
+        yield draw(task, length, random)
 
 
 def in_parts(function: Predict, inputs: Tensor) -> Tensor:
@@ -186,15 +200,29 @@ def _score_strings(
     length: int,
     experiment: Experiment,
     device: torch.device,
+    finite: FiniteAnswers,
 ) -> Iterator[Score]:
     """Scores of whole strings of `length`."""
-    n, generator = experiment.evaluate.strings, seeds.generator(experiment.seed, "evaluate", task.name, "strings", length)
-    inputs, is_member = (tensor.to(device) for tensor in task.strings(n, length, generator))
+    n, key = experiment.evaluate.strings, seeds.key(experiment.seed, "evaluate", task.name, "strings", length)
+    random = Random.stacked([key], n, device=device_of_data(device))
+    inputs, is_member = (tensor.to(device) for tensor in task.strings(length, random))
     for variant, predict in models.items():
         taken = in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
+        finite.add(variant, length, taken.isfinite())
         for measurement in measurements:
             value = measurement.of_strings(StringScores(taken, is_member)).item()
             yield Score(variant, measurement.name, length, value, n)
+
+
+def _look_ahead(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> Iterator[Score]:
+    """Whether answers change with what comes after them, at the longest length."""
+    asked = causality.question(experiment.task, experiment.train, experiment.evaluate, experiment.seed)
+    if asked is None:
+        return
+    asked = asked.to(device)
+    for variant, predict in models.items():
+        found = causality.moved(lambda inputs, predict=predict: in_parts(predict, inputs), asked)  # type: ignore[misc]
+        yield Score(variant, LOOKS_AHEAD, asked.length, len(found.cuts) / len(asked.cuts), len(asked.cuts))
 
 
 def step_log_probability(logits: Tensor, inputs: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lgbench.terminal import printable
+
 Rows = Sequence[Sequence[Any]]
 
 
@@ -20,9 +22,9 @@ def table(names: Sequence[str], rows: Rows, console: Console) -> None:
     """For a terminal."""
     lines = Table()
     for name in names:
-        lines.add_column(escape(name))
+        lines.add_column(escape(printable(name)))
     for row in rows:
-        lines.add_row(*("" if value is None else escape(str(value)) for value in row))
+        lines.add_row(*("" if value is None else escape(printable(str(value))) for value in row))
     console.print(lines)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 from lgbench.errors import UsageError, unknown
+from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
 from lgbench.reports.files import replace
 from lgbench.reports.marks import COLOURS, MAX_ENTRIES, SCREEN, Axes, Data, Styles, layers
@@ -25,6 +25,8 @@ from lgbench.results.metrics import Metric
 
 MAX_UNNAMED = len(COLOURS)
 """So many entries differ in colour; a figure with more entries must name them."""
+MAX_PANELS = 40
+"""Of an overview: a page of a paper has no room for more."""
 
 DOTS_PER_INCH = 300
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
@@ -84,20 +86,24 @@ def known_format(path: Path) -> str:
 def write(spec: Spec, path: Path) -> None:
     """Draw a specification in the format that the file's name says. A file that is there is replaced, by a whole one.
 
-    Raises UsageError where the format is unknown or nothing can be written.
+    Raises UsageError where the format is unknown or nothing can be written, and DrawingFailed where it cannot be drawn.
     """
     replace(path, FORMATS[known_format(path)](spec))
 
 
+def _drawn(function: str, spec: Spec, **options: Any) -> bytes:
+    return drawn(function, spec, VEGA_LITE, ways_out=f"{WAYS_OUT}; --out FILE.json writes the specification itself", **options)
+
+
 def _svg(spec: Spec) -> bytes:
     """With its size said in points; plain numbers would be pixels, which are smaller."""
-    drawn = vl_convert.vegalite_to_svg(spec, VEGA_LITE)
-    return re.sub(r'\b(width|height)="([\d.]+)"', r'\1="\2pt"', drawn, count=2).encode()
+    picture = _drawn("vegalite_to_svg", spec)
+    return re.sub(rb'\b(width|height)="([\d.]+)"', rb'\1="\2pt"', picture, count=2)
 
 
 FORMATS: dict[str, Callable[[Spec], bytes]] = {
-    ".png": lambda spec: vl_convert.vegalite_to_png(spec, VEGA_LITE, ppi=DOTS_PER_INCH),
+    ".png": lambda spec: _drawn("vegalite_to_png", spec, ppi=DOTS_PER_INCH),
     ".svg": _svg,
-    ".pdf": lambda spec: vl_convert.vegalite_to_pdf(spec, VEGA_LITE),
+    ".pdf": lambda spec: _drawn("vegalite_to_pdf", spec),
     ".json": lambda spec: json.dumps(spec, indent=1).encode() + b"\n",
 }

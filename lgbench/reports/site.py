@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import vl_convert
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
@@ -25,6 +24,7 @@ from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import plots, table
 from lgbench.reports.curve_data import about as axis_of
+from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
 from lgbench.results import run_files
 from lgbench.results.boards import Board
@@ -54,7 +54,7 @@ def page(results: Results, protocol: str | None = None) -> str:
     boards = _boards(results, families, protocol)
     if not boards:
         raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
-    runs = _runs(results.folder, {page_board.board.protocol for page_board in boards})
+    runs = _runs(results, {page_board.board.protocol for page_board in boards})
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
@@ -81,13 +81,20 @@ def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: s
     """Every board: by metric, and within a metric each family before its tasks."""
     found = []
     for metric in results.metric_names:
-        of_families = results.boards(metric, None, protocol)
+        of_families, of_tasks = (_by_name(results.boards(metric, None, protocol, apart=apart)) for apart in (False, True))
         for family, tasks in families.items():
-            found += [PageBoard("family", board) for board in of_families if board.name == family]
+            found += [PageBoard("family", board) for board in of_families.get(family, ())]
             for task in tasks:
-                if task != family:
-                    found += [PageBoard("task", board) for board in results.boards(metric, task, protocol)]
+                if task not in families:  # where that is a family, the name is of the family's board
+                    found += [PageBoard("task", board) for board in of_tasks.get(task, ())]
     return [page_board for page_board in found if page_board.board.rows]
+
+
+def _by_name(boards: Iterable[Board]) -> dict[str, list[Board]]:
+    found: dict[str, list[Board]] = {}
+    for board in boards:
+        found.setdefault(board.name, []).append(board)
+    return found
 
 
 def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
@@ -134,22 +141,25 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
     """By entry on the boards, the entry whose training it is, and which of its weights are tested."""
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
     entries = {}
-    found = results.ask("select distinct entry, weights from results")[1]
-    for entry, weights in sorted(found, key=lambda pair: (pair[0], pair[1] != "raw", pair[1])):
-        label = entry if weights == "raw" else f"{entry}@{weights}"
+    trained: dict[str, str] = {}  # by run, the name of the entry
+    found = results.ask("select distinct run_id, entry, weights, plugins from results where weights <> 'chance'")[1]
+    for run, entry, weights, plugins in sorted(found, key=lambda row: (row[1], row[2] != "raw", row[2], row[0])):
+        label = results.label(entry, weights, plugins)
+        if weights == "raw":
+            trained[run] = label
         if label in ranked:
-            entries[label] = {"base": entry, "weights": weights}
+            entries[label] = {"base": trained.get(run, entry), "weights": weights}
     return entries
 
 
-def _runs(folder: Path, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
     """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for path in run_files.find(folder):
+    for path in (results.folder / name for name in sorted(results.names)):
         try:
             rows, about = run_files.read(path), run_files.metadata(path)
         except RunFileError:
-            continue  # the results named it when they were opened
+            continue  # it was deleted since the results were opened
         first = rows.slice(0, 1).to_pylist()[0]
         protocol = _protocol(first)
         if protocol in protocols:
@@ -157,14 +167,20 @@ def _runs(folder: Path, protocols: Collection[ProtocolUse]) -> dict[str, list[di
             run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
             run |= {name: _curve(rows, name) for name in CURVE_METRICS}
             run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
-            found.setdefault(first["entry"], {}).setdefault(first["run_id"], run)
+            found.setdefault(_label(results, rows), {}).setdefault(first["run_id"], run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
     return {entry: sorted(own.values(), key=lambda run: [run[name] for name in order]) for entry, own in sorted(found.items())}
 
 
+def _label(results: Results, rows: pa.Table) -> str:
+    """The name on boards of the entry that a run trained."""
+    first = rows.slice(max(0, pc.index(rows["weights"], "raw").as_py()), 1).to_pylist()[0]
+    return results.label(first["entry"], "raw", dict(first["plugins"] or ()))
+
+
 def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A footer without the descriptions of metrics, which the page has once."""
-    return {key: value for key, value in about.items() if key != "measurements"}
+    """A footer without the descriptions of metrics, which the page has once, and the checksum, which is of the file."""
+    return {key: value for key, value in about.items() if key not in ("measurements", run_files.CHECKSUM)}
 
 
 def _protocol(row: Mapping[str, Any]) -> ProtocolUse:
@@ -232,7 +248,9 @@ def _spec(metric: Metric) -> Mapping[str, Any]:
 @cache
 def _libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    bundle = drawn(
+        "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
+    ).decode()
     return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -23,6 +24,9 @@ MAX_WIDTH = 1000
 
 HEADER = ("tier", "rank interval", "entry", "seeds", "ID", "OOD", "effective length")
 
+FLAGS = {"looks_ahead": "looks ahead", "not_finite": "not finite", "diverged": "diverged", "not_fitted": "not fitted"}
+"""The fields of a row that name seeds, and what is said of those seeds. The first two keep the entry from being ranked."""
+
 
 def table(boards: Sequence[Board], console: Console) -> None:
     """Boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as fit.
@@ -33,11 +37,13 @@ def table(boards: Sequence[Board], console: Console) -> None:
         names = [row.entry for row in board.rows]
         lengths, lines = board.lengths, _table(board, board.lengths, names)
         if not _fits(lines, console):
-            for count in range(len(board.lengths), -1, -1):
-                lengths = _spread(board.lengths, count)
-                lines = _table(board, lengths, short(names))
-                if _fits(lines, console):
-                    break
+            # Numbers are at least four characters wide.
+            counts = range(min(len(board.lengths), console.width // 4), -1, -1)
+            count = bisect_left(
+                counts, True, key=lambda count: _fits(_table(board, _spread(board.lengths, count), short(names)), console)
+            )
+            lengths = _spread(board.lengths, counts[min(count, len(counts) - 1)])
+            lines = _table(board, lengths, short(names))
         console.print(escape(title(board)), style="bold", highlight=False)
         console.print(lines)
         if len(lengths) < len(board.lengths):
@@ -97,13 +103,13 @@ def as_csv(boards: Sequence[Board]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     about = ("board", "metric", "metric_version", "task_version", "protocol")
-    own = ("entry", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged", "not_fitted")
+    own = ("entry", "tier", "best_rank", "worst_rank", "effective_length", "seeds", *FLAGS)
     writer.writerow([*about, *own, "column", "length", "mean", "low", "high", "n", "chance"])
     for board in boards:
         for row in board.rows:
             same: list[Any] = [board.name, board.metric.name, board.metric.version, board.task_version, board.protocol]
             same += [row.entry, row.tier, *(row.rank_interval or (None, None)), row.effective_length]
-            same += map(len, (row.seeds, row.diverged, row.not_fitted))
+            same += map(len, (row.seeds, *(getattr(row, flag) for flag in FLAGS)))
             for c in row.cells:
                 writer.writerow([*same, c.kind, c.length, c.mean, c.low, c.high, c.n, board.chance_level(c.kind, c.length)])
     return out.getvalue()
@@ -129,7 +135,7 @@ def title(board: Board) -> str:
 
 def notes(board: Board) -> list[str]:
     """Sentences that belong under a board: what is left out, what lacks the metric, and what was not fitted."""
-    found = list(board.incomplete)
+    found = [*(f"{sentence}." for sentence in board.unsound), *board.incomplete]
     if board.lacking:
         entries = (f"{entry} ({count} {'seed' if count == 1 else 'seeds'})" for entry, count in sorted(board.lacking.items()))
         found.append(f"{board.metric.label} is missing in runs of {', '.join(entries)}.")
@@ -173,8 +179,7 @@ def effective_length(board: Board, row: Row) -> str:
 
 
 def _seeds(row: Row) -> str:
-    flags = ((row.diverged, "diverged"), (row.not_fitted, "not fitted"))
-    flagged = [f"{len(seeds)} {name}" for seeds, name in flags if seeds]
+    flagged = [f"{len(seeds)} {name}" for flag, name in FLAGS.items() if (seeds := getattr(row, flag))]
     return f"{len(row.seeds)} ({', '.join(flagged)})" if flagged else str(len(row.seeds))
 
 

@@ -42,7 +42,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of a board. Tier and rank interval are None where the entry has no value in the column that orders entries."""
+    """One entry of a board.
+
+    Tier and rank interval are None where the entry is not ranked, or has no value in the column that orders entries.
+    """
 
     entry: str
     tier: int | None
@@ -54,6 +57,10 @@ class Row:
     seeds: tuple[int, ...]
     diverged: tuple[int, ...]
     """Seeds whose training diverged, on any task."""
+    looks_ahead: tuple[int, ...]
+    """Seeds whose answers change with what comes after them, on any task. An entry with such a seed is not ranked."""
+    not_finite: tuple[int, ...]
+    """Seeds with answers that are not finite although the training did not diverge. An entry with such a seed is not ranked."""
     not_fitted: tuple[int, ...]
     """Seeds that have not fitted some task; :func:`lgbench.results.fit.threshold` has the rule."""
     not_fitted_tasks: dict[str, int]
@@ -88,6 +95,8 @@ class Board:
     rows: tuple[Row, ...]
     incomplete: tuple[str, ...]
     """A sentence for each entry and seed that is left out because it lacks runs on tasks of the family."""
+    unsound: tuple[str, ...]
+    """A sentence for each entry that is not ranked because its answers cannot be trusted."""
     lacking: dict[str, int]
     """By entry, how many of its seeds have runs but lack this metric."""
 
@@ -114,6 +123,7 @@ def chance_levels(chance: Models) -> tuple[Level, ...]:
 def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted) -> tuple[Row, ...]:
     """The rows of a board, best mean first."""
     cells, standing = _cells(models, metric), _standings(models, metric)
+    ranked = list(standing)
     rows = []
     for entry in _in_order(models, metric):
         seeds, own = models.seeds_of(entry), standing.get(entry)
@@ -124,9 +134,11 @@ def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: N
                 entry=entry,
                 tier=own.tier if own else None,
                 rank_interval=(own.best_rank, own.worst_rank) if own else None,
-                better_than=tuple(list(standing)[other] for other in own.better_than) if own else (),
+                better_than=tuple(ranked[other] for other in own.better_than) if own else (),
                 seeds=seeds,
                 diverged=tuple(seed for seed in seeds if (entry, seed) in models.diverged),
+                looks_ahead=tuple(seed for seed in seeds if (entry, seed) in models.looks_ahead),
+                not_finite=tuple(seed for seed in seeds if (entry, seed) in models.not_finite),
                 not_fitted=tuple(sorted(set().union(*lost.values()))),
                 not_fitted_tasks={task: len(own) for task, own in lost.items() if own},
                 effective_length=effective,
@@ -137,12 +149,21 @@ def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: N
     return tuple(rows)
 
 
-def _in_order(models: Models, metric: Metric) -> list[str]:
-    """Entries by their mean in the column that orders them, then by the ID mean, then by name; those without a mean last."""
+def unsound(models: Models) -> tuple[str, ...]:
+    """A sentence for each entry that cannot be ranked."""
+    found = ((entry, models.unsound(entry)) for entry in models.entries)
+    return tuple(f"{entry} is not ranked: {reason}" for entry, reason in found if reason)
 
-    def key(entry: str) -> tuple[float, float, str]:
+
+def _in_order(models: Models, metric: Metric) -> list[str]:
+    """Entries by their mean in the column that orders them, then by the ID mean, then by name.
+
+    Those without a mean are behind the others, and those that cannot be ranked are last.
+    """
+
+    def key(entry: str) -> tuple[bool, float, float, str]:
         means = [_signed_mean(models, metric, entry, column) for column in (models.ranked_by, ID)]
-        return means[0], means[1], entry
+        return models.unsound(entry) is not None, means[0], means[1], entry
 
     return sorted((entry for entry in models.entries if models.seeds_of(entry)), key=key)
 
@@ -156,8 +177,9 @@ def _signed_mean(models: Models, metric: Metric, entry: str, column: Column) -> 
 
 
 def _standings(models: Models, metric: Metric) -> dict[str, Standing]:
-    """Of each entry that has a mean in the column that orders entries, in that order."""
-    ranked = [e for e in _in_order(models, metric) if np.isfinite(_signed_mean(models, metric, e, models.ranked_by))]
+    """Of each entry that can be ranked and has a mean in the column that orders entries, in that order."""
+    sound = [entry for entry in _in_order(models, metric) if models.unsound(entry) is None]
+    ranked = [entry for entry in sound if np.isfinite(_signed_mean(models, metric, entry, models.ranked_by))]
     if not ranked:
         return {}
     return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked)), strict=True))

@@ -1,44 +1,83 @@
 """The cache: the rows of many run files in one Parquet file, since opening a file takes longer than reading its rows.
 
-A cache file is made of run files and never changes. It names them with the size and the time of change that they had, and
-readers use it only while each of them is still there as it was. So a new run is in no cache file yet, no cache file is ever
-wrong, and anybody may delete them while nobody reads them. Its footer also counts the descriptions of metrics that are in the
-footers of its run files.
+It is in the user's own cache folder, never in a results folder: a results folder may come from anybody, and its rows are those
+of its run files alone. LGBENCH_CACHE names another cache folder.
+
+A cache file is made of run files of one results folder and never changes. It names them with the size and the times of change
+that they had, and readers use its rows of those that are still as they were. So a new run is in no cache file yet, and no cache
+file is ever wrong. Its footer also counts the descriptions of metrics that are in the footers of its run files.
+
+Whoever writes a cache file deletes old ones. Somebody may be reading any of them, so one that was used within the last minutes
+stays; and a reader whose cache file is gone reads the run files (:mod:`lgbench.results.database`). A cache folder that is
+missing, full or not writable costs time alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from dataclasses import replace as but
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lgbench.atomic_files import created
-from lgbench.errors import RunFileError
-from lgbench.results import run_files
+from lgbench import user_cache
+from lgbench.atomic_files import SUFFIX, replaced
 from lgbench.results.metrics import Metric, described
+from lgbench.results.run_files import METADATA_KEY, SCHEMA
 
-FOLDER = ".cache"
-"""Where the cache files of a results folder are."""
+RULES = 2
+"""Raised when other run files than before can be on a board: cache files hold those that could when they were written."""
 
-Files = Mapping[str, list[int]]
-"""Run files by their names within the results folder; of each the size in bytes and the time of change in nanoseconds."""
+PATH = "path"
+"""The column of a cache file that has the path of the run file. Run files do not have it."""
+CACHED = SCHEMA.append(pa.field(PATH, pa.string()))
+
+BUSY, FORGOTTEN = 10 * 60, 30 * 24 * 60 * 60
+"""Seconds since the last use: below the first somebody may be reading a cache file, beyond the second nobody wants it."""
+MAX_BYTES = 2**30
+"""Of all cache files together. The ones that were used last stay."""
+
+Files = Mapping[str, tuple[int, ...]]
+"""Run files by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
 
 
 @dataclass(frozen=True)
 class CacheFile:
-    """A cache file that can be read."""
+    """A cache file, and which of its run files are read from it."""
 
     path: Path
-    files: Files
-    descriptions: Counter[Metric]
-    """How many of the run files describe a metric so."""
+    names: Sequence[str]
+    """The run files that are still as they were, and whose rows no other cache file has."""
+    others: Sequence[str]
+    described: Sequence[tuple[Metric, ...]]
+    """What run files say of metrics, each way once."""
+    ways: Mapping[str, int]
+    """By run file, the index of its way."""
+
+    @property
+    def descriptions(self) -> Counter[Metric]:
+        """How many of the run files that are read describe a metric so."""
+        counts: Counter[Metric] = Counter()
+        for way, count in Counter(self.ways[name] for name in self.names).items():
+            for metric in self.described[way]:
+                counts[metric] += count
+        return counts
+
+    def rows(self, results: Path) -> str:
+        """A query for the rows that are read."""
+        rows = f"select {', '.join(SCHEMA.names)} from read_parquet({quoted(unglobbed(self.path))})"
+        others = ", ".join(quoted(str(results.resolve() / name)) for name in self.others)
+        return f"{rows} where {PATH} not in ({others})" if others else rows
 
 
 def state(folder: Path, paths: Iterable[Path]) -> Files:
@@ -47,48 +86,58 @@ def state(folder: Path, paths: Iterable[Path]) -> Files:
     for path in paths:
         with suppress(FileNotFoundError):  # deleted since it was found
             status = path.stat()
-            files[path.relative_to(folder).as_posix()] = [status.st_size, status.st_mtime_ns]
+            # Anybody can set the time of change of the content, but not that of the file's record.
+            files[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return files
 
 
-def find(folder: Path, files: Files) -> tuple[list[CacheFile], Files]:
-    """The cache files that hold `files` as they are, none of them twice, and the files that are in no cache file.
+def find(results: Path, files: Files) -> tuple[list[CacheFile], Files]:
+    """The cache files that hold `files` as they are, each file in one of them, and the files that are in no cache file.
 
-    A cache file of files that have changed or are gone is deleted, and one that cannot be read.
+    A cache file is left alone if most of its files have changed: its rows would cost more than they are worth.
     """
     found, loose = [], dict(files)
-    for path in sorted((folder / FOLDER).glob("*.cache")):
-        cached = _opened(path)
-        if cached is None or not cached.files.items() <= files.items():
-            with suppress(OSError):
-                path.unlink()
-        elif cached.files.keys() <= loose.keys():
-            found.append(cached)
-            for name in cached.files:
+    opened = [own for path in _cache_files(results) if (own := _opened(path))]
+    for cached, held in sorted(opened, key=lambda own: (-len(own[1]), own[0].path)):
+        same = [name for name, own in held.items() if loose.get(name) == own]
+        if 2 * len(same) >= len(held):
+            found.append(but(cached, names=same, others=[*(held.keys() - same)]))
+            for name in same:
                 del loose[name]
+            with suppress(OSError):
+                os.utime(cached.path)
     return found, loose
 
 
-def write(folder: Path, files: Files, descriptions: Counter[Metric]) -> CacheFile | None:
-    """Put run files with sound footers into a cache file.
+def write(results: Path, files: Files, described: Mapping[str, Sequence[Metric]]) -> CacheFile | None:
+    """Put run files with sound footers into a cache file; `described` has what each of them says of metrics.
 
-    None where the folder cannot be written to or the rows of a file cannot be read.
+    None where that cannot be written, where the rows of a file cannot be read, or where a file has changed meanwhile.
     """
-    counted = [[asdict(metric), count] for metric, count in descriptions.items()]
-    about = json.dumps({"cached": files, "descriptions": counted})
-    path = folder / FOLDER / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
+    folder = _folder(results)
+    if folder is None:
+        return None
+    places: dict[tuple[Metric, ...], int] = {}
+    ways = {name: places.setdefault(tuple(described[name]), len(places)) for name in files}
+    held = {name: [*own, ways[name]] for name, own in files.items()}
+    about = json.dumps({"rules": RULES, "cached": held, "described": [[asdict(metric) for metric in way] for way in places]})
+    path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
+    paths = [results.resolve() / name for name in files]
     try:
-        path.parent.mkdir(exist_ok=True)
-        with created(path) as partial, duckdb.connect() as connection:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replaced(path) as partial, duckdb.connect() as connection:
             connection.execute("set preserve_insertion_order = false")  # takes a quarter less time
             connection.execute(
-                f"""copy (from read_parquet($paths, hive_partitioning = false)) to {_quoted(str(partial))}
-                (format parquet, compression zstd, use_tmp_file false, kv_metadata {{lgbench: {_quoted(about)}}})""",
-                {"paths": [unglobbed(folder / name) for name in files]},
+                f"""copy (from read_parquet($paths, hive_partitioning = false, filename = '{PATH}')) to {quoted(str(partial))}
+                (format parquet, compression zstd, use_tmp_file false, kv_metadata {{lgbench: {quoted(about)}}})""",
+                {"paths": [unglobbed(path) for path in paths]},
             )
+            if state(results.resolve(), paths) != files:
+                raise FileNotFoundError("a run file has changed while it was read")
+        _clean(path)
     except (OSError, duckdb.Error):
         return None
-    return CacheFile(path, files, descriptions)
+    return CacheFile(path, list(files), (), list(places), ways)
 
 
 def unglobbed(path: Path) -> str:
@@ -96,19 +145,67 @@ def unglobbed(path: Path) -> str:
     return re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path))
 
 
-def _opened(path: Path) -> CacheFile | None:
-    """None where this is no cache file."""
+def quoted(text: str) -> str:
+    """An SQL literal, for the places where DuckDB takes no parameter."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _folder(results: Path) -> Path | None:
+    """Where the cache files of a results folder are; None where there is no place for them.
+
+    Such a place is not within the results folder; it is absolute, as it is not for a user without a home; and it is text, which
+    DuckDB needs.
+    """
+    results, folder = results.resolve(), user_cache.root()
+    if not folder.is_absolute() or folder.is_relative_to(results):
+        return None
     try:
-        about = run_files.metadata(path)
-        counts: Counter[Metric] = Counter()
-        for description, count in about["descriptions"]:
-            (metric,) = described({"measurements": [description]})
-            counts[metric] += int(count)
-        return CacheFile(path, dict(about["cached"]), counts)
-    except (RunFileError, KeyError, TypeError, ValueError):
+        text = f"{folder}{results}".encode()
+    except UnicodeEncodeError:
+        return None
+    return folder / "results" / hashlib.sha256(text).hexdigest()[:16]
+
+
+def _cache_files(results: Path) -> list[Path]:
+    folder = _folder(results)
+    try:
+        return [] if folder is None else list(folder.glob("*.cache"))
+    except OSError:
+        return []
+
+
+def _clean(new: Path) -> None:
+    """Delete what nobody wants any more, of all results folders, and what killed writers left. `new` was just written."""
+    now, files = new.stat().st_mtime, {}
+    for path in [*new.parent.parent.glob("*/*.cache"), *new.parent.parent.glob(f"*/.*{SUFFIX}")]:
+        with suppress(OSError):
+            files[path] = path.stat()
+    kept = 0
+    for path, status in sorted(files.items(), key=lambda own: -own[1].st_mtime):
+        unused = now - status.st_mtime  # by one clock, that of the disk
+        kept += status.st_size
+        if unused > BUSY and (kept > MAX_BYTES or unused > FORGOTTEN or path.suffix == SUFFIX):
+            with suppress(OSError):
+                path.unlink()
+                kept -= status.st_size
+
+
+def _opened(path: Path) -> tuple[CacheFile, Files] | None:
+    """A cache file of which nothing is read yet, and the run files that it was made of; None where this is no cache file."""
+    try:
+        footer = pq.read_metadata(path)
+        about: Any = json.loads(footer.metadata[METADATA_KEY])
+        if about["rules"] != RULES or not footer.schema.to_arrow_schema().remove_metadata().equals(CACHED):
+            return None
+        ways = [tuple(_metric(description) for description in way) for way in about["described"]]
+        held = {name: (tuple(own[:-1]), own[-1]) for name, own in about["cached"].items()}
+        cached = CacheFile(path, (), (), ways, {name: way for name, (_, way) in held.items() if ways[way] is not None})
+        return cached, {name: own for name, (own, _) in held.items()}
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
 
 
-def _quoted(text: str) -> str:
-    """An SQL literal, for the places where DuckDB takes no parameter."""
-    return "'" + text.replace("'", "''") + "'"
+def _metric(description: Any) -> Metric:
+    """Raises ValueError where this describes none."""
+    (metric,) = described({"measurements": [description]})
+    return metric

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +24,11 @@ OOD: Column = ("OOD", None)
 DIGITS = 4
 """Decimal places of the numbers of a board."""
 
+MAX_ENTRIES = 2000
+"""Of a board: every pair of entries is tested."""
+MAX_PLACES, MIN_SHARE = 4_000_000, 0.25
+"""Entries times seeds times tasks times lengths of a board. There may be more if at least this share of them has a value."""
+
 
 class Value(NamedTuple):
     """What one metric says of one model on one task at one length that boards show."""
@@ -37,6 +43,10 @@ class Value(NamedTuple):
     """None where the metric is not defined."""
     diverged: bool = False
     """Whether the training diverged."""
+    looks_ahead: bool = False
+    """Whether answers of the model change with what comes after them."""
+    not_finite: bool = False
+    """Whether some answers are not finite although the training did not diverge."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,25 @@ class Models:
     """(T, L): whether models are trained on a length of a task."""
     diverged: frozenset[tuple[str, int]]
     """Entry and seed of each training that diverged, on any task."""
+    looks_ahead: frozenset[tuple[str, int]] = frozenset()
+    """Entry and seed of each model that looks ahead, on any task."""
+    not_finite: frozenset[tuple[str, int]] = frozenset()
+    """Entry and seed of each model with answers that are not finite, on any task."""
+
+    @staticmethod
+    def too_many(found: Sequence[Value]) -> str | None:
+        """Why these values are no board, if they are not: there are too many entries, or they have too little in common.
+
+        The tables of a board have a place for every seed of every entry at every length of every task, so a few thousand files
+        that agree in nothing would fill any memory.
+        """
+        counts = [len(set(names)) for names in zip(*(value[:4] for value in found), strict=True)] or [0]
+        counted = "{} entries, {} seeds, {} tasks and {} lengths".format(*counts) if found else ""
+        if counts[0] > MAX_ENTRIES:
+            return f"it has {counted}, and a board can rank {MAX_ENTRIES} entries"
+        if prod(counts) > max(MAX_PLACES, len(found) / MIN_SHARE):
+            return f"it has {counted} with few values in common, {len(found)} in all"
+        return None
 
     @classmethod
     def of(cls, found: Iterable[Value]) -> Models:
@@ -69,9 +98,10 @@ class Models:
         measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
         measured[index] = True
         np.logical_or.at(trained, index[2:], [value.in_distribution for value in found])
-        diverged = frozenset((value.entry, value.seed) for value in found if value.diverged)
+        flags = zip(*(value[6:] for value in found), strict=True) if found else [()] * 3
+        flagged = (frozenset((v.entry, v.seed) for v, flag in zip(found, own, strict=True) if flag) for own in flags)
         entries, seeds, tasks, lengths = map(tuple, axes)
-        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged)
+        return cls(entries, seeds, tasks, lengths, values, measured, trained, *flagged)
 
     @cached_property
     def columns(self) -> dict[Column, Floats]:
@@ -87,6 +117,18 @@ class Models:
         found |= {ID: mean_of_known(by_length[..., trained]), OOD: mean_of_known(by_length[..., ~trained])}
         return {column: values.round(12) for column, values in found.items() if np.isfinite(values).any()}
 
+    def unsound(self, entry: str) -> str | None:
+        """Why an entry cannot be ranked, such as "its answers are not finite on seed 3"; None if it can be."""
+        reasons = [
+            f"{reason} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+            for reason, flagged in (
+                ("its answers change with what comes after them", self.looks_ahead),
+                ("some of its answers are not finite", self.not_finite),
+            )
+            if (seeds := sorted(seed for known, seed in flagged if known == entry))
+        ]
+        return " and ".join(reasons) or None
+
     @property
     def ranked_by(self) -> Column:
         """The column that orders entries: the OOD mean, or the ID mean where nothing OOD was measured."""
@@ -99,9 +141,16 @@ class Models:
 
     def seeds_of(self, entry: str) -> tuple[int, ...]:
         """The seeds of an entry that have a value in any column."""
-        index = self.entries.index(entry)
-        known = np.any([np.isfinite(values[index]) for values in self.columns.values()], axis=0)
-        return tuple(seed for seed, has in zip(self.seeds, known, strict=True) if has) if self.columns else ()
+        known = self._known[self.entries.index(entry)]
+        return tuple(seed for seed, has in zip(self.seeds, known, strict=True) if has)
+
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """(E, S): whether a seed of an entry has a value in any column."""
+        known = np.zeros((len(self.entries), len(self.seeds)), dtype=bool)
+        for values in self.columns.values():
+            known |= np.isfinite(values)
+        return known
 
 
 def mean_of_known(values: Floats) -> Floats:

@@ -78,6 +78,8 @@ def compare(
 def _comparison(board: Board, models: Models, first: str, second: str, mean: Difference) -> Comparison:
     columns = [column for column in models.columns if column[0] == "length" and _common(models, first, second, column)]
     lengths = _corrected([_difference(board, models, first, second, column) for column in columns])
+    if any(map(models.unsound, (first, second))):
+        mean, *lengths = (replace(difference, significant=False) for difference in (mean, *lengths))
     return Comparison(
         board.name,
         board.metric,
@@ -88,8 +90,14 @@ def _comparison(board: Board, models: Models, first: str, second: str, mean: Dif
         second,
         mean,
         tuple(lengths),
-        f"{_judged(board, first, second, mean)} {_at_lengths(lengths)}",
+        _unsound(board, models, first, second) or f"{_judged(board, first, second, mean)} {_at_lengths(lengths)}",
     )
+
+
+def _unsound(board: Board, models: Models, first: str, second: str) -> str | None:
+    """One sentence if the entries cannot be compared: numbers of a model that looks ahead mean nothing."""
+    reasons = [f"{entry} is not ranked: {reason}" for entry in (first, second) if (reason := models.unsound(entry))]
+    return f"On {board.name} nothing is concluded, for {' and '.join(reasons)}." if reasons else None
 
 
 def _common(models: Models, first: str, second: str, column: Column) -> int:

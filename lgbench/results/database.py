@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain
@@ -17,9 +17,17 @@ from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
 from lgbench.results.metrics import Metric, described
+from lgbench.results.variants import Plugins, Use, suffixes
+from lgbench.terminal import printable
 
 MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
+
+MOST = 8
+"""So many times MANY run files have room in the memory, at about 400 kB each. Without a cache, more are read by every query."""
+
+READINGS = 5
+"""So often a folder is read that changes while it is read."""
 
 LIMITS = {"max_lengths": 1000, "max_text": 2000}
 """Boards show about twenty lengths, and names have at most hundreds of characters. A file with much more fills the memory."""
@@ -33,52 +41,104 @@ SQL_TYPES = {
     "map<string, string>": "map(varchar, varchar)",
 }
 
+_MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
+"""What DuckDB raises over a wrong query. Over a broken file it raises anything else."""
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
 Content = TypeVar("Content")
 
 
 class Database:
-    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out."""
+    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out.
+
+    All that it says is of one moment, even if run files come, change and go meanwhile.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         """Raises UsageError where there is no folder, or no run in it."""
         self.folder = Path(folder)
-        self.left_out: list[str] = []
         self._guarded = False
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
+        self._open_unchanged()
+        if not self.names:
+            reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
+            raise UsageError(f"no runs in {printable(str(self.folder))}; `lgbench run` makes them{reasons}")
+
+    def _open_unchanged(self) -> None:
+        """Open the run files of one moment: those that are the same before and after."""
+        cached = True
+        for _ in range(READINGS):
+            found = self._find()
+            try:
+                self._open(found, cached=cached)
+            except duckdb.Error:  # a file was deleted since it was found
+                cached = False
+                continue
+            if self._find() == found:
+                return
+        if vars(self).get("_files") != found:
+            raise self._changed()
+        self.left_out.append(f"what changed in {self.folder} while it was read, {READINGS} times in a row")
+
+    def _changed(self) -> RunFileError:
+        return RunFileError(f"run files in {printable(str(self.folder))} changed while they were read; give the command again")
+
+    def _find(self) -> cache.Files:
+        """The run files as they are now, whatever their names are."""
+        return cache.state(self.folder, run_files.find(self.folder))
+
+    def _open(self, files: cache.Files, *, cached: bool = True) -> None:
+        """Make a connection with the view `results` of the rows of these files. If not `cached`, the cache is left alone."""
+        self.left_out: list[str] = []
         self.connection = duckdb.connect()
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
         columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in run_files.SCHEMA)
         self.connection.execute(f"create table loose ({columns})")
-        readable = filter(self._has_text, run_files.find(self.folder))
-        self._cached, found = cache.find(self.folder, cache.state(self.folder, readable))
+        self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
+        self._cached, found = cache.find(self.folder, readable) if cached else ([], readable)
         footers = {name: about for name in found if (about := self._read(name, run_files.metadata))}
         self._described = {name: described(about) for name, about in footers.items()}
         self._loose: list[str] = []
-        self._load({name: found[name] for name in footers})
-        if not self.files:
-            raise UsageError(f"no runs in {self.folder}; `lgbench run` makes them" + "".join(f"\n{o}" for o in self.left_out))
-        rows = self.connection.table("loose")
-        if self._cached:
-            rows = self.connection.read_parquet([cache.unglobbed(own.path) for own in self._cached]).union(rows)
-        rows.create_view("results")
+        self._unread: list[str] = []
+        self._load({name: found[name] for name in footers}, cached=cached)
+        rows = [own.rows(self.folder) for own in self._cached] + ["from loose"]
+        if self._unread:
+            paths = ", ".join(cache.quoted(cache.unglobbed(self.folder / name)) for name in self._unread)
+            rows.append(f"from read_parquet([{paths}], hive_partitioning = false)")
+        self.connection.execute(f"create view results as {' union all '.join(rows)}")
 
-    def _has_text(self, path: Path) -> bool:
+    def _read_again(self) -> None:
+        """Leave the cache alone, of which something was deleted or is broken. RunFileError if the run files have changed."""
+        if self._find() != self._files:
+            raise self._changed()
+        said = self.left_out
+        self._open(self._files, cached=False)
+        self.left_out = said
+        if "protocols" in vars(self):
+            self._name_variants()
+            self.connection.execute(packaged("scores"))
+        if self._guarded:
+            self.guard()
+
+    def _has_text(self, name: str) -> bool:
         """Whether a path is text, which DuckDB needs. A name on a disk may be any bytes."""
         try:
-            str(path).encode()
+            str(self.folder.resolve() / name).encode()
         except UnicodeEncodeError:
-            self.left_out.append(f"{str(path)!r} cannot be read: its name is not UTF-8; rename it")
+            self.left_out.append(f"{str(self.folder / name)!r} cannot be read: its name is not UTF-8; rename it")
             return False
         return True
 
     @property
+    def names(self) -> list[str]:
+        """The run files that together hold every row once, by their names within the folder."""
+        return [name for own in self._cached for name in own.names] + self._loose + self._unread
+
+    @property
     def files(self) -> list[str]:
-        """The Parquet files that together hold every row once, named as DuckDB wants it."""
-        cached, loose = [own.path for own in self._cached], [self.folder / name for name in self._loose]
-        return [cache.unglobbed(path) for path in cached + loose]
+        """The run files, named as DuckDB wants it."""
+        return [cache.unglobbed(self.folder / name) for name in self.names]
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -86,7 +146,8 @@ class Database:
 
         Where run files describe one version in several ways, the way of the most run files counts.
         """
-        counts = sum((own.descriptions for own in self._cached), self._descriptions(self._loose))
+        read = chain.from_iterable(self._described[name] for name in self._loose + self._unread)
+        counts = sum((own.descriptions for own in self._cached), Counter(read))
         found: dict[tuple[str, int], Metric] = {}
         for metric in sorted(counts, key=lambda metric: (counts[metric], repr(metric))):
             found[metric.name, metric.version] = metric
@@ -100,20 +161,43 @@ class Database:
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Every protocol with its version and changes, by its number in the tables that boards are made from."""
-        self.connection.execute(packaged("scores"))
-        rows = self.connection.execute("select * from protocols").fetchall()
+        self._name_variants()
+        self._rows(packaged("scores"))
+        rows = self._rows("select * from protocols")
         return {number: ProtocolUse(name, version, tuple(sorted(changes.items()))) for number, name, version, changes in rows}
+
+    def label(self, entry: str, weights: str, plugins: Mapping[str, str]) -> str:
+        """The name on boards of an entry's weights whose numbers these packages decide."""
+        suffix = self._suffixes.get(((entry, weights), tuple(sorted(plugins.items()))), "")
+        return entry + suffix + ("" if weights == "raw" else f"@{weights}")
+
+    @cached_property
+    def _suffixes(self) -> Mapping[tuple[tuple[str, str], Plugins], str]:
+        """Those that tell the versions of a package apart, by entry with weights, and packages."""
+        found = self._rows(packaged("made_with"))
+        return suffixes(Use((entry, weights), task, tuple(sorted(plugins.items()))) for entry, weights, plugins, task in found)
+
+    def _name_variants(self) -> None:
+        """Make the table of entries with several versions of a package, and of their suffixes."""
+        kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
+        self.connection.execute(f"create table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)")
+        named = [
+            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
+        ]
+        if named:
+            self.connection.executemany("insert into variants values (?, ?, ?, ?)", named)
 
     @cached_property
     def task_names(self) -> list[str]:
         """The names of all tasks and families."""
-        rows = self.connection.execute("select distinct unnest([family, task]) from results").fetchall()
-        return [str(row[0]) for row in rows]
+        return [str(row[0]) for row in self._rows("select distinct unnest([family, task]) from results")]
 
     def guard(self) -> None:
         """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
-        own = ", ".join("'" + str(cached.path).replace("'", "''") + "'" for cached in self._cached)
-        self.connection.execute(f"set allowed_paths = [{own}]")
+        own = [str(path) for path in [*(cached.path for cached in self._cached), *map(self.folder.joinpath, self._unread)]]
+        if any(cache.unglobbed(Path(path)) != path for path in own):  # which DuckDB searches for, and may not from now on
+            self.connection.execute("create table kept as from results; create or replace view results as from kept")
+        self.connection.execute(f"set allowed_paths = [{', '.join(map(cache.quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True
 
@@ -125,38 +209,63 @@ class Database:
                 raise UsageError("the query is empty; try select * from results limit 5")
             if self._guarded and _WRITING & {statement.type for statement in statements}:
                 raise UsageError("the query writes a file, which --unsafe allows")
-            cursor = self.connection.execute(sql)
-            return [column[0] for column in cursor.description or []], cursor.fetchall()
+            return self._answer(sql)
         except duckdb.PermissionException as error:
             raise UsageError(f"the query reaches for more than the table `results`, which --unsafe allows: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 
-    def _load(self, files: cache.Files) -> None:
+    def _rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self._answer(sql, parameters)[1]
+
+    def _answer(self, sql: str, parameters: Mapping[str, Any] | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows of a query, which is asked again without the cache if a cache file was deleted or is broken."""
+        try:
+            answer = self._fetched(sql, parameters)
+        except duckdb.Error as error:
+            if self._unread and self._find() != self._files:
+                raise self._changed() from error
+            there = all(own.path.exists() for own in self._cached)
+            if not self._cached or (there and isinstance(error, _MISTAKES)):
+                raise
+            self._read_again()
+            answer = self._fetched(sql, parameters)
+        if self._unread and self._find() != self._files:
+            raise self._changed()
+        return answer
+
+    def _fetched(self, sql: str, parameters: Mapping[str, Any] | None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        cursor = self.connection.execute(sql, parameters)
+        return [column[0] for column in cursor.description or []], cursor.fetchall()
+
+    def _load(self, files: cache.Files, *, cached: bool) -> None:
         """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
         try:
             unsound = self._unsound(files)
         except duckdb.Error as error:
-            self._load_halves(files, error)
+            self._load_halves(files, error, cached=cached)
             return
         self.left_out += [f"{self.folder / name} cannot be on a board: {reason}" for name, reason in unsound.items()]
         files = {name: state for name, state in files.items() if name not in unsound}
-        if len(files) >= MANY and (cached := cache.write(self.folder, files, self._descriptions(files))):
-            self._cached.append(cached)
+        if len(files) >= MANY and cached and (new := cache.write(self.folder, files, self._described)):
+            self._cached.append(new)
             return
+        # Too many rows would fill the memory: they are read now to see that they can be, and again for every query.
+        many = len(files) > MOST * MANY
+        load = "select max(hash(own)) from rows as own" if many else "insert into loose from rows"
         try:
             if files:
-                load = "insert into loose from read_parquet($paths, hive_partitioning = false)"
-                self.connection.execute(load, {"paths": [cache.unglobbed(self.folder / name) for name in files]})
-            self._loose += files
+                paths = {"paths": [cache.unglobbed(self.folder / name) for name in files]}
+                self.connection.execute(f"with rows as (from read_parquet($paths, hive_partitioning = false)) {load}", paths)
+            (self._unread if many else self._loose).extend(files)
         except duckdb.Error as error:
-            self._load_halves(files, error)
+            self._load_halves(files, error, cached=cached)
 
-    def _load_halves(self, files: cache.Files, error: duckdb.Error) -> None:
+    def _load_halves(self, files: cache.Files, error: duckdb.Error, *, cached: bool) -> None:
         names = list(files)
         if half := len(names) // 2:
             for part in (names[:half], names[half:]):
-                self._load({name: files[name] for name in part})
+                self._load({name: files[name] for name in part}, cached=cached)
         elif self._read(names[0], run_files.read):
             self.left_out.append(f"{self.folder / names[0]} cannot be read by DuckDB: {first_line(error)}")
 
@@ -167,10 +276,6 @@ class Database:
         names = {str(self.folder / name): name for name in files}
         asked = {"paths": [cache.unglobbed(Path(path)) for path in names], **LIMITS}
         return {names[path]: reason for path, reason in self.connection.execute(packaged("unsound"), asked).fetchall()}
-
-    def _descriptions(self, names: Iterable[str]) -> Counter[Metric]:
-        """How many of these run files describe a metric so."""
-        return Counter(chain.from_iterable(self._described[name] for name in names))
 
     def _read(self, name: str, read: Callable[[Path], Content]) -> Content | None:
         """What `read` returns of a run file; None where it refuses the file, which is then left out."""

@@ -31,4 +31,4 @@ def raw_values(path: Path, metric: Metric) -> list[Value]:
     same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version)
     rows = rows.filter(same & (pc.field("weights") == "raw") & pc.field("on_boards"))
     found = zip(*(rows[name].to_pylist() for name in READ), strict=True)
-    return [Value._make((*row, step is not None)) for *row, step in found]
+    return [Value(*row)._replace(diverged=step is not None) for *row, step in found]

@@ -36,10 +36,16 @@ def find_entry(name: str, known: Iterable[str]) -> str:
 
 
 def _parts(entry: str) -> tuple[set[str], str]:
-    """The parts of an entry, and its weights. A part that came from a plugin file is also there without its content's hash."""
-    model, _, weights = entry.partition("@")
+    """The parts of an entry, and its weights. A part that came from a plugin file is also there without its content's hash.
+
+    Versions of packages in brackets are one more part, whatever signs are in them.
+    """
+    name, _, versions = entry.partition(" (")
+    model, _, weights = name.partition("@")
+    versions, _, later = versions.partition(")@")
     parts = set(model.split("+"))
-    return parts | {part.partition("~")[0] for part in parts}, weights
+    own = {versions.removesuffix(")")} if versions else set()
+    return own | parts | {part.partition("~")[0] for part in parts}, weights or later
 
 
 def short(names: Iterable[str]) -> list[str]:

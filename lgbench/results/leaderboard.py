@@ -17,10 +17,11 @@ import duckdb
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board, chance_levels, ranked_rows
+from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Value
 from lgbench.results.database import Database, packaged
 from lgbench.results.fit import NotFitted, not_fitted
+from lgbench.terminal import printable
 
 
 class Key(NamedTuple):
@@ -51,15 +52,17 @@ class Unranked(NamedTuple):
 class Results(Database):
     """The runs of a folder, and the boards that are made from them."""
 
-    def boards(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[Board]:
+    def boards(self, metric: str, name: str | None = None, protocol: str | None = None, *, apart: bool = False) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
 
         `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
+        With `apart`, every task has a board of its own, and families have none.
         """
         self.check(metric, name, protocol)
-        found = self._measured(metric, name, protocol)
-        unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, name, protocol))
-        incomplete, lacking = self._missing(metric, name, protocol)
+        asked = name, protocol, apart
+        found = self._measured(metric, *asked)
+        unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, *asked))
+        incomplete, lacking = self._missing(metric, *asked)
         return [
             replace(
                 about,
@@ -81,10 +84,10 @@ class Results(Database):
 
     def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
         """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
-        return [(each.about, each.models) for each in self._measured(metric, name, protocol)]
+        return [(each.about, each.models) for each in self._measured(metric, name, protocol, False)]
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
-        return UsageError(f"in {self.folder} there is {unknown(kind, name, known)}")
+        return UsageError(f"in {printable(str(self.folder))} there is {unknown(kind, name, known)}")
 
     def _numbers(self, protocol: str | None) -> list[int]:
         """The numbers of the protocols that are meant."""
@@ -94,13 +97,13 @@ class Results(Database):
 
         return [number for number, use in self.protocols.items() if meant(use)]
 
-    def _query(self, sql: str, metric: str, name: str | None, protocol: str | None) -> list[tuple[Any, ...]]:
-        parameters = {"metric": metric, "name": name, "protocols": self._numbers(protocol)}
-        return self.connection.execute(packaged(sql), parameters).fetchall()
+    def _query(self, sql: str, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[tuple[Any, ...]]:
+        parameters = {"metric": metric, "name": name, "protocols": self._numbers(protocol), "apart": apart}
+        return self._rows(packaged(sql), parameters)
 
-    def _measured(self, metric: str, name: str | None, protocol: str | None) -> list[Unranked]:
+    def _measured(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[Unranked]:
         """Boards that have any value, by name and label; of versions the newest first."""
-        asked = metric, name, protocol
+        asked = metric, name, protocol, apart
         if asked not in self._answers:
             rows = groupby(self._query("values", *asked), itemgetter(slice(5)))
             every = (self._board(metric, Key(*start[:4]), start[4], [row[5:] for row in own]) for start, own in rows)
@@ -110,15 +113,25 @@ class Results(Database):
         return self._answers[asked]
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, str | None, str | None], list[Unranked]]:
+    def no_boards(self) -> dict[str, None]:
+        """A sentence for each board that was asked for so far, and that is left out because it is too large."""
+        return {}
+
+    @cached_property
+    def _answers(self) -> dict[tuple[str, str | None, str | None, bool], list[Unranked]]:
         """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
         return {}
 
     def _board(self, metric: str, key: Key, train_length: int | None, rows: Sequence[tuple[Any, ...]]) -> Unranked | None:
         """None where no run file describes this version of the metric, or nothing has a value."""
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
-        models = Models.of(Value(*row) for row in rows if row[0] is not None)
-        chance = Models.of(Value("chance", 0, *row[2:]) for row in rows if row[0] is None)
+        values = [Value(*row) for row in rows if row[0] is not None]
+        levels = [Value("chance", 0, *row[2:]) for row in rows if row[0] is None]
+        if reason := Models.too_many(values) or Models.too_many(levels):
+            said = f"the board of {key.name} by {metric} under protocol {self.protocols[key.protocol]}, since {reason}"
+            self.no_boards[f"{said}; put runs that belong together into a results folder of their own"] = None
+            return None
+        models, chance = Models.of(values), Models.of(levels)
         if described is None or not models.columns:
             return None
         about = Board(
@@ -131,15 +144,16 @@ class Results(Database):
             chance=chance_levels(chance) if chance.tasks == models.tasks else (),
             rows=(),
             incomplete=(),
+            unsound=unsound(models),
             lacking={},
         )
         return Unranked(key, about, models, chance)
 
-    def _missing(self, metric: str, name: str | None, protocol: str | None) -> tuple[Sentences, Counts]:
+    def _missing(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> tuple[Sentences, Counts]:
         """By board, what to say of seeds that lack runs, and how many seeds of each entry have runs that lack the metric."""
         incomplete: Sentences = defaultdict(list)
         lacking: Counts = defaultdict(lambda: defaultdict(int))
-        for row in self._query("missing", metric, name, protocol):
+        for row in self._query("missing", metric, name, protocol, apart):
             key, (entry, seed, present, tasks) = Key(*row[:4]), row[4:]
             if present < tasks:
                 incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
@@ -164,7 +178,8 @@ def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFit
 def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
 
-    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it.
+    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it. It reads the run files
+    themselves, however much later it is asked.
     """
     opened = Results(path)
     for sentence in opened.left_out:

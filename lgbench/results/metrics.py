@@ -109,6 +109,8 @@ def _metric(description: Any) -> Metric | None:
         return None
     if not all(type(description[name]) in types for name, types in TYPES.items()):
         return None
+    if not all(value.isprintable() for value in description.values() if isinstance(value, str)):
+        return None  # a terminal would obey it
     numbers = {name: description[name] for name, types in TYPES.items() if float in types and description[name] is not None}
     try:
         finite = {name: float(value) for name, value in numbers.items() if isfinite(value)}

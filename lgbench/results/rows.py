@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lgbench.contracts import CURVE_METRICS
+from lgbench.contracts import CURVE_METRICS, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.evaluate import Score, by_source
+from lgbench.measurement.soundness import VERSION
 from lgbench.results.run_files import SCHEMA
 from lgbench.training.curve import Curve
 
@@ -35,11 +36,12 @@ def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
     """The rows of a run file."""
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
     rows = [*_scores(experiment, [*measured.scores, *measured.chance]), *_points(measured.curve, measured.index)]
-    return pa.Table.from_pylist([same | row for row in rows], schema=SCHEMA)
+    made_with = {weights: experiment.record.plugins_of(weights) for weights in {row["weights"] for row in rows}}
+    return pa.Table.from_pylist([same | row | {"plugins": made_with[row["weights"]]} for row in rows], schema=SCHEMA)
 
 
 def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
-    """The columns that have one value in all rows of a run, but for `diverged_step`."""
+    """The columns that have one value in all rows of a run, but for `diverged_step`. `plugins` depends on the weights."""
     return {
         "run_id": record.run_id,
         "entry": record.entry,
@@ -60,6 +62,7 @@ def is_in_distribution(experiment: Experiment, length: int) -> bool:
 
 def _scores(experiment: Experiment, scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
     versions = {measurement.name: measurement.version for measurement in experiment.measurements}
+    versions |= dict.fromkeys(SOUNDNESS, VERSION)
     on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))
     of_strings = {measurement.name for measurement in by_source(experiment.task, experiment.measurements)[1]}
     for score in scores:

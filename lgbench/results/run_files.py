@@ -1,9 +1,15 @@
-"""Run files: one Parquet file a run, typed long rows, everything needed to rerun it in the footer; written once, whole."""
+"""Run files: one Parquet file a run, typed long rows, everything needed to rerun it in the footer; written once, whole.
+
+The footer has a checksum of the file: the SHA-256 of all its bytes, where the digits of the checksum itself count as zeros. So
+a change of any bit of rows or footer is found for the price of reading the bytes, before Parquet is.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +35,7 @@ SCHEMA = pa.schema(
         ("protocol", pa.string()),
         ("protocol_version", pa.int32()),
         ("changes", pa.map_(pa.string(), pa.string())),  # settings that --set changed, and their values
+        ("plugins", pa.map_(pa.string(), pa.string())),  # packages that decide the number, with their versions and sources
         ("seed", pa.int64()),
         ("weights", pa.string()),  # raw, the name of an averager, or chance for the task's chance level
         ("metric", pa.string()),  # the name of a measurement; train_loss, gradient_norm
@@ -43,8 +50,12 @@ SCHEMA = pa.schema(
     ]
 )
 
-_MAX_DEPTH, _MAX_FOOTER, _MAX_ROWS = 20, 2**20, 2**18
-"""Levels of a footer's JSON, bytes of a footer, and rows. A run has about 6, 20,000 and 2,000."""
+CHECKSUM = "checksum"
+_ZEROS = "0" * 64
+_SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
+
+_MAX_DEPTH, _MAX_BYTES, _MAX_FOOTER, _MAX_ROWS = 20, 2**26, 2**20, 2**18
+"""Levels of a footer's JSON, bytes of a file and of its footer, and rows. A run has about 6, 20,000, 10,000 and 2,000."""
 _RUN_ID = SCHEMA.get_field_index("run_id")
 
 
@@ -54,22 +65,55 @@ def path_for(folder: Path, record: ExperimentRecord) -> Path:
 
 
 def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:
-    """Write a run file once and whole; a file that is already there is left as it is.
+    """Write a run file once and whole, with its checksum; a file that is already there is left as it is.
 
     A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed. That other
     file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
     """
-    table = rows.cast(SCHEMA).replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    content = sealed(_serialized(rows, metadata))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with created(path, scratch) as partial, partial.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
+    with created(path, scratch) as partial:
+        partial.write_bytes(content)
+
+
+def _serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
+    """The bytes of a run file, with zeros for the checksum."""
+    about = {name: value for name, value in metadata.items() if name != CHECKSUM}
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
+        writer.write_table(rows.cast(SCHEMA).replace_schema_metadata(None))
+        writer.add_key_value_metadata({METADATA_KEY: json.dumps(about | {CHECKSUM: _ZEROS}).encode()})
+    content: bytes = out.getvalue().to_pybytes()
+    return content
+
+
+def sealed(content: bytes) -> bytes:
+    """The bytes of a file with its checksum in place of the zeros."""
+    *_, place = _SEAL.finditer(content)
+    start, end = place.span(1)
+    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[end:]
+
+
+def is_sealed(content: bytes) -> bool | None:
+    """Whether these bytes of a file are those that were written; None if there is no checksum that could tell."""
+    *_, stated = [None, *_SEAL.finditer(content)]
+    if stated is None:
+        return None
+    start, end = stated.span(1)
+    return hashlib.sha256(content[:start] + _ZEROS.encode() + content[end:]).hexdigest().encode() == stated[1]
+
+
+def damaged(path: Path) -> str:
+    """The sentence about a file whose bytes are not those that were written."""
+    return f"{path} is damaged, or somebody has changed it: its content does not fit the checksum in its footer"
 
 
 def read(path: Path) -> pa.Table:
     """All rows of one run file, checked against the schema. Raises RunFileError with the reason."""
-    metadata(path)
+    content = content_of(path)
+    _checked(path, content)
     try:
-        return pq.read_table(path, schema=SCHEMA, partitioning=None)
+        return pq.read_table(pa.BufferReader(content), schema=SCHEMA)
     except (pa.ArrowException, OSError) as error:
         raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
 
@@ -77,21 +121,43 @@ def read(path: Path) -> pa.Table:
 def metadata(path: Path) -> dict[str, Any]:
     """What the footer says: resolved config, versions, git commit, device, threads, seconds.
 
-    Raises RunFileError with the reason where this is no run file.
+    Raises RunFileError with the reason where this is no run file, or not as it was written.
     """
-    return _footer(path)[1]
+    return _checked(path, content_of(path))[1]
 
 
-def _footer(path: Path) -> tuple[pq.FileMetaData, dict[str, Any]]:
-    """The footer of a run file, and what :func:`metadata` returns."""
+def content_of(path: Path) -> bytes:
+    """The bytes of a file that may be a run file. Raises RunFileError where it cannot be one."""
     try:
-        footer = pq.read_metadata(path)
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
+    if not content:
+        raise RunFileError(f"{path} is empty")
+    if len(content) > _MAX_BYTES:
+        raise RunFileError(f"{path} is not a run of lgbench: it is larger than {_MAX_BYTES // 2**20} MB")
+    return content
+
+
+def _checked(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]]:
+    """The footer of a run file, and what :func:`metadata` returns."""
+    as_written = is_sealed(content)
+    if as_written is False:  # before Parquet sees it
+        raise RunFileError(damaged(path))
+    found = _footer(path, content)
+    if as_written is None:
+        raise RunFileError(f"{path} is not a run of lgbench: its footer has no checksum")
+    return found
+
+
+def _footer(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]]:
+    try:
+        footer = pq.read_metadata(pa.BufferReader(content))
         found = footer.schema.to_arrow_schema()
         names = found.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        empty = path.is_file() and path.stat().st_size == 0
-        reason = "is empty" if empty else f"is no readable Parquet file ({first_line(error)})"
-        raise RunFileError(f"{path} {reason}") from error
+        raise RunFileError(f"{path} is no readable Parquet file ({first_line(error)})") from error
     for what, found_here, most in (
         ("bytes in its footer", footer.serialized_size, _MAX_FOOTER),
         ("rows", footer.num_rows, _MAX_ROWS),
@@ -129,9 +195,9 @@ def _is_nested(content: object) -> bool:
 
 
 def is_run(path: Path, run_id: str) -> bool:
-    """Whether a file is a run file, and all its rows are of this run. Reads the footer alone."""
+    """Whether a file is a run file as it was written, and all its rows are of this run. Reads its bytes, and no row."""
     try:
-        footer, _ = _footer(path)
+        footer, _ = _checked(path, content_of(path))
     except RunFileError:
         return False
     groups = (footer.row_group(index).column(_RUN_ID).statistics for index in range(footer.num_row_groups))

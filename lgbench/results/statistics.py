@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+MAX_ROWS = 4096
+"""So many means or differences are looked at in one go: a bootstrap takes 16 kB of memory for each."""
 MIN_BOOTSTRAP_SEEDS = 8
 """A resample's mean lies between the extremes. The true mean does so 94 times in 100 with five seeds, 99 times with eight."""
 MIN_PAIRED_SEEDS = 3
@@ -31,8 +33,14 @@ def interval(values: Floats) -> tuple[Floats, Floats]:
     for n in np.unique(counts[counts >= 2]):
         chosen = counts == n
         known = np.sort(rows[chosen], -1)[:, :n]  # NaN sorts last
-        low[chosen], high[chosen] = _bootstrap(known) if n >= MIN_BOOTSTRAP_SEEDS else _student(known)
+        ends = _bootstrap if n >= MIN_BOOTSTRAP_SEEDS else _student
+        low[chosen], high[chosen] = np.hstack([ends(part) for part in _parts(known)])
     return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
+
+
+def _parts(rows: NDArray[Any]) -> list[NDArray[Any]]:
+    """Rows in parts of MAX_ROWS at most."""
+    return np.array_split(rows, max(1, -(-len(rows) // MAX_ROWS)))
 
 
 def _student(values: Floats) -> tuple[Floats, Floats]:
@@ -112,13 +120,16 @@ def standings(values: Floats) -> list[Standing]:
     entries so far are significantly better than all that follow, so two entries that are not significantly different share one.
     """
     entries = len(values)
-    first, second = np.triu_indices(entries, 1)
-    differences = values[first] - values[second]
-    real = significant(differences, holm(paired(differences)))
-    lower = np.nansum(differences, -1) < 0
+    pairs = np.stack(np.triu_indices(entries, 1), 1)
+    p = holm(np.concatenate([paired(values[part[:, 0]] - values[part[:, 1]]) for part in _parts(pairs)]))
     better = np.zeros((entries, entries), dtype=bool)  # [i, j]: i is significantly better than j
-    better[first, second] = real & lower
-    better[second, first] = real & ~lower
+    for part, own in zip(_parts(pairs), _parts(p), strict=True):
+        first, second = part.T
+        differences = values[first] - values[second]
+        real = significant(differences, own)
+        lower = np.nansum(differences, -1) < 0
+        better[first, second] = real & lower
+        better[second, first] = real & ~lower
     tiers, tier = [], 1
     for i in range(entries):
         if i and better[:i, i:].all():

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
 from lgbench.experiment.protocols import MAX_SEEDS
-from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.replan import arch_of
 from lgbench.results.metrics import Metric
+from lgbench.results.variants import Plugins, Use, suffixes
 from lgbench.submissions.inspection import Run
 
 MIN_SUBMITTED_SEEDS = 5
@@ -40,11 +41,12 @@ class RunKey(NamedTuple):
     task_version: int
     entry: str
     protocol: ProtocolUse
+    plugins: tuple[PluginUse, ...]
     seed: int
 
     @classmethod
     def of(cls, record: ExperimentRecord) -> RunKey:
-        return cls(record.task, record.task_version, record.entry, record.protocol, record.seed)
+        return cls(record.task, record.task_version, record.entry, record.protocol, record.plugins, record.seed)
 
     def __str__(self) -> str:
         return f"{self.entry} on {self.task} (version {self.task_version}) seed {self.seed} under {self.protocol}"
@@ -54,12 +56,9 @@ class Series(NamedTuple):
     """Runs that must be complete together."""
 
     entry: str
+    """With the versions of a package, where the entry has several of them."""
     protocol: ProtocolUse
     family: str
-
-
-def series_of(run: FoundRun) -> Series:
-    return Series(run.record.entry, run.record.protocol, run.record.family)
 
 
 def duplicates(new: Iterable[FoundRun], filed: Iterable[FoundRun]) -> Iterator[str]:
@@ -72,18 +71,29 @@ def duplicates(new: Iterable[FoundRun], filed: Iterable[FoundRun]) -> Iterator[s
         seen.setdefault(key, run.path)
 
 
-def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterable[Series]) -> Iterator[str]:
-    """A sentence for each thing that one of the touched series lacks, of all runs that were found."""
+def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterable[FoundRun]) -> Iterator[str]:
+    """A sentence for each thing that a series of the touched runs lacks, of all runs that were found."""
+    found = list(found)
+    suffix = suffixes(Use(run.record.entry, run.record.task, _plugins(run.record)) for run in found)
+
+    def series_of(run: FoundRun) -> Series:
+        record = run.record
+        return Series(record.entry + suffix[record.entry, _plugins(record)], record.protocol, record.family)
+
     members: dict[Series, list[FoundRun]] = defaultdict(list)
     for run in found:
         members[series_of(run)].append(run)
     listed = list(tasks)
-    for series in sorted(touched, key=str):
+    for series in sorted({series_of(run) for run in touched}, key=str):
         family = {task.name: task.version for task in listed if task.family == series.family}
         runs = [run for run in members[series] if _is_of_today(run.record, family)]
         yield from _several(series, runs, "averagers", lambda run: run.record.averagers, "--average")
         yield from _several(series, runs, "measurements", _measured, "the same plugins")
         yield from _missing_seeds(series, [run.record for run in runs], family)
+
+
+def _plugins(record: ExperimentRecord) -> Plugins:
+    return tuple(sorted((used.name, f"{used.version} {used.source}") for used in record.plugins))
 
 
 def _is_of_today(record: ExperimentRecord, versions: Mapping[str, int]) -> bool:

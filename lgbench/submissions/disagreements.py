@@ -8,7 +8,9 @@ from dataclasses import asdict
 import lgbench
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
+from lgbench.extensions.sources import UNKNOWN
 from lgbench.results.metrics import Metric
 from lgbench.submissions.footer import Footer, shown
 
@@ -16,7 +18,8 @@ from lgbench.submissions.footer import Footer, shown
 def other_versions(footer: Footer, registry: Registry) -> Iterator[str]:
     """Distributions that took part and are not installed in the same version."""
     installed = _installed(registry)
-    for name, version in {**footer.plugins, "lgbench": footer.environment.lgbench}.items():
+    filed = {name: plugin.version for name, plugin in footer.took_part.items()}
+    for name, version in {**filed, "lgbench": footer.environment.lgbench}.items():
         is_file = version.startswith("sha256:")
         if name not in installed and is_file:
             yield f"it needs the plugin file {shown(name)} ({shown(version)[1:16]}); name that file with --plugin"
@@ -26,6 +29,23 @@ def other_versions(footer: Footer, registry: Registry) -> Iterator[str]:
             yield f"it was made with another {shown(name)} ({shown(version)[1:16]}); name that file with --plugin"
         elif installed[name] != version:
             yield f"it was made with {name} {shown(version)}, and {installed[name]} is installed; install that version"
+
+
+def other_sources(footer: Footer, registry: Registry) -> Iterator[str]:
+    """Distributions of the same version whose sources here are not those that decided the numbers."""
+    here = {plugin.distribution.name: plugin.distribution for plugin in registry.plugins}
+    for plugin in footer.experiment.plugins:
+        found = here.get(plugin.name)
+        if found is None or UNKNOWN in (plugin.source, found.source) or plugin.source == found.source:
+            continue
+        sources = shown(plugin.source)[1:-1]
+        if plugin.name == BUILT_IN:
+            yield f"it was made by a checkout of lgbench with uncommitted changes ({sources}), and the installed one has others"
+        elif found.version == plugin.version:
+            yield (
+                f"it was made with {plugin.name} {plugin.version} of other sources ({sources}) than the installed ones "
+                f"({found.source}); install the package that it was made with"
+            )
 
 
 def other_protocol(footer: Footer) -> Iterator[str]:
@@ -60,10 +80,21 @@ def other_settings(filed: ExperimentRecord, planned: ExperimentRecord) -> Iterat
         yield f"it is run {filed.run_id}, and {planned.run_id} under {planned.protocol}"
 
 
-def other_plugins(filed: Mapping[str, str], needed: Mapping[str, str]) -> Iterator[str]:
-    """Another list of plugins than those that take part in the experiment."""
+def other_plugins(footer: Footer, planned: ExperimentRecord, needed: Mapping[str, str]) -> Iterator[str]:
+    """Other plugins than those that take part in the experiment, or other ones in one place of the footer than in another."""
+    took_part = footer.took_part
+    filed = {name: plugin.version for name, plugin in took_part.items()}
     if filed != needed:
         yield f"its footer says that {_listed(filed)} took part, and for this run it is {_listed(needed)}"
+        return
+    decide = {plugin.name: plugin for plugin in footer.experiment.plugins}
+    for name, source in {name: plugin.source for name, plugin in decide.items()}.items():
+        if name not in took_part or (took_part[name].version, took_part[name].source) != (decide[name].version, source):
+            yield f"experiment.plugins has {shown(name)} {shown(decide[name].version)} {shown(source)}, and plugins has not"
+    provided = {plugin.name: plugin.provides for plugin in planned.plugins if plugin.name != BUILT_IN}
+    stated = {plugin.name: plugin.provides for plugin in footer.experiment.plugins if plugin.name != BUILT_IN}
+    if provided != stated:
+        yield f"experiment.plugins says that {_listed_things(stated)}, and for this run {_listed_things(provided)}"
 
 
 def _installed(registry: Registry) -> dict[str, str]:
@@ -74,7 +105,7 @@ def _installed(registry: Registry) -> dict[str, str]:
 
 def _remedy(footer: Footer, registry: Registry) -> str:
     """Names the plugins that are not installed: one of them has the measurement."""
-    lacking = {name: version for name, version in footer.plugins.items() if name not in _installed(registry)}
+    lacking = {plugin.name: plugin.version for plugin in footer.plugins if plugin.name not in _installed(registry)}
     if not lacking:
         return "install the plugin that does, or name its file with --plugin"
     return f"install {_listed(lacking)}, or name its file with --plugin"
@@ -101,6 +132,11 @@ def _flat(record: ExperimentRecord) -> dict[str, object]:
         else:
             found[name] = str(record.protocol) if name == "protocol" else value
     return found
+
+
+def _listed_things(provided: Mapping[str, tuple[str, ...]]) -> str:
+    found = (f"{shown(name)[1:-1]} provides {shown(', '.join(kinds))[1:-1]}" for name, kinds in sorted(provided.items()))
+    return " and ".join(found) or "no package provides anything"
 
 
 def _listed(plugins: Mapping[str, str]) -> str:

@@ -8,14 +8,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
 from packaging.version import InvalidVersion, Version
 
 from lgbench.contracts import METRIC_NAME, NAME
-from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
+from lgbench.extensions.loading import How
 from lgbench.results.metrics import Metric
 
 MAX_TEXT = 1000
@@ -32,6 +33,8 @@ PythonVersion = Annotated[str, Meta(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3
 Duration = Annotated[float, Meta(ge=0)]
 """In seconds."""
 Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{7,64}(\+dirty)?\Z")]
+
+Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,19 @@ class Footer:
     """Everything in a run file beside its rows. `dataclasses.asdict` gives back the JSON."""
 
     experiment: ExperimentRecord
-    plugins: Mapping[str, str]
-    """Versions of the distributions, and contents of the plugin files, that took part."""
+    plugins: tuple[LoadedPlugin, ...]
+    """Every distribution of plugins that was loaded, and every plugin file."""
     measurements: tuple[Metric, ...]
     execution: ExecutionRecord
     environment: EnvironmentRecord
     seconds: Seconds
+    checksum: Checksum
+    """Of the file; see :mod:`lgbench.results.run_files`."""
+
+    @property
+    def took_part(self) -> Mapping[str, LoadedPlugin]:
+        """The plugins that decide or measure a number, by name."""
+        return {plugin.name: plugin for plugin in self.plugins if plugin.takes_part}
 
 
 def parse(text: bytes) -> Footer:
@@ -150,6 +160,11 @@ def _check_values(footer: Footer) -> None:
     for key, value in experiment.protocol.changes:
         if "," in value:
             raise ValueError(f"the change {shown(key)} has several values, {shown(value)}, expected one")
+    for plugin in footer.plugins:
+        if plugin.installed not in get_args(How):
+            raise ValueError(
+                f"{shown(plugin.name)} is installed {shown(plugin.installed)}, expected {', '.join(get_args(How))}"
+            )
     if not 0 <= experiment.seed < 2**63:
         raise ValueError(f"experiment.seed is {experiment.seed}, expected a whole number from 0 to 2**63 - 1")
     _check_version("environment.torch", footer.environment.torch)

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lgbench.errors import LgbenchError, Refused, RunFileError, UsageError
+from lgbench.errors import LgbenchError, Refused, RunFileError
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against, with_changes
+from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against
 from lgbench.submissions.disagreements import (
     other_measurements,
     other_plugins,
     other_protocol,
     other_settings,
+    other_sources,
     other_versions,
 )
 from lgbench.submissions.footer import Footer, parse
@@ -87,25 +88,19 @@ class Inspector:
 
     def _agreed(self, footer: Footer) -> Experiment:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
-        _refuse(other_versions(footer, self.registry), other_measurements(footer, self.registry), other_protocol(footer))
+        versions = list(other_versions(footer, self.registry)) or other_sources(footer, self.registry)
+        _refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
-        if self.bounds and record.protocol.changes:
-            _refuse(self._beyond(footer, self.bounds))
         planned = self._measured(self._replanner.experiment(record), footer)
+        if self.bounds and record.protocol.changes:
+            models = min(footer.execution.population, MAX_MODELS)
+            _refuse([reason] if (reason := reason_against(planned, models, self.bounds)) else [])
+        _refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
+        # The same plugins, but a source that nobody knows, and a changed checkout of lgbench, are not here as they were there.
+        planned = replace(planned, record=replace(planned.record, plugins=record.plugins))
         if planned.run_id != record.run_id:
             _refuse(other_settings(record, planned.record))
-        _refuse(other_plugins(footer.plugins, {**planned.plugins, **planned.measured_by}))
         return planned
-
-    def _beyond(self, footer: Footer, bounds: Bounds) -> Iterator[str]:
-        record = footer.experiment
-        plain = self._replanner.experiment(replace(record, protocol=replace(record.protocol, changes=())))
-        try:
-            changed = with_changes(plain, record)
-        except UsageError:
-            return  # planning says why
-        if reason := reason_against(changed, min(footer.execution.population, MAX_MODELS), bounds):
-            yield reason
 
     def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
         """The experiment with the measurements that the footer describes."""

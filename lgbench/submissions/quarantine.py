@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.errors import RunFileError, first_line
-from lgbench.results.run_files import METADATA_KEY, SCHEMA
+from lgbench.results.run_files import METADATA_KEY, SCHEMA, damaged, is_sealed
 
 READY = b"ready\n"
 """What the process says when it has started."""
@@ -87,12 +87,17 @@ def _answer(path: Path, rows: bool, limits: Limits) -> list[Any]:
 
 def _contents(path: Path, rows: bool, limits: Limits) -> list[Any]:
     content = _bytes_of(path, limits)
+    as_written = is_sealed(content)
+    if as_written is False:
+        raise RunFileError(damaged(path))
     about = pq.read_metadata(pa.BufferReader(content))
     _check_columns(path, about.schema.to_arrow_schema())
     _check_sizes(path, about, limits)
     footer = (about.metadata or {}).get(METADATA_KEY)
     if footer is None:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata")
+    if as_written is None:
+        raise RunFileError(f"{path} is not a run of lgbench: its footer has no checksum")
     if len(footer) > limits.footer_bytes:
         raise RunFileError(f"{path} has {len(footer)} bytes of metadata, and a run at most {limits.footer_bytes}")
     if not rows:

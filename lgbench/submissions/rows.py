@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lgbench.contracts import CURVE_METRICS
+from lgbench.contracts import CURVE_METRICS, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import CHANCE, chance
 from lgbench.measurement.evaluate import expected_scores
+from lgbench.measurement.soundness import VERSION
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution, same_in_all_rows
 from lgbench.submissions.footer import shown
@@ -95,8 +96,11 @@ def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
     bounds = {name: Bounds.of(metric) for name, metric in metrics.items()}
     found: dict[RowKey, Expected] = {}
 
+    versions = {name: metric.version for name, metric in metrics.items()} | dict.fromkeys(SOUNDNESS, VERSION)
+    bounds |= dict.fromkeys(SOUNDNESS, Bounds(0, 1))
+
     def flags(metric: str, length: int, on_boards: bool) -> Flags:
-        return Flags(metrics[metric].version, is_in_distribution(experiment, length), on_boards)
+        return Flags(versions[metric], is_in_distribution(experiment, length), on_boards)
 
     for name, length, n, exact, on_boards in expected_scores(task, experiment.measurements, train, evaluate):
         score = Expected(n, exact, flags(name, length, on_boards), bounds[name])
@@ -109,6 +113,17 @@ def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
     return found
 
 
+def is_checked(table: pa.Table) -> bool:
+    """Whether the rows say if the model's answers are sound. Runs that were made before lgbench asked do not."""
+    return not set(SOUNDNESS).isdisjoint(table.column("metric").unique().to_pylist())
+
+
+def unsound(table: pa.Table) -> set[tuple[str, str]]:
+    """The weights whose answers are not sound, with the name of what is wrong."""
+    names = (table.column(name).to_pylist() for name in ("weights", "metric", "value"))
+    return {(weights, metric) for weights, metric, value in zip(*names, strict=True) if metric in SOUNDNESS and value}
+
+
 def keys(table: pa.Table) -> list[RowKey]:
     """What each row is about, in order."""
     return list(map(RowKey, *(table.column(name).to_pylist() for name in RowKey._fields)))
@@ -119,6 +134,8 @@ def wrong_rows(experiment: Experiment, table: pa.Table, expected: Mapping[RowKey
     if table.num_rows > 2 * len(expected):  # a closer look would only take memory
         yield f"it has {table.num_rows} rows, and this run has {len(expected)}"
         return
+    if not is_checked(table):
+        expected = {key: row for key, row in expected.items() if key.metric not in SOUNDNESS}
     yield from _wrong_everywhere(experiment, table)
     found = keys(table)
     wrong = list(_wrong_keys(found, expected))
@@ -134,6 +151,11 @@ def _wrong_everywhere(experiment: Experiment, table: pa.Table) -> Iterator[str]:
         wrong = next((value for value in table.column(name).to_pylist() if value != right), right)
         if wrong != right:
             yield f"{name} is {_said(wrong)} in its rows, and {_said(right)} by its footer"
+    weights, plugins = (table.column(name).to_pylist() for name in ("weights", "plugins"))
+    right_of = {name: experiment.record.plugins_of(name or "") for name in set(weights)}
+    if other := next(((name, found) for name, found in zip(weights, plugins, strict=True) if found != right_of[name]), None):
+        name, found = other
+        yield f"plugins is {_said(found)} in its rows of {shown(name)}, and {_said(right_of[name])} by its footer"
     steps = table.column("diverged_step").unique().to_pylist()
     last = experiment.train.steps
     if len(steps) > 1 or not (steps[0] is None or 1 <= steps[0] <= last):

@@ -11,13 +11,17 @@ from pathlib import Path
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
 from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
 from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
+from lgbench.experiment.record import ProtocolUse
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete, series_of
+from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.releases import unreleased_plugins, unreleased_plugins_since_recorded
+from lgbench.submissions.rows import is_checked
 from lgbench.submissions.strays import sorted_out
 
 RUNS = "runs"
@@ -70,19 +74,22 @@ def submit(
 def check_filed(folder: Path, registry: Registry) -> list[str]:
     """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own.
 
-    Files that no run has, links, and folders are named too, hidden ones with them.
+    Files that no run has, links, and folders are named too, hidden ones with them. Runs under an earlier version of a published
+    protocol were checked when they were filed, and nobody can make them with this lgbench. So of them the footer and the place
+    are looked at, and that none comes twice.
     """
-    paths, strays = sorted_out(folder / RUNS)
-    runs, wrong = inspect_all(paths, Inspector(registry, RULES))
-    for run in runs:
-        own_place = _place(folder / RUNS, run)
-        if run.path != own_place:
-            wrong.append(f"{run.path}: a filed run is a file at {own_place}")
-    if os.path.lexists(folder / FOLDER):
-        strays.append(f"{folder / FOLDER}: a submission is under way, or was killed; `lgbench submit` finishes it")
+    paths, wrong = sorted_out(folder / RUNS)
+    earlier = [run for run in _filed(folder / RUNS)[0] if _is_earlier(run.record.protocol)]
+    left = sorted(set(paths) - {run.path for run in earlier})
+    runs, unfit = inspect_all(left, Inspector(registry, FILED_RULES))
     found = [FoundRun.of(run) for run in runs]
-    series = {series_of(run) for run in found}
-    return [*strays, *wrong, *duplicates(found, []), *incomplete(found, registry.tasks, series)]
+    for run in (*earlier, *found):
+        own_place = run_files.path_for(folder / RUNS, run.record)
+        if run.path != own_place:
+            unfit.append(f"{run.path}: a filed run is a file at {own_place}")
+    if os.path.lexists(folder / FOLDER):
+        wrong.append(f"{folder / FOLDER}: a submission is under way, or was killed; `lgbench submit` finishes it")
+    return [*wrong, *unfit, *duplicates([*earlier, *found], []), *incomplete(found, registry.tasks, found)]
 
 
 def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn) -> Submitted:
@@ -92,9 +99,15 @@ def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry
     filed, unreadable = _filed(folder)
     before, new = _apart(_without_copies(runs, killed), filed, folder)
     found = [FoundRun.of(run) for run in new]
-    reasons = [*wrong, *(f"{sentence}; {remedy}" for sentence in unfit), *unreadable, *duplicates(found, filed)]
+    reasons = [
+        *wrong,
+        *(f"{sentence}; {remedy}" for sentence in unfit),
+        *unreadable,
+        *_unchecked(new),
+        *duplicates(found, filed),
+    ]
     if not wrong and not unfit:  # with a file left out, its run would be reported as missing too
-        reasons += incomplete([*filed, *found], registry.tasks, {series_of(run) for run in found})
+        reasons += incomplete([*filed, *found], registry.tasks, found)
     if reasons:
         count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
         raise Refused(reasons, f"nothing was filed, for {count}:")
@@ -141,6 +154,12 @@ def _content_of(path: Path, contents: Contents) -> tuple[Footer, str]:
     return footer_of(path, contents), repr(contents.rows.to_pylist())
 
 
+def _is_earlier(used: ProtocolUse) -> bool:
+    """Whether it is an earlier version of a published protocol, without changes."""
+    today = PROTOCOLS.get(used.name)
+    return today is not None and today.published and used.version < today.version and not used.changes
+
+
 def _protocol_is_published(footer: Footer) -> Iterator[str]:
     published = [f"{protocol.name}/{protocol.version}" for protocol in PROTOCOLS.values() if protocol.published]
     used = footer.experiment.protocol
@@ -157,14 +176,9 @@ def _seed_is_small(footer: Footer) -> Iterator[str]:
 
 
 def _code_is_committed(footer: Footer) -> Iterator[str]:
-    if (footer.environment.git_commit or "").endswith("+dirty"):
+    changed = any(plugin.name == BUILT_IN for plugin in footer.experiment.plugins)
+    if changed or (footer.environment.git_commit or "").endswith("+dirty"):
         yield "it was made by a changed checkout of lgbench, which nobody else has; commit the changes, and run it again"
-
-
-def _plugins_are_published(footer: Footer) -> Iterator[str]:
-    for name, version in footer.plugins.items():
-        if version.startswith("sha256:"):
-            yield f"the plugin file {shown(name)} took part in it, which nobody else has; make it a package, and run it again"
 
 
 def _something_is_measured(footer: Footer) -> Iterator[str]:
@@ -172,8 +186,20 @@ def _something_is_measured(footer: Footer) -> Iterator[str]:
         yield "it has no measurement, so no board can show it; run it with a plugin that has one"
 
 
-RULES = (_plugins_are_published, _protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
-"""The rules for published runs, in addition to those for every run."""
+def _unchecked(runs: Iterable[Run]) -> Iterator[str]:
+    """A new run must say whether its model looks ahead. Runs that were filed before lgbench asked stay."""
+    for run in runs:
+        if not is_checked(run.rows):
+            yield f"{run.path}: its rows do not say whether the model looks ahead, which this lgbench asks; run it again"
+
+
+_RULES = (_protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
+
+RULES = (unreleased_plugins, *_RULES)
+"""The rules for runs that are to be published, in addition to those for every run."""
+
+FILED_RULES = (unreleased_plugins_since_recorded, *_RULES)
+"""The rules for those that are published."""
 
 
 def _filed(folder: Path) -> tuple[list[FoundRun], list[str]]:

@@ -18,6 +18,7 @@ from lgbench.submissions.agreement import (
     numbers_in,
 )
 from lgbench.submissions.inspection import Run
+from lgbench.submissions.rows import unsound
 
 MAX_DISAGREEMENTS = 5
 """How many disagreements of a run are shown."""
@@ -66,6 +67,7 @@ class Verdict:
         diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, rerun)]
         if tolerance.points and diverged[0] != diverged[1]:
             found.insert(0, Disagreement(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
+        found[:0] = other_soundness(run.rows, rerun)
         compared = sum(1 for key in filed if key.length is not None or tolerance.points)
         largest = largest_distance(filed, here), largest_mean_distance(filed, here)
         return cls(run, found, compared, *largest, tolerance, otherwise)
@@ -99,6 +101,15 @@ class Verdict:
 
     def _why(self) -> str:
         return "; ".join(self.otherwise) if self.otherwise else "torch, device, threads and population are as in the file"
+
+
+def other_soundness(filed: pa.Table, rerun: pa.Table) -> Iterator[Disagreement]:
+    """A flag decides whether boards rank an entry, so no tolerance covers it. A file without flags claims none."""
+    there, here = unsound(filed), unsound(rerun)
+    for weights, metric in sorted(there ^ here):
+        what = f"{metric} ({weights}) is above 0"
+        flagged = (weights, metric) in there
+        yield Disagreement(math.inf, f"{what} in the file and 0 here" if flagged else f"{what} here and not in the file")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ WORTH_SECONDS = 10.0
 
 
 class Checkpoint:
-    """The latest saved state of one population. The data stream has no state: every chunk has a generator of its own."""
+    """The latest saved state of one population. The data have no state: a step decides them."""
 
     def __init__(self, path: Path, every: float) -> None:
         """`every`: seconds between two savings."""

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 from lgbench import seeds
-from lgbench.contracts import Answers, Task
+from lgbench.contracts import Answers, Task, Vectors
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.protocols import Training
+from lgbench.randomness import Random, device_of_data
 
 CHUNK = 64
-"""Steps drawn at once, so that a sampler's cost is shared. Part of what a seed means: changing it moves every number."""
+"""Steps drawn at once at most, so that a sampler's cost is shared. Changes no number."""
 
-DRAWN_AT_ONCE = {"cpu": 2**18, "cuda": 2**26}
-"""Probabilities summed up at once, by device: few enough to stay in a CPU's cache. Changes no number."""
+DRAWN_NUMBERS = {"cpu": 2**22, "cuda": 2**27}
+"""Numbers of inputs and p* drawn at once at most, by device, for each task, which bounds memory. At least one step is drawn.
+Changes no number."""
 
 
 class Step(NamedTuple):
@@ -37,70 +39,100 @@ class Step(NamedTuple):
         return tuple(tensor for tensor in self if tensor is not None)
 
 
-def draw_targets(distribution: Tensor, generator: torch.Generator) -> Tensor:
-    """One token from each distribution: (..., V) -> (...), where the cumulative distribution passes a uniform number.
-
-    In float64, so that the sums are exact in whatever order a device adds, and p = 0 is never drawn.
-    """
-    flat = distribution.flatten(0, -2)
-    level = torch.rand(len(flat), 1, dtype=torch.float64, generator=generator, device=flat.device)
-    drawn = torch.empty_like(level, dtype=torch.int64)
-    rows = max(1, DRAWN_AT_ONCE[flat.device.type] // flat.shape[-1])
-    for p, u, token in zip(*(torch.split(t, rows) for t in (flat, level, drawn)), strict=True):
-        cumulative = p.cumsum(-1, dtype=torch.float64)
-        torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True, out=token)
-    return drawn.view(distribution.shape[:-1])
-
-
 def training_lengths(task: Task, training: Training) -> list[int]:
     """The context length of every step, the same for all seeds, so that a population's batches have one shape."""
-    low, high, steps = training.min_length, training.max_length, training.steps
+    return _lengths(task, training, 0, training.steps)
+
+
+def _lengths(task: Task, training: Training, start: int, stop: int) -> list[int]:
+    low, high = training.min_length, training.max_length
     if task.signature.answers is Answers.EVERY_PREFIX:
-        return [high] * steps
-    drawn: list[int] = torch.randint(low, high + 1, (steps,), generator=seeds.generator(0, "training lengths")).tolist()
+        return [high] * (stop - start)
+    random = Random.stacked([seeds.key(0, "training lengths")], stop - start, first=start)
+    drawn: list[int] = (low + random.integers(high + 1 - low)).tolist()
     return drawn
 
 
 def stream(members: Sequence[tuple[Task, int]], training: Training, device: torch.device, done: int = 0) -> Iterator[Step]:
     """The batches of a population, one (task, seed) a model, in order, from the one after `done` steps on.
 
-    The tasks share a signature. Each chunk has a generator of its own, so continuing in the middle needs no other state.
+    The tasks share a signature. A batch depends on seed, task and step alone, so continuing in the middle needs no state.
     """
-    lengths = training_lengths(members[0][0], training)
-    for start in range(done - done % CHUNK, training.steps, CHUNK):
-        chunk = lengths[start : start + CHUNK]
-        generators = [seeds.generator(seed, "train", task.name, start, device=device) for task, seed in members]
-        drawn = {
-            length: _draw([task for task, _ in members], length, chunk.count(length), training, generators, start)
-            for length in sorted(set(chunk))
-        }
-        for step, length in enumerate(chunk, start + 1):
-            batch = next(drawn[length])
-            if step > done:
-                yield batch
-
-
-def _draw(
-    tasks: Sequence[Task], length: int, steps: int, training: Training, generators: Sequence[torch.Generator], start: int
-) -> Iterator[Step]:
-    """The next `steps` batches of one length, in the chunk that begins after `start` steps."""
-    drawn: list[list[Tensor]] = []
-    for task, generator in zip(tasks, generators, strict=True):
+    for start in range(done, training.steps, CHUNK):
+        stop = min(start + CHUNK, training.steps)
+        lengths = _lengths(members[0][0], training, start, stop)
         # A check waits for a GPU, so there only the first chunk is checked.
-        check = start == 0 or generator.device.type == "cpu"
-        tensors = draw_batch(task, steps * training.batch, length, training.targets, generator, check)
-        drawn.append([tensor.view(steps, training.batch, *tensor.shape[1:]) for tensor in tensors])
-    weighted = any(len(batch) > 2 for batch in drawn)
-    for batch in drawn:
-        if weighted and len(batch) == 2:  # of this task all answers count alike
-            batch.append(batch[0].new_ones(batch[1].shape[:3], dtype=torch.float32))
-    return map(Step, *(torch.stack(column, 1) for column in zip(*drawn, strict=True)))
+        check = start == done or device.type == "cpu"
+        steps: dict[int, list[int]] = {}
+        for step, length in enumerate(lengths, start):
+            steps.setdefault(length, []).append(step)
+        drawn = {length: _batches(members, length, own, training, device, check) for length, own in steps.items()}
+        for length in lengths:
+            yield next(drawn[length])
+
+
+def _batches(
+    members: Sequence[tuple[Task, int]],
+    length: int,
+    steps: Sequence[int],
+    training: Training,
+    device: torch.device,
+    check: bool,
+) -> Iterator[Step]:
+    """The batches of some steps, all of one length. Each task draws those of all its models in one call."""
+    models: dict[int, list[int]] = {}
+    for model, (task, _) in enumerate(members):
+        models.setdefault(id(task), []).append(model)
+    contexts = training.batch * max(map(len, models.values()))
+    bound = DRAWN_NUMBERS.get(device.type, DRAWN_NUMBERS["cpu"])
+    at_once = max(1, bound // (contexts * _numbers(members[0][0], length)))
+    for part in (steps[first : first + at_once] for first in range(0, len(steps), at_once)):
+        drawn = [
+            draw_batch(members[own[0]][0], [members[model][1] for model in own], length, part, training, device, check)
+            for own in models.values()
+        ]
+        yield from map(Step, *drawn[0]) if len(drawn) == 1 else _joined(list(models.values()), drawn)
+
+
+def _numbers(task: Task, length: int) -> int:
+    """About how many numbers a context and its p* are."""
+    inputs, classes, answers = task.signature.inputs, task.signature.classes, task.signature.answers
+    width = inputs.width if isinstance(inputs, Vectors) else 2  # a token takes the place of two float32
+    return (length + 1) * (width + (0 if answers is Answers.LAST else classes))
+
+
+def _joined(models: Sequence[Sequence[int]], drawn: Sequence[tuple[Tensor, ...]]) -> Iterator[Step]:
+    """The steps of all models, from those of each task: tensors (steps, models of the task, B, ...)."""
+    weighted = any(len(tensors) > 2 for tensors in drawn)
+    columns: dict[int, list[Tensor]] = {}
+    for own, tensors in zip(models, drawn, strict=True):
+        if weighted and len(tensors) == 2:  # of this task all answers count alike
+            tensors = (*tensors, tensors[0].new_ones(tensors[1].shape[:4], dtype=torch.float32))
+        columns |= {model: [tensor[:, place] for tensor in tensors] for place, model in enumerate(own)}
+    in_order = [columns[model] for model in sorted(columns)]
+    return map(Step, *(torch.stack(column, 1) for column in zip(*in_order, strict=True)))
 
 
 def draw_batch(
-    task: Task, n: int, length: int, targets: str, generator: torch.Generator, check: bool = True
+    task: Task,
+    numbers: Sequence[int],
+    length: int,
+    steps: Sequence[int],
+    training: Training,
+    device: torch.device,
+    check: bool = True,
 ) -> tuple[Tensor, ...]:
-    """The tensors of a :class:`Step` for one model: inputs, targets and, where the task gives some, weights."""
-    inputs, distribution, weights = draw(task, n, length, generator, check)
-    right = distribution if targets == "exact" else draw_targets(distribution, generator)
-    return Step(inputs, right, weights).tensors
+    """The tensors of a :class:`Step`, (steps, models, B, ...): inputs, targets and, where the task gives some, weights.
+
+    `numbers` are the models' seeds. `steps` count from 0.
+    """
+
+    def random(purpose: str) -> Random:
+        keys = [seeds.key(seed, purpose, task.name) for seed in numbers]
+        return Random.stacked(keys, training.batch, steps, device=device_of_data(device))
+
+    inputs, distribution, weights = draw(task, length, random("train"), check)
+    right = distribution if training.targets == "exact" else random("targets").categorical(distribution)
+    tensors = Step(inputs, right, weights).tensors
+    shape = len(steps), len(numbers), training.batch
+    return tuple(tensor.reshape(*shape, *tensor.shape[1:]).contiguous().to(device) for tensor in tensors)

@@ -18,9 +18,14 @@ from lgbench import seeds
 from lgbench.contracts import Schedule, State, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
+from lgbench.randomness import Random, device_of_data
 from lgbench.training.curve import curve_steps
+from lgbench.training.data import CHUNK
 from lgbench.training.program import program
 from lgbench.training.step import Layout, Rates, TrainState, step_of, views
+
+NOISE_AT_ONCE = 2**18
+"""Numbers of noise drawn at once at most, for as many steps as that is; those of one step are. Changes no number."""
 
 StepFunction = Callable[..., Tensor]
 """One training step: the tensors of a batch, each with a leading P -> losses (P,)."""
@@ -75,13 +80,27 @@ class Population:
         self._rates = Rates.of(experiments, self.layout, rows)
         self._seeds = [experiment.seed for experiment in experiments]
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
+        self._noise: dict[int, dict[str, Tensor]] = {}
         self._step = step_of(self.skeleton, self.layout, optimizer, self.steps, say)
 
     def draw_noise(self, step: int) -> None:
         """Give every :class:`lgbench.noise.Noise` its numbers for a step, each model's from its own seed."""
-        for name in self._noises:
-            for seed, numbers in zip(self._seeds, self.buffers[f"{name}.value"], strict=True):
-                numbers.uniform_(generator=seeds.generator(seed, "noise", name, step, device=numbers.device))
+        if not self._noises:
+            return
+        values = {name: self.buffers[f"{name}.value"] for name in self._noises}
+        if step not in self._noise:
+            size = 1 + sum(numbers.numel() for numbers in values.values())
+            steps = range(step, step + max(1, min(CHUNK, NOISE_AT_ONCE // size)))
+            drawn = {name: self._uniform(name, steps, numbers) for name, numbers in values.items()}
+            self._noise = {later: {name: drawn[name][i] for name in values} for i, later in enumerate(steps)}
+        for name, numbers in values.items():
+            numbers.copy_(self._noise[step][name])
+
+    def _uniform(self, name: str, steps: Sequence[int], like: Tensor) -> Tensor:
+        """The numbers of one noise in some steps, (steps, P, *shape), of all models in one call."""
+        keys = [seeds.key(seed, "noise", name) for seed in self._seeds]
+        random = Random.stacked(keys, 1, steps, device=device_of_data(like.device))
+        return random.uniform(*like.shape[1:]).view(len(steps), *like.shape).to(like.device)
 
     def advance(self, *batch: Tensor) -> Tensor:
         """One training step, on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from lgbench import seeds
 from lgbench.contracts import Weights
 from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
 from lgbench.process.unchanged import unchanged
-from lgbench.training import cost
+from lgbench.training import cost, estimate
 from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
-from lgbench.training.data import CHUNK, draw_batch, stream, training_lengths
+from lgbench.training.data import stream, training_lengths
 from lgbench.training.population import Population, StepFunction
 
 ReportStep = Callable[[int, Callable[[], float]], None]
@@ -123,15 +122,9 @@ def train(
 
 
 def step_cost(experiment: Experiment, device: torch.device) -> cost.Cost:
-    """The cost of one training step of one model, found by running it."""
-    training = experiment.train
-    with unchanged(experiment.plugins), torch.no_grad():
-        population = Population([experiment], device)
-        generator = seeds.generator(0, "cost", device=device)
-        batch = draw_batch(experiment.task, training.batch, training.max_length, training.targets, generator)
-        batches = min(training.steps, CHUNK) * sum(tensor.nbytes for tensor in batch)
-        kept = batches + sum(tensor.nbytes for tensor in population.tensors().values())
-        return cost.measure(lambda: population.advance(*(tensor[None] for tensor in batch)), kept)
+    """The cost of one training step of one model, the same on every device. Allocates nothing large."""
+    with unchanged(experiment.plugins):
+        return estimate.step_cost(experiment)
 
 
 def compiling_gain(population: Sequence[Experiment], each: cost.Cost, device: torch.device) -> tuple[float, float]:

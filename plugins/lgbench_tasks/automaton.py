@@ -7,7 +7,22 @@ from functools import cached_property
 from typing import final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
+
+from lgbench import Random
+
+
+@final
+class Table:
+    """A tensor that is copied to a device once, when it is first needed there."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._copies = {tensor.device: tensor}
+
+    def on(self, device: torch.device) -> Tensor:
+        if device not in self._copies:
+            self._copies[device] = next(iter(self._copies.values())).to(device)
+        return self._copies[device]
 
 
 @final
@@ -20,6 +35,8 @@ class Automaton:
     def __init__(self, transitions: Sequence[Sequence[int]] | Tensor, accepting: Sequence[bool] | Tensor) -> None:
         self.transitions = torch.as_tensor(transitions)
         self.accepting = torch.as_tensor(accepting)
+        self._next = Table(self.transitions.flatten())
+        self._accepting = Table(self.accepting)
         self._counted: dict[tuple[bool, int], Tensor] = {}
 
     @cached_property
@@ -32,40 +49,34 @@ class Automaton:
 
     def states(self, symbols: Tensor) -> Tensor:
         """States before each symbol and after the last: (n, L) -> (n, L + 1)."""
-        transitions = self.transitions.to(symbols.device)
-        states = [torch.zeros_like(symbols[:, 0]) if symbols.shape[1] else symbols.new_zeros(len(symbols))]
-        for step in range(symbols.shape[1]):
-            states.append(transitions[states[-1], symbols[:, step]])
-        return torch.stack(states, 1)
+        following, kinds = self._next.on(symbols.device), self.transitions.shape[1]
+        states = torch.zeros(symbols.shape[1] + 1, len(symbols), dtype=torch.int64, device=symbols.device)
+        for step, symbol in enumerate(symbols.T.contiguous()):
+            states[step + 1] = following.index_select(0, torch.add(symbol, states[step], alpha=kinds))
+        return states.T
 
     def accepts(self, symbols: Tensor) -> Tensor:
         """Membership of strings: (n, L) -> (n,) bool."""
-        return self.accepting.to(symbols.device)[self.states(symbols)[:, -1]]
+        return self._accepting.on(symbols.device)[self.states(symbols)[:, -1]]
 
-    def walk(self, chances: Tensor, n: int, length: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    def walk(self, chances: Tensor, length: int, random: Random) -> tuple[Tensor, Tensor]:
         """Random walks from the start: the next symbol in state s has probability chances[..., s, :].
 
-        chances: (S, K), or (length, S, K) where they depend on the step. Returns symbols (n, length) and states
-        (n, length + 1).
+        chances: (S, K), or (length, S, K) where they depend on the step, on the device. Returns symbols (n, length) and states
+        (n, length + 1), which lie in memory one position after the other.
         """
-        device = generator.device
-        transitions = self.transitions.to(device)
-        bounds = chances.to(device).cumsum(-1)
-        # Rounding must not lead to a symbol after the last possible one: from there on the bound is out of reach.
-        bounds = torch.where(bounds >= bounds[..., -1:], 2.0, bounds)[..., :-1].expand(length, -1, -1)
-        draws = torch.rand(length, n, 1, generator=generator, device=device, dtype=bounds.dtype)
-        state = torch.zeros(n, dtype=torch.int64, device=device)
-        symbols, states = [], [state]
-        for step in range(length):
-            symbol = (draws[step] >= bounds[step][state]).sum(-1)
-            state = transitions[state, symbol]
-            symbols.append(symbol)
-            states.append(state)
-        walked = torch.stack(symbols, 1) if length else torch.empty(n, 0, dtype=torch.int64, device=device)
-        return walked, torch.stack(states, 1)
+        following, kinds = self._next.on(random.device), self.transitions.shape[1]
+        draws = random.uniform(length, dtype=chances.dtype).T.contiguous()
+        limits = bounds(chances).expand(length, -1, -1)
+        symbols = torch.empty(length, random.n, dtype=torch.int64, device=random.device)
+        states = symbols.new_zeros(length + 1, random.n)
+        for step, (drawn, limit) in enumerate(zip(draws, limits, strict=True)):
+            torch.sum(drawn >= limit.index_select(1, states[step]), 0, out=symbols[step])
+            states[step + 1] = following.index_select(0, torch.add(symbols[step], states[step], alpha=kinds))
+        return symbols.T, states.T
 
-    def uniform(self, n: int, length: int, generator: Generator, member: bool = True) -> Tensor:
-        """n strings (n, length), uniform among the members, or the non-members, of that length.
+    def uniform(self, length: int, random: Random, member: bool = True) -> Tensor:
+        """Strings (n, length), uniform among the members, or the non-members, of that length.
 
         Raises ValueError where there is none. By counting accepted continuations, so nothing is rejected.
         """
@@ -74,7 +85,7 @@ class Automaton:
         remaining = self._log_counts(length, member)
         after = remaining[:-1].flip(0)[:, self.transitions]  # (length, S, K): continuations that each symbol leaves
         chances = after.softmax(-1).nan_to_num(0.0)
-        return self.walk(chances, n, length, generator)[0]
+        return self.walk(chances.to(random.device), length, random)[0]
 
     def has(self, length: int, member: bool = True) -> bool:
         """Whether there is a member, or a non-member, of that length."""
@@ -93,3 +104,10 @@ class Automaton:
                 counts.append(counts[-1][self.transitions].logsumexp(-1))
             self._counted[member, length] = torch.stack(counts)
         return self._counted[member, length]
+
+
+def bounds(chances: Tensor) -> Tensor:
+    """A uniform number means as many symbols on as bounds it reaches: (..., S, K) -> (..., K - 1, S)."""
+    sums = chances.cumsum(-1)
+    # Rounding must not lead to a symbol after the last possible one: from there on the bound is out of reach.
+    return torch.where(sums >= sums[..., -1:], 2.0, sums)[..., :-1].mT.contiguous()

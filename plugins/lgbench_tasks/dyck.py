@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from lgbench import Batch, Task
-from lgbench_tasks.automaton import Automaton
+from lgbench import Batch, Random, Task
+from lgbench_tasks.automaton import Automaton, Table
 from lgbench_tasks.language import SymbolLanguage
 
 OPEN, CLOSE = 0, 1
@@ -24,7 +24,7 @@ class Dyck(SymbolLanguage):
     On the ground the string ends or a bracket opens, each with probability 1/2; at depth m the open bracket must close;
     in between it closes or another opens, each with probability 1/2. Opening brackets are uniform over the k types:
 
-    >>> inputs, distribution, _ = Dyck(2, 3).sample(1, 3, torch.Generator().manual_seed(4))
+    >>> inputs, distribution, _ = Dyck(2, 3).sample(3, Random(1, seed=19))
     >>> Dyck(2, 3).text(inputs[0]), dict(zip(Dyck(2, 3).answers, distribution[0, -1].tolist()))
     ('[](', {'(': 0.25, '[': 0.25, ')': 0.5, ']': 0.0, 'end': 0.0})
 
@@ -33,7 +33,7 @@ class Dyck(SymbolLanguage):
     """
 
     family = "dyck"
-    version = 2
+    version = 3
     train_lengths = (0, 40)
 
     def __init__(self, kinds: int, depth: int) -> None:
@@ -46,20 +46,28 @@ class Dyck(SymbolLanguage):
         dead = depth + 1
         steps = [[level + 1 if level < depth else dead, level - 1 if level else dead] for level in range(depth + 1)]
         self.levels = Automaton([*steps, [dead, dead]], [level == 0 for level in range(depth + 2)])
-        self._walk = torch.full((depth + 2, 2), 0.5)
-        self._walk[0] = torch.tensor([1.0, 0.0])
-        self._walk[depth] = torch.tensor([0.0, 1.0])
+        chances = torch.full((depth + 2, 2), 0.5)
+        chances[0], chances[depth] = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+        self._walk = Table(chances)
+        self._answers = Table(self._distributions())
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+    def _distributions(self) -> Tensor:
+        """p* on the ground, at the full depth and in between, by the type of the innermost open bracket: (3 k, 2 k + 1)."""
+        closing = torch.cat([torch.zeros(self.kinds, self.kinds), torch.eye(self.kinds), torch.zeros(self.kinds, 1)], 1)
+        opening = torch.zeros(2 * self.kinds + 1)
+        opening[: self.kinds] = 0.5 / self.kinds
+        ground = opening.clone()
+        ground[-1] = 0.5
+        return torch.cat([ground.expand(self.kinds, -1), closing, opening + 0.5 * closing])
+
+    def sample(self, length: int, random: Random) -> Batch:
         """Walks that have not ended, (n, length + 1) with the begin token, with p* (n, length + 1, 2 k + 1)."""
-        moves, levels = self.levels.walk(self._walk, n, length, generator)
-        symbols, innermost = self._typed(moves, levels, generator)
-        p = torch.zeros(n, length + 1, 2 * self.kinds + 1, device=symbols.device)
-        ground, full = levels == 0, levels == self.depth
-        p[..., : self.kinds] = torch.where(full, 0.0, 0.5 / self.kinds)[..., None]
-        p[..., -1] = torch.where(ground, 0.5, 0.0)
-        closing = torch.where(ground, 0.0, torch.where(full, 1.0, 0.5))
-        return Batch(self.begin(symbols), p.scatter_add(-1, (self.kinds + innermost)[..., None], closing[..., None]))
+        moves, levels = self.levels.walk(self._walk.on(random.device), length, random)
+        symbols, innermost = self._typed(moves, levels, random)
+        between = torch.where(levels == self.depth, 1, 2)
+        place = torch.where(levels == 0, 0, between) * self.kinds + innermost
+        p = self._answers.on(random.device).index_select(0, place.flatten())
+        return Batch(self.begin(symbols), p.view(random.n, length + 1, -1))
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
         stack: list[int] = []
@@ -78,7 +86,7 @@ class Dyck(SymbolLanguage):
         kind = symbols % self.kinds
         levels = self.levels.states(symbols // self.kinds)
         stack = torch.full((len(symbols), self.depth + 2), -1, device=symbols.device)
-        matched = self.levels.accepting.to(symbols.device)[levels[:, -1]]
+        matched = self.levels.accepts(symbols // self.kinds)
         for step in range(symbols.shape[1]):
             opens = symbols[:, step] < self.kinds
             slot = torch.where(opens, levels[:, step], levels[:, step + 1])[:, None]
@@ -89,20 +97,19 @@ class Dyck(SymbolLanguage):
     def has(self, length: int, member: bool) -> bool:
         return self.levels.has(length, member) if member else length > 0
 
-    def uniform(self, n: int, length: int, generator: Generator, member: bool) -> Tensor:
+    def uniform(self, length: int, random: Random, member: bool) -> Tensor:
         """Members by counting paths of depth, each of which has k^(length / 2) typings; non-members, three quarters of
         all strings or more, by drawing again.
         """
         if member:
-            moves = self.levels.uniform(n, length, generator)
-            return self._typed(moves, self.levels.states(moves), generator)[0]
+            moves = self.levels.uniform(length, random)
+            return self._typed(moves, self.levels.states(moves), random)[0]
         if not self.has(length, member):
             raise ValueError(f"there is no non-member of length {length}")
-        shape, device = (n, length), generator.device
-        symbols = torch.randint(2 * self.kinds, shape, generator=generator, device=device)
+        tries = random.branch()
+        symbols = tries.integers(2 * self.kinds, length)
         while (wrong := self.accepts(symbols)).any():
-            again = torch.randint(2 * self.kinds, shape, generator=generator, device=device)
-            symbols = torch.where(wrong[:, None], again, symbols)
+            symbols = torch.where(wrong[:, None], tries.integers(2 * self.kinds, length), symbols)
         return symbols
 
     def sibling(self, name: str) -> Task | None:
@@ -116,17 +123,19 @@ class Dyck(SymbolLanguage):
         task.family = task.name  # asked for by hand: the mean over the family stays over the listed members
         return task
 
-    def _typed(self, moves: Tensor, levels: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    def _typed(self, moves: Tensor, levels: Tensor, random: Random) -> tuple[Tensor, Tensor]:
         """Give brackets their types: symbols (n, L), and the type of the innermost open bracket (n, L + 1), 0 on the ground."""
         n, length = moves.shape
-        device = moves.device
-        kinds = torch.randint(self.kinds, (length, n, 1), generator=generator, device=device)
-        stack = torch.zeros(n, self.depth + 1, dtype=torch.int64, device=device)
-        symbols, innermost = [], [stack[:, 0]]
+        # One position after the other in memory, as the loop goes.
+        moves, levels = moves.T.contiguous(), levels.T.contiguous()
+        symbols, opens = random.integers(self.kinds, length).T.contiguous(), moves == OPEN
+        innermost = torch.zeros_like(levels)
+        # A stack for each walk, in which level l has the place l. What closes writes to a place that nobody reads.
+        stack = levels.new_zeros(self.depth + 2, n)
+        written = torch.where(opens, levels[1:], self.depth + 1)
+        read = torch.stack([torch.maximum(levels[1:], levels[:-1]), levels[1:]], 1)
         for step in range(length):
-            opens, level = moves[:, step, None] == OPEN, levels[:, step + 1, None]
-            stack = torch.where(opens, stack.scatter(1, level, kinds[step]), stack)
-            kind = stack.gather(1, torch.where(opens, level, level + 1))
-            symbols.append(kind + torch.where(opens, 0, self.kinds))
-            innermost.append(stack.gather(1, level)[:, 0])
-        return (torch.cat(symbols, 1) if symbols else moves), torch.stack(innermost, 1)
+            stack.scatter_(0, written[step : step + 1], symbols[step : step + 1])
+            symbols[step], innermost[step + 1] = stack.gather(0, read[step])
+        symbols = torch.where(opens, symbols, symbols + self.kinds)
+        return symbols.T, innermost.T

@@ -6,9 +6,9 @@ from abc import abstractmethod
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor
+from torch import Tensor
 
-from lgbench import Answers, Language, Signature, Strings, Tokens
+from lgbench import Answers, Language, Random, Signature, Strings, Tokens
 
 MAX_EDITS = 3
 EDIT_ROUNDS = 16
@@ -33,8 +33,8 @@ class SymbolLanguage(Language):
         """Whether there is a member, or a non-member, of that length."""
 
     @abstractmethod
-    def uniform(self, n: int, length: int, generator: Generator, member: bool) -> Tensor:
-        """n strings (n, length), uniform among the members, or the non-members, of that length."""
+    def uniform(self, length: int, random: Random, member: bool) -> Tensor:
+        """Strings (n, length), uniform among the members, or the non-members, of that length."""
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -54,26 +54,28 @@ class SymbolLanguage(Language):
                     return nearby
         raise ValueError(f"{self.name} has no length near {length} with both members and non-members")
 
-    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+    def strings(self, length: int, random: Random) -> Strings:
         """Half members; of the non-members, half uniform and half members spoilt by 1 to 3 random edits."""
-        members = self.uniform(n // 2, length, generator, True)
-        spoilt = self._spoilt((n - n // 2) // 2, length, generator)
-        others = self.uniform(n - n // 2 - len(spoilt), length, generator, False)
-        is_member = torch.arange(n, device=generator.device) < n // 2
+        n, half = random.n, random.n // 2
+        first_spoilt = n - (n - half) // 2
+        members = self.uniform(length, random[:half], True)
+        spoilt = self._spoilt(length, random[first_spoilt:])
+        others = self.uniform(length, random[half:first_spoilt], False)
+        is_member = torch.arange(n, device=random.device) < half
         return Strings(self.begin(torch.cat([members, others, spoilt])), is_member)
 
-    def _spoilt(self, n: int, length: int, generator: Generator) -> Tensor:
+    def _spoilt(self, length: int, random: Random) -> Tensor:
         """Uniform members with 1 to 3 symbols replaced such that they left the language, (n, length)."""
-        device = generator.device
-        members = self.uniform(n, length, generator, True)
-        result = self.uniform(n, length, generator, False)
-        missing = torch.ones(n, dtype=torch.bool, device=device)
+        members = self.uniform(length, random, True)
+        result = self.uniform(length, random, False)
+        missing = torch.ones(random.n, dtype=torch.bool, device=random.device)
+        tries = random.branch()
         for _ in range(EDIT_ROUNDS):
             if not missing.any():
                 break
-            edits = torch.randint(1, MAX_EDITS + 1, (n, 1), generator=generator, device=device)
-            places = torch.randint(length, (n, MAX_EDITS), generator=generator, device=device)
-            shifts = torch.randint(1, len(self.symbols), (n, MAX_EDITS), generator=generator, device=device)
+            edits = 1 + tries.integers(MAX_EDITS, 1)
+            places = tries.integers(length, MAX_EDITS)
+            shifts = 1 + tries.integers(len(self.symbols) - 1, MAX_EDITS)
             others = (members.gather(1, places) + shifts) % len(self.symbols)
             edited = members
             for edit in range(MAX_EDITS):  # a place that is drawn twice is edited once

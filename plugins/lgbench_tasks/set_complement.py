@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from lgbench import Answers, Batch, Budget, Signature, Task, Tokens
+from lgbench import Answers, Batch, Budget, Random, Signature, Task, Tokens
 
 
 @final
@@ -18,7 +18,7 @@ class SetComplement(Task):
     After 2 3 out of v = 4, the tokens 0 and 1 have probability 1/2 each:
 
     >>> task = SetComplement(size=4)
-    >>> inputs, distribution, _ = task.sample(1, 2, torch.Generator().manual_seed(3))
+    >>> inputs, distribution, _ = task.sample(2, Random(1, seed=43))
     >>> inputs.tolist(), distribution[0, -1].tolist()
     ([[2, 3]], [0.5, 0.5, 0.0, 0.0])
 
@@ -27,7 +27,7 @@ class SetComplement(Task):
     """
 
     name = family = "set-complement"
-    version = 2
+    version = 3
     train_lengths = (1, 16)
     budgets = {"standard": Budget(steps=3000, batch=64, lr=1e-2)}
 
@@ -37,20 +37,16 @@ class SetComplement(Task):
         self.max_length = size - 1
         self.model = {"layers": 1, "heads": 1, "width": size - 1, "mlp": False}
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+    def sample(self, length: int, random: Random) -> Batch:
         """Prefixes of uniform permutations, (n, length), with p* (n, length, v)."""
-        device = generator.device
-        inputs = torch.empty(n, length, dtype=torch.int64, device=device)
-        p = torch.empty(n, length, self.size, device=device)
-        order = torch.arange(self.size, device=device)[:, None].repeat(1, n)  # Fisher-Yates on every column
-        unseen = torch.ones(n, self.size, device=device)
-        for step in range(length):
-            chosen = torch.randint(step, self.size, (1, n), generator=generator, device=device)
-            inputs[:, step] = order.gather(0, chosen)[0]
-            order.scatter_(0, chosen, order[step : step + 1].clone())
-            unseen.scatter_(1, inputs[:, step, None], 0.0)
-            torch.mul(unseen, 1 / (self.size - 1 - step), out=p[:, step])
-        return Batch(inputs, p)
+        inputs = random.permutations(self.size, length)
+        # As float32, for so comparing writes 0 and 1 where p* is to be.
+        steps = torch.arange(length, dtype=torch.float32, device=random.device)
+        seen_at = torch.full((random.n, self.size), torch.inf, device=random.device)
+        seen_at.scatter_(1, inputs, steps.expand_as(inputs))
+        p = torch.empty(random.n, length, self.size, device=random.device)
+        torch.gt(seen_at[:, None, :], steps[:, None], out=p)  # 1 where a token is unseen
+        return Batch(inputs, p.mul_(1 / (self.size - 1 - steps[:, None])))
 
     def reference(self, context: Tensor) -> Sequence[float]:
         seen = set(context.tolist())

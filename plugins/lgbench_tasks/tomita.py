@@ -8,10 +8,10 @@ from itertools import product
 from typing import final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from lgbench import Batch, Task
-from lgbench_tasks.automaton import Automaton
+from lgbench import Batch, Random, Task
+from lgbench_tasks.automaton import Automaton, Table
 from lgbench_tasks.language import SymbolLanguage
 
 RULES = {
@@ -53,7 +53,7 @@ class Tomita(SymbolLanguage):
     Next may come each symbol from which a member can still be reached, and the end where the prefix is a member. In
     Tomita 2, (10)*, after 10 the string may end or go on with 1:
 
-    >>> inputs, distribution, _ = Tomita(2).sample(1, 2, torch.Generator())
+    >>> inputs, distribution, _ = Tomita(2).sample(2, Random(1))
     >>> Tomita(2).text(inputs[0]), dict(zip(Tomita(2).answers, distribution[0, -1].tolist()))
     ('10', {'0': 0.0, '1': 0.5, 'end': 0.5})
 
@@ -63,7 +63,7 @@ class Tomita(SymbolLanguage):
     """
 
     family = "tomita"
-    version = 2
+    version = 3
     train_lengths = (0, 40)
 
     def __init__(self, number: int) -> None:
@@ -72,13 +72,14 @@ class Tomita(SymbolLanguage):
         self.about, self.automaton = RULES[number]
         moves = self.automaton.live[self.automaton.transitions].float()
         legal = torch.cat([moves, self.automaton.accepting[:, None]], -1)
-        self._next = legal / legal.sum(-1, keepdim=True)  # (S, 3): p* in each state, NaN in the dead one
-        self._walk = (moves / moves.sum(-1, keepdim=True)).nan_to_num(0.5)
+        self._next = Table(legal / legal.sum(-1, keepdim=True))  # (S, 3): p* in each state, NaN in the dead one
+        self._walk = Table((moves / moves.sum(-1, keepdim=True)).nan_to_num(0.5))
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+    def sample(self, length: int, random: Random) -> Batch:
         """Prefixes that have not ended, (n, length + 1) with the begin token, with p* (n, length + 1, 3)."""
-        symbols, states = self.automaton.walk(self._walk, n, length, generator)
-        return Batch(self.begin(symbols), self._next.to(generator.device)[states])
+        symbols, states = self.automaton.walk(self._walk.on(random.device), length, random)
+        p = self._next.on(random.device).index_select(0, states.flatten())
+        return Batch(self.begin(symbols), p.view(random.n, length + 1, 3))
 
     def reference(self, context: Tensor) -> Sequence[float]:
         is_member, prefix = DEFINITIONS[self.number], "".join(map(str, context[1:].tolist()))
@@ -92,8 +93,8 @@ class Tomita(SymbolLanguage):
     def has(self, length: int, member: bool) -> bool:
         return self.automaton.has(length, member)
 
-    def uniform(self, n: int, length: int, generator: Generator, member: bool) -> Tensor:
-        return self.automaton.uniform(n, length, generator, member)
+    def uniform(self, length: int, random: Random, member: bool) -> Tensor:
+        return self.automaton.uniform(length, random, member)
 
     def sibling(self, name: str) -> Task | None:
         if re.fullmatch(r"tomita-\d+", name):

@@ -58,6 +58,7 @@ class SetAttention(Architecture):
 
     name = "set-attention"
     defaults = {"norm": "no-norm", "attention": "softmax"}
+    ranges = {"width": (1, 16384)}
 
     def build(self, signature: Signature, parts: Parts, *, width: int = 128) -> QueryOverSet:
         if signature.answers is not Answers.LAST:

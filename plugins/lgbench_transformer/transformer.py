@@ -99,6 +99,7 @@ class Transformer(Architecture):
 
     name = "transformer"
     defaults = {"norm": "pre-norm", "attention": "softmax", "position": "nope"}
+    ranges = {"layers": (1, 256), "heads": (1, 1024), "width": (1, 16384)}
 
     def build(
         self,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from conftest import parts_of
 from torch import Tensor, nn
 
-from lgbench import Answers, Signature, Tokens, Unsupported, Vectors
+from lgbench import Answers, Random, Signature, Tokens, Unsupported, Vectors
 from lgbench.extensions.registry import Registry
 
 NORMS = [
@@ -228,7 +228,7 @@ def test_every_option_of_the_transformer_changes_the_model(registry: Registry, o
 def test_the_sizes_that_tasks_are_studied_at_can_be_built(registry: Registry, norm: str) -> None:
     task = registry.tasks["set-complement"]
     model = build(registry, "transformer", task.signature, norm, **task.model)
-    inputs, distribution, _ = task.sample(2, 5, torch.Generator().manual_seed(0))
+    inputs, distribution, _ = task.sample(5, Random(2))
     assert model(inputs).shape == distribution.shape
     linear = [tuple(p.shape) for name, p in model.named_parameters() if p.dim() == 2]
     assert sorted(linear) == sorted([(64, 63)] * 2 + [(63, 63)] * 4)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
+from lgbench import Random
 from lgbench_tasks.dictionary_lookup import DictionaryLookup
 
 KEY = slice(0, 32)
@@ -11,7 +11,7 @@ VALUE = slice(32, 42)
 
 
 def drawn(n: int, length: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    inputs, distribution, _ = DictionaryLookup().sample(n, length, torch.Generator().manual_seed(seed))
+    inputs, distribution, _ = DictionaryLookup().sample(length, Random(n, seed))
     return inputs.numpy(), distribution.numpy()
 
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from lgbench import UsageError
+from lgbench import Random, UsageError
 from lgbench.extensions.registry import Registry
 from lgbench_tasks.dyck import Dyck
 
@@ -60,10 +60,6 @@ def without_begin(inputs: torch.Tensor, kinds: int) -> list[tuple[int, ...]]:
     return [tuple(row) for row in inputs[:, 1:].tolist()]
 
 
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 @pytest.mark.parametrize(("kinds", "depth", "longest"), [(1, 8, 12), (1, 2, 12), (2, 3, 7), (2, 1, 6), (3, 4, 5)])
 def test_membership_agrees_with_a_stack_on_every_short_string(kinds: int, depth: int, longest: int) -> None:
     for length in range(longest + 1):
@@ -75,7 +71,7 @@ def test_membership_agrees_with_a_stack_on_every_short_string(kinds: int, depth:
 @pytest.mark.parametrize(("kinds", "depth"), SIZES)
 def test_a_long_member_is_never_rejected_and_one_wrong_bracket_always_is(kinds: int, depth: int) -> None:
     task = Dyck(kinds, depth)
-    members = task.uniform(40, 80, generator(0), True)
+    members = task.uniform(80, Random(40), True)
     assert all(is_member(string, kinds, depth) for string in members.tolist())
     assert task.accepts(members).all()
     at = torch.arange(40)
@@ -86,7 +82,7 @@ def test_a_long_member_is_never_rejected_and_one_wrong_bracket_always_is(kinds: 
 
 @pytest.mark.parametrize(("kinds", "depth"), SIZES)
 def test_the_answer_is_hewitts_distribution_given_the_stack(kinds: int, depth: int) -> None:
-    inputs, distribution, _ = Dyck(kinds, depth).sample(40, 40, generator(kinds + depth))
+    inputs, distribution, _ = Dyck(kinds, depth).sample(40, Random(40, kinds + depth))
     assert distribution.shape == (40, 41, 2 * kinds + 1)
     for string, rows in zip(without_begin(inputs, kinds), distribution.tolist(), strict=True):
         for end, row in enumerate(rows):
@@ -94,7 +90,7 @@ def test_the_answer_is_hewitts_distribution_given_the_stack(kinds: int, depth: i
 
 
 def test_contexts_reach_the_ground_and_the_full_depth() -> None:
-    inputs, _, _ = Dyck(2, 5).sample(200, 40, generator(0))
+    inputs, _, _ = Dyck(2, 5).sample(40, Random(200))
     prefixes = {string[:end] for string in without_begin(inputs, 2) for end in range(1, 41)}
     depths = {len(stack) for prefix in prefixes if (stack := stack_after(prefix, 2, 5)) is not None}
     assert depths == {0, 1, 2, 3, 4, 5}
@@ -102,7 +98,7 @@ def test_contexts_reach_the_ground_and_the_full_depth() -> None:
 
 @pytest.mark.parametrize(("kinds", "depth"), [(1, 8), (2, 3), (3, 2)])
 def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(kinds: int, depth: int) -> None:
-    inputs, _, _ = Dyck(kinds, depth).sample(6000, 4, generator(3))
+    inputs, _, _ = Dyck(kinds, depth).sample(4, Random(6000, 3))
     steps = Counter((string[:end], string[end]) for string in without_begin(inputs, kinds) for end in range(4))
     for prefix in {prefix for prefix, _ in steps}:
         total = sum(steps[prefix, symbol] for symbol in range(2 * kinds))
@@ -117,7 +113,7 @@ def test_members_are_uniform_among_all_of_their_length(kinds: int, depth: int, l
     members = members_of(length, kinds, depth)
     assert len(members) == paths(length, depth) * kinds ** (length // 2)
     assert Dyck(kinds, depth).levels.count(length) == paths(length, depth)
-    inputs, label = Dyck(kinds, depth).strings(12000, length, generator(7))
+    inputs, label = Dyck(kinds, depth).strings(length, Random(12000, 7))
     counts = Counter(without_begin(inputs[label], kinds))
     expected = 6000 / len(members)
     freedom = len(members) - 1
@@ -129,7 +125,7 @@ def test_members_are_uniform_among_all_of_their_length(kinds: int, depth: int, l
 @pytest.mark.parametrize("count", [40, 41])
 def test_the_first_half_are_members_and_the_rest_are_not(kinds: int, depth: int, count: int) -> None:
     for length in (6, 60):
-        inputs, label = Dyck(kinds, depth).strings(count, length, generator(1))
+        inputs, label = Dyck(kinds, depth).strings(length, Random(count, 1))
         assert inputs.shape == (count, length + 1)
         assert label.tolist() == [is_member(string, kinds, depth) for string in without_begin(inputs, kinds)]
         assert label.sum() == count // 2
@@ -137,7 +133,7 @@ def test_the_first_half_are_members_and_the_rest_are_not(kinds: int, depth: int,
 
 def test_half_of_the_non_members_are_members_with_one_to_three_edits() -> None:
     # In dyck-8-1 the members are (a a)(b b)...: the fewest edits back can be counted pair by pair.
-    inputs, label = Dyck(8, 1).strings(400, 40, generator(0))
+    inputs, label = Dyck(8, 1).strings(40, Random(400))
 
     def edits(string: tuple[int, ...]) -> int:
         pairs = zip(string[::2], string[1::2], strict=True)
@@ -158,7 +154,7 @@ def test_the_testable_length_is_the_nearest_with_members_and_others_and_the_long
 
 def test_odd_lengths_have_no_members_and_are_refused() -> None:
     with pytest.raises(ValueError, match="no member of length 7"):
-        Dyck(2, 3).strings(4, 7, generator(0))
+        Dyck(2, 3).strings(7, Random(4))
 
 
 @pytest.mark.parametrize(("kinds", "depth"), [(1, 2), (4, 3), (8, 5)])
@@ -170,7 +166,7 @@ def test_every_answer_has_a_name_of_its_own(kinds: int, depth: int) -> None:
 def test_any_size_can_be_had_by_name(registry: Registry) -> None:
     task = registry.tasks["dyck-3-4"]
     assert (task.name, task.signature.classes) == ("dyck-3-4", 7)
-    inputs, distribution, _ = task.sample(20, 30, generator(0))
+    inputs, distribution, _ = task.sample(30, Random(20))
     for string, rows in zip(without_begin(inputs, 3), distribution.tolist(), strict=True):
         assert rows[-1] == pytest.approx(hewitt(string, 3, 4))
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
+from lgbench import Random
 from lgbench_tasks.max_retrieval import MaxRetrieval
 
 
 def drawn(n: int, length: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    inputs, distribution, _ = MaxRetrieval().sample(n, length, torch.Generator().manual_seed(seed))
+    inputs, distribution, _ = MaxRetrieval().sample(length, Random(n, seed))
     return inputs.numpy(), distribution.numpy()
 
 

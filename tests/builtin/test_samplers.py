@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lgbench import Answers, Batch, Language, Task, Tokens
+from lgbench import Answers, Batch, Language, Random, Task, Tokens
 from lgbench.extensions.registry import Registry
 
 LANGUAGES = [
@@ -29,7 +29,7 @@ seeds = st.integers(0, 2**40)
 
 
 def sample(task: Task, n: int, length: int, seed: int, device: str = "cpu") -> Batch:
-    return task.sample(n, length, torch.Generator(device).manual_seed(seed))
+    return task.sample(length, Random(n, seed, device))
 
 
 def positions(task: Task, length: int) -> int:
@@ -114,7 +114,7 @@ def test_no_global_generator_is_read_or_moved(registry: Registry, name: str, len
             before = torch.get_rng_state(), random.getstate(), repr(np.random.get_state())
             batches.append(sample(task, 4, length, seed))
             if isinstance(task, Language):
-                task.strings(8, task.testable_length(length), torch.Generator().manual_seed(seed))
+                task.strings(task.testable_length(length), Random(8, seed))
             assert torch.equal(torch.get_rng_state(), before[0])
             assert (random.getstate(), repr(np.random.get_state())) == before[1:]
     assert torch.equal(batches[0].inputs, batches[1].inputs)
@@ -129,7 +129,7 @@ def test_strings_have_the_shapes_and_types_of_the_contract(
     assert isinstance(task, Language)
     testable = task.testable_length(length)
     assert task.testable_length(testable) == testable
-    inputs, is_member = task.strings(n, testable, torch.Generator().manual_seed(seed))
+    inputs, is_member = task.strings(testable, Random(n, seed))
     assert inputs.shape == (n, testable + 1) and inputs.dtype == torch.int64
     assert is_member.shape == (n,) and is_member.dtype == torch.bool
     begin = task.signature.classes - 1
@@ -187,6 +187,6 @@ def test_answers_on_any_device_are_those_that_the_cpu_finds(registry: Registry, 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_strings_on_any_device_are_told_apart_as_on_the_cpu(registry: Registry, name: str, device: str) -> None:
     task = registry.tasks[name]
-    inputs, is_member = task.strings(60, 24, torch.Generator(device).manual_seed(3))
+    inputs, is_member = task.strings(24, Random(60, 3, device))
     assert inputs.device.type == is_member.device.type == device
     assert torch.equal(task.accepts(inputs[:, 1:].cpu()), is_member.cpu())

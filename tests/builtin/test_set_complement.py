@@ -9,7 +9,7 @@ import torch
 from conftest import parts_of
 from torch import Tensor
 
-from lgbench import SublayerSpec
+from lgbench import Random, SublayerSpec
 from lgbench.extensions.registry import Registry
 from lgbench_measurements.functions import total_variation
 from lgbench_norms import SCHEMES
@@ -18,10 +18,6 @@ from lgbench_transformer.transformer import CurrentTokens, SelfAttention
 
 PARTS = parts_of(Registry.load())
 NORMS = {scheme.name: scheme for scheme in SCHEMES}
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def distance_in_closed_form(separation: float, seen: int, size: int) -> float:
@@ -53,7 +49,7 @@ def separations(norm: str, size: int, scale: float, gain: float = 1.0) -> list[f
         attention.out.weight.copy_(torch.eye(width))
         for parameter in scheme.parameters():
             parameter.fill_(gain)
-        inputs, distribution, _ = SetComplement(size).sample(1, width, generator(0))
+        inputs, distribution, _ = SetComplement(size).sample(width, Random(1))
         logits = -(scheme(attention(corners[inputs])) @ corners.T)[0]
     found = []
     for row, answer in zip(logits, distribution[0], strict=True):
@@ -66,7 +62,7 @@ def separations(norm: str, size: int, scale: float, gain: float = 1.0) -> list[f
 
 @pytest.mark.parametrize(("size", "length"), [(4, 3), (10, 7), (64, 16), (64, 63)])
 def test_the_answer_is_uniform_over_the_tokens_not_yet_seen(size: int, length: int) -> None:
-    inputs, distribution, _ = SetComplement(size).sample(30, length, generator(1))
+    inputs, distribution, _ = SetComplement(size).sample(length, Random(30, 1))
     for sequence, rows in zip(inputs.tolist(), distribution.tolist(), strict=True):
         for end, row in enumerate(rows, start=1):
             unseen = set(range(size)) - set(sequence[:end])
@@ -75,14 +71,14 @@ def test_the_answer_is_uniform_over_the_tokens_not_yet_seen(size: int, length: i
 
 @pytest.mark.parametrize("length", [1, 16, 63])
 def test_no_token_comes_twice(length: int) -> None:
-    inputs, _, _ = SetComplement().sample(200, length, generator(2))
+    inputs, _, _ = SetComplement().sample(length, Random(200, 2))
     assert inputs.shape == (200, length)
     assert all(len(set(sequence)) == length and set(sequence) <= set(range(64)) for sequence in inputs.tolist())
 
 
 @pytest.mark.parametrize("length", [2, 4])
 def test_every_order_is_equally_likely(length: int) -> None:
-    inputs, _, _ = SetComplement(5).sample(12_000, length, generator(3))
+    inputs, _, _ = SetComplement(5).sample(length, Random(12_000, 3))
     counts = Counter(map(tuple, inputs.tolist()))
     orders = set(permutations(range(5), length))
     expected, freedom = 12_000 / len(orders), len(orders) - 1
@@ -92,7 +88,7 @@ def test_every_order_is_equally_likely(length: int) -> None:
 
 def test_the_published_distance_is_what_the_metric_measures() -> None:
     assert distance_in_closed_form(20 / 16, 16, 32) == pytest.approx(0.22270, abs=5e-6)
-    _, distribution, _ = SetComplement(32).sample(3, 31, generator(4))
+    _, distribution, _ = SetComplement(32).sample(31, Random(3, 4))
     seen = torch.arange(1, 32)
     logits = (distribution > 0) * (20 / seen)[:, None]
     measured = total_variation(logits.softmax(-1), distribution)

@@ -11,7 +11,7 @@ from aalpy.SULs import TomitaSUL
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
-from lgbench import UsageError
+from lgbench import Random, UsageError
 from lgbench.extensions.registry import Registry
 from lgbench_tasks.automaton import Automaton
 from lgbench_tasks.tomita import Tomita
@@ -91,10 +91,6 @@ def as_strings(inputs: torch.Tensor) -> list[str]:
     return ["".join(map(str, row)) for row in inputs[:, 1:].tolist()]
 
 
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 def looks_uniform(drawn: Iterable[str], outcomes: set[str]) -> bool:
     counts = Counter(drawn)
     expected = counts.total() / len(outcomes)
@@ -161,7 +157,7 @@ def test_tomita_3_is_the_immediate_reading_and_aalpys_the_later_one() -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_answer_is_uniform_over_what_can_still_lead_to_a_member(number: int) -> None:
-    inputs, distribution, _ = Tomita(number).sample(300, 9, generator(number))
+    inputs, distribution, _ = Tomita(number).sample(9, Random(300, number))
     seen = {}
     for string, rows in zip(as_strings(inputs), distribution.tolist(), strict=True):
         seen |= {string[:end]: row for end, row in enumerate(rows)}
@@ -172,7 +168,7 @@ def test_an_answer_is_uniform_over_what_can_still_lead_to_a_member(number: int) 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_answer_and_the_reference_are_what_the_automaton_of_the_regular_expression_says(number: int) -> None:
     task, dfa = Tomita(number), DFAS[number]
-    inputs, distribution, _ = task.sample(100, 7, generator(number))
+    inputs, distribution, _ = task.sample(7, Random(100, number))
     pairs = zip(inputs.tolist(), distribution.tolist(), strict=True)
     seen = {tuple(context[: end + 1]): rows[end] for context, rows in pairs for end in range(8)}
     for context, row in seen.items():
@@ -196,20 +192,20 @@ def test_the_reference_does_not_use_the_automaton_that_contexts_are_sampled_from
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_contexts_are_exactly_the_prefixes_of_members(number: int) -> None:
-    inputs, _, _ = Tomita(number).sample(2000, 6, generator(number))
+    inputs, _, _ = Tomita(number).sample(6, Random(2000, number))
     assert set(as_strings(inputs)) == {prefix for prefix in strings_of(6) if is_live(number, prefix)}
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_long_contexts_never_leave_the_language(number: int) -> None:
-    inputs, distribution, _ = Tomita(number).sample(20, 150, generator(number))
+    inputs, distribution, _ = Tomita(number).sample(150, Random(20, number))
     assert all(is_live(number, string[:end]) for string in as_strings(inputs) for end in range(151))
     torch.testing.assert_close(distribution.sum(-1), torch.ones(20, 151))
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(number: int) -> None:
-    inputs, _, _ = Tomita(number).sample(4000, 6, generator(number))
+    inputs, _, _ = Tomita(number).sample(6, Random(4000, number))
     steps = Counter((string[:end], string[end]) for string in as_strings(inputs) for end in range(6))
     for prefix in {prefix for prefix, _ in steps}:
         zeros, ones = steps[prefix, "0"], steps[prefix, "1"]
@@ -220,20 +216,20 @@ def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(number: in
 
 def test_rounding_never_leads_a_walk_to_an_impossible_symbol() -> None:
     chances = torch.tensor([[0.9, 0.0]])  # as if rounding had lost a tenth
-    symbols, _ = Automaton([[0, 0]], [True]).walk(chances, 500, 4, generator(0))
+    symbols, _ = Automaton([[0, 0]], [True]).walk(chances, 4, Random(500))
     assert (symbols == 0).all()
 
 
 @pytest.mark.parametrize(("number", "length"), [(1, 7), (2, 6), (3, 7), (4, 6), (5, 6), (6, 6), (7, 6)])
 def test_members_are_uniform_among_all_of_their_length(number: int, length: int) -> None:
-    inputs, label = Tomita(number).strings(8000, length, generator(number))
+    inputs, label = Tomita(number).strings(length, Random(8000, number))
     assert looks_uniform(as_strings(inputs[label]), members_of(number, length))
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_uniform_non_members_are_uniform_among_all_of_their_length(number: int) -> None:
     task = Tomita(number)
-    drawn = task.begin(task.uniform(8000, 6, generator(number), False))
+    drawn = task.begin(task.uniform(6, Random(8000, number), False))
     assert looks_uniform(as_strings(drawn), set(strings_of(6)) - members_of(number, 6))
 
 
@@ -241,7 +237,7 @@ def test_uniform_non_members_are_uniform_among_all_of_their_length(number: int) 
 @pytest.mark.parametrize("count", [40, 41])
 def test_the_first_half_are_members_and_the_rest_are_not(number: int, count: int) -> None:
     for length in (6, 60):
-        inputs, label = Tomita(number).strings(count, length, generator(number))
+        inputs, label = Tomita(number).strings(length, Random(count, number))
         assert inputs.shape == (count, length + 1)
         assert label.tolist() == [is_member(number, string) for string in as_strings(inputs)]
         assert label.sum() == count // 2
@@ -249,14 +245,14 @@ def test_the_first_half_are_members_and_the_rest_are_not(number: int, count: int
 
 def test_half_of_the_non_members_are_members_with_one_to_three_edits() -> None:
     # In 1* every edit leaves the language and a 0 is an edit; a uniform string of 60 has 3 or fewer with p < 1e-13.
-    inputs, label = Tomita(1).strings(2400, 60, generator(0))
+    inputs, label = Tomita(1).strings(60, Random(2400))
     zeros = Counter(string.count("0") for string in as_strings(inputs[~label]))
     assert sum(zeros[edits] for edits in (1, 2, 3)) == 600
     assert all(150 < zeros[edits] < 250 for edits in (1, 2, 3))
 
 
 def test_edits_stand_anywhere_in_the_string() -> None:
-    inputs, label = Tomita(1).strings(8000, 10, generator(0))
+    inputs, label = Tomita(1).strings(10, Random(8000))
     few = [string for string in as_strings(inputs[~label]) if string.count("0") == 1]
     assert looks_uniform(few, {"1" * at + "0" + "1" * (9 - at) for at in range(10)})
 
@@ -270,7 +266,7 @@ def test_the_testable_length_is_the_nearest_with_members_and_others_and_the_long
 
 def test_strings_of_a_length_without_members_are_refused() -> None:
     with pytest.raises(ValueError, match="no member of length 7"):
-        Tomita(2).strings(4, 7, generator(0))
+        Tomita(2).strings(7, Random(4))
 
 
 def test_there_is_no_eighth_grammar(registry: Registry) -> None:

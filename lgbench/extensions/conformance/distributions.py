@@ -12,6 +12,7 @@ from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.extensions.conformance.check import CheckFailed, Checks, Outcome, expect
 from lgbench.extensions.conformance.probes import kind_of, no_global_randomness
 from lgbench.extensions.conformance.samples import CONTEXTS, drawn, lengths
+from lgbench.randomness import Random
 
 SHORT = 8
 """The longest contexts that a reference is asked for."""
@@ -120,7 +121,7 @@ def _prefixes_are_contexts(task: Task) -> Outcome:
 def _strings_are_right(task: Language) -> Outcome:
     for length in sorted({task.testable_length(n) for n in (1, SHORT, task.train_lengths[1], 3 * task.train_lengths[1])}):
         with no_global_randomness():
-            inputs, is_member = task.strings(16, length, torch.Generator().manual_seed(0))
+            inputs, is_member = task.strings(length, Random(16))
         fits = inputs.shape == (16, length + 1) and inputs.dtype == torch.int64
         expect(fits, f"strings of length {length} are {kind_of(inputs)}, expected (16, {length + 1}) int64")
         fits = is_member.shape == (16,) and is_member.dtype == torch.bool

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from math import isfinite
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, Signature, Strings, StringScores, Task, Tokens
 from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
 from lgbench.extensions.conformance.probes import kind_of, no_global_randomness, numbers
+from lgbench.randomness import Random
 
 CONTEXTS, ANSWERS, CLASSES, STRINGS, SYMBOLS = 24, 3, 4, 16, 5
 LEAST = 1e-30
@@ -25,7 +26,7 @@ class AnyTask(Task):
     signature = Signature(Tokens(CLASSES), CLASSES, Answers.EVERY_PREFIX)
     train_lengths = (1, 4)
 
-    def sample(self, n: int, length: int, generator: Generator) -> Batch:
+    def sample(self, length: int, random: Random) -> Batch:
         raise NotImplementedError
 
 
@@ -34,7 +35,7 @@ class AnyLanguage(AnyTask, Language):
 
     name = family = "any-language"
 
-    def strings(self, n: int, length: int, generator: Generator) -> Strings:
+    def strings(self, length: int, random: Random) -> Strings:
         raise NotImplementedError
 
     def testable_length(self, length: int) -> int:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lgbench.contracts import Answers, Model, Signature, Tokens, Vectors, Weights
 from lgbench.errors import first_line
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
 from lgbench.extensions.conformance.probes import (
     Gradients,
@@ -24,13 +25,17 @@ from lgbench.extensions.conformance.probes import (
     numbers,
     stirred,
 )
+from lgbench.measurement import causality
 from lgbench.noise import Noise
+from lgbench.randomness import Random
 from lgbench.training.gradients import Gradients as StackedGradients
 from lgbench.training.gradients import Loss, one_by_one
 from lgbench.training.program import traced
 
-TRAINED, TESTED = 9, 40
-"""Positions of the longest input in training and in testing."""
+TRAINED = 9
+"""Positions of the longest input in training."""
+TESTED = PROTOCOLS["standard"].longest_prefix + 1
+"""Positions of the longest input in testing: of a context with a begin token under the protocol of the leaderboards."""
 MODELS = 3
 
 TOKENS, VECTORS = Tokens(5), Vectors(3)
@@ -125,7 +130,19 @@ def _does_not_look_ahead(build: Build) -> Outcome:
                 with torch.no_grad():
                     sentence = f"in {mode}, after {now} of {TRAINED} positions, its logits change with what comes after them"
                     expect_close(model(past)[:, :now], model(other)[:, :now], sentence, 1e-5)
+    for signature, model in causal[:1]:  # so long an input takes its time, and signatures differ at the model's two ends alone
+        moved = causality.moved(model.eval(), _question(signature)).cuts
+        where = f"in evaluation, after {moved[0] if moved else 0} of {TESTED} positions"
+        expect(not moved, f"{where}, its logits change with what comes after them, or with how much comes")
     return None
+
+
+def _question(signature: Signature) -> causality.Question:
+    """What a run asks of its model where it is tested."""
+    random = Random(causality.PLACES)
+    inputs = inputs_of(signature, TESTED, causality.CONTEXTS)
+    cuts = causality.cut_positions(TRAINED, TESTED, random)
+    return causality.Question(TESTED, inputs, causality.cut(inputs, cuts, signature, random), tuple(cuts))
 
 
 def _learns(build: Build) -> Outcome:
@@ -139,7 +156,7 @@ def _learns(build: Build) -> Outcome:
 def _reads_on(build: Build) -> Outcome:
     for signature, model in served(build):
         with torch.no_grad():
-            logits = model.eval()(inputs_of(signature, TESTED))
+            logits = model.eval()(inputs_of(signature, TESTED, n=1))
         expect(bool(logits.isfinite().all()), f"on {TESTED} positions, trained on {TRAINED}, some logits are not finite")
     return None
 

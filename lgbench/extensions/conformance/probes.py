@@ -29,7 +29,7 @@ def no_global_randomness() -> Iterator[None]:
     try:
         yield
         after = _global_states()
-        use = "use the generator that it is given"
+        use = "use the random numbers that it is given"
         expect(
             torch.equal(after[0], before[0]),
             f"it draws from torch's global generator, or sets it: {use} (in a model's training: lgbench.noise)",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
 from lgbench.contracts import Batch, Task
+from lgbench.randomness import Random
 
 CONTEXTS = 32
 """Drawn at each length that is tried."""
 
 
 def drawn(task: Task, n: int, length: int, seed: int = 0) -> Batch:
-    return task.sample(n, length, torch.Generator().manual_seed(seed))
+    return task.sample(length, Random(n, seed))
 
 
 def lengths(task: Task, longest: int | None = None) -> list[int]:

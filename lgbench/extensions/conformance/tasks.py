@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens, Vectors
 from lgbench.experiment.contexts import problem
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
@@ -13,6 +14,7 @@ from lgbench.extensions.conformance import distributions
 from lgbench.extensions.conformance.check import Checks, Outcome, expect
 from lgbench.extensions.conformance.probes import kind_of, no_global_randomness
 from lgbench.extensions.conformance.samples import CONTEXTS, drawn, lengths
+from lgbench.randomness import Random
 
 UNKNOWN_NAMES = ("no-such-task", "none-9", "9", "")
 """Names that a user might misspell, and no family has."""
@@ -22,7 +24,8 @@ def checks(task: Task) -> Checks:
     found = {
         "its version, sizes, lengths and budgets make sense": lambda: _describes_itself(task),
         "shapes and dtypes are those of its signature, at every length": lambda: _keeps_its_signature(task),
-        "the same generator gives the same contexts, and nothing else does": lambda: _is_determined(task),
+        "the same random numbers give the same contexts, and nothing else does": lambda: _is_determined(task),
+        "a context does not depend on those that are drawn with it": lambda: _is_drawn_alone(task),
         "its siblings have names of its own family": lambda: _siblings_are_its_own(task),
         "some answer counts at a length that boards show": lambda: _counts_on_boards(task),
         **distributions.checks(task),
@@ -111,13 +114,32 @@ def _is_determined(task: Task) -> Outcome:
             torch.manual_seed(12345)
             second = drawn(task, CONTEXTS, length)
         same = all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(first, second, strict=True))
-        expect(same, f"at length {length} the same generator gives other contexts the second time")
+        expect(same, f"at length {length} the same random numbers give other contexts the second time")
     others = [drawn(task, CONTEXTS, length, seed).inputs for length in lengths(task) for seed in (1, 2)]
     if any(not torch.equal(a, b) for a, b in zip(others[::2], others[1::2], strict=True)):
         return None
     there_are_more = any(not torch.equal(inputs, inputs[:1].expand_as(inputs)) for inputs in others)
-    expect(not there_are_more, "all seeds give the same contexts: it does not use the generator that it is given")
+    expect(not there_are_more, "all seeds give the same contexts: it does not use the random numbers that it is given")
     return "all seeds give the same contexts: right only if there is a single one of each length"
+
+
+def _is_drawn_alone(task: Task) -> Outcome:
+    keys = [seeds.key(seed) for seed in range(2)]
+    for length in lengths(task):
+        together = task.sample(length, Random.stacked(keys, CONTEXTS))
+        for first, n in ((0, 1), (CONTEXTS // 2, 3)):
+            alone = task.sample(length, Random.stacked(keys[1:], n, first=first))
+            for own, among in zip(alone, together, strict=True):
+                same = own is None or among is None
+                if own is not None and among is not None:
+                    start = CONTEXTS + first
+                    same = torch.allclose(own.double(), among[start : start + n].double(), atol=1e-5)
+                expect(
+                    same,
+                    f"at length {length} a context is another one when it is drawn with others: draw the same amounts from "
+                    "`random` whatever comes out, and use `random.branch()` in loops that end when something holds",
+                )
+    return None
 
 
 def _counts_on_boards(task: Task) -> Outcome:

@@ -46,11 +46,15 @@ const facet = (name, options) =>
 
 const flag = (what, text) => element("span", { class: `flag ${what.replaceAll(" ", "-")}` }, text);
 
+const flaggedSeeds = (row) => [
+  ["looks ahead", row.looks_ahead],
+  ["not finite", row.not_finite],
+  ["diverged", row.diverged],
+  ["not fitted", row.not_fitted],
+];
+
 const flags = (row) =>
-  [
-    ["diverged", row.diverged],
-    ["not fitted", row.not_fitted],
-  ]
+  flaggedSeeds(row)
     .filter(([, seeds]) => seeds.length)
     .map(([what, seeds]) => flag(what, `${seeds.length} ${what}`));
 

@@ -115,7 +115,7 @@ const seedsTable = (pageBoard, row) => {
   const kept = columnsOf(board).map((column) => [...column, cellOf(row, column[1], column[2])]).filter(([, , , cell]) => cell !== null);
   const header = [["seed", "name"], ...kept.map(([title]) => [title, "number"])];
   const lines = row.seeds.map((seed, at) => {
-    const marks = [["diverged", row.diverged], ["not fitted", row.not_fitted]].filter(([, seeds]) => seeds.includes(seed));
+    const marks = flaggedSeeds(row).filter(([, seeds]) => seeds.includes(seed));
     const cells = kept.map(([, , , cell]) => {
       const value = cell.values[at];
       return element("td", { class: "number" }, value === null ? MISSING : digits(value));
@@ -183,7 +183,8 @@ const SETTING_NAMES = { "protocol.name": "protocol", "protocol.version": "protoc
 const experimentSettings = (experiment) => {
   const changes = experiment?.protocol?.changes;
   const lines = isPairs(changes) ? [["changes", changes.map(([key, value]) => `${key}=${value}`).join(" ")]] : [];
-  const others = settings(experiment ?? {}).filter(([name]) => !(lines.length && name.startsWith("protocol.changes.")));
+  const { plugins, ...rest } = experiment ?? {};
+  const others = settings(rest).filter(([name]) => !(lines.length && name.startsWith("protocol.changes.")));
   return [...others.map(([name, value]) => [SETTING_NAMES[name] ?? name.replace(/^options\.(?=.)/, ""), value]), ...lines];
 };
 
@@ -238,9 +239,11 @@ const configurationSection = (runs) => {
 const provenanceSection = (runs) => {
   const environment = (run) => {
     const { date, ...rest } = run.about.environment ?? {};
-    const { plugins, execution } = run.about;
+    const { execution } = run.about;
+    const used = (Array.isArray(run.about.plugins) ? run.about.plugins : []).filter((plugin) => plugin?.takes_part);
+    const plugins = Object.fromEntries(used.map((plugin) => [plugin.name, [plugin.version, plugin.source].filter(Boolean).join(" ")]));
     const measured = ["measurements", run.measurements.join(", ") || "none"];
-    return [...settings(plugins ?? {}, "plugin"), measured, ...settings(rest), ...settings(execution ?? {})];
+    return [...settings(plugins, "plugin"), measured, ...settings(rest), ...settings(execution ?? {})];
   };
   const facts = [...tally(runs, environment)].map(([name, values]) => [name, provenanceValue(values, runs)]);
   const dates = runs.map((run) => run.about.environment?.date).filter((date) => typeof date === "string").sort();

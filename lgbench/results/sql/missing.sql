@@ -2,7 +2,7 @@
 -- seed has a run on, and `complete` those where the run has the metric. Parameters as in values.sql.
 
 with chosen as (
-    select *, board_of(family, task, $name) as board
+    select *, board_of(family, task, $name, $apart) as board
     from measured
     where list_contains($protocols, protocol)
         and belongs(family, task, $name)

@@ -1,4 +1,26 @@
 -- The run files whose rows no board can be made from, and why. A run file is one run, so all its rows name the same one.
+
+-- Most rows differ in length, step and value alone. What is asked of the other columns is asked once of all that are the same.
+with kinds as (
+    select
+        filename,
+        run_id,
+        entry,
+        task,
+        family,
+        task_version,
+        protocol,
+        protocol_version,
+        changes,
+        seed,
+        weights,
+        metric,
+        max(abs(value)) filter (isfinite(value)) as largest,
+        count(*) filter (on_boards) as lengths
+    from read_parquet($paths, hive_partitioning = false, filename = true)
+    group by all
+)
+
 select filename, reason
 from (
     select
@@ -6,22 +28,32 @@ from (
         case
             when bool_or(
                 run_id is null or entry is null or task is null or family is null or task_version is null or protocol is null
-                or protocol_version is null or changes is null or seed is null or weights is null or metric is null
+                or protocol_version is null or changes is null or plugins is null or seed is null or weights is null
+                or metric is null
             ) then 'it has rows without a value in a column that must have one'
-            when bool_or(len(map_keys(changes)) <> len(list_distinct(map_keys(changes))))
-            then 'it has a changed setting twice in one row'
+            when bool_or(
+                len(map_keys(changes)) <> len(list_distinct(map_keys(changes)))
+                or (cardinality(plugins) > 1 and len(map_keys(plugins)) <> len(list_distinct(map_keys(plugins))))
+            ) then 'it has a changed setting or a package twice in one row'
             when
                 min(run_id) <> max(run_id) or min(entry) <> max(entry) or min(task) <> max(task) or min(family) <> max(family)
                 or min(seed) <> max(seed) or min(task_version) <> max(task_version) or min(protocol) <> max(protocol)
                 or min(protocol_version) <> max(protocol_version)
             then 'its rows are of several runs, and a run file has one'
-            when max(length(entry || task || family || protocol || weights || metric || changes::varchar)) > $max_text
+            when
+                max(length(entry || task || family || protocol || weights || metric || changes::varchar || plugins::varchar))
+                > $max_text
             then 'it has a name or a setting of more than ' || $max_text || ' characters'
-            when max(abs(value)) filter (isfinite(value)) > 1e100 then 'it has a value beyond 1e100'
-            when count(distinct length) filter (on_boards) > $max_lengths
+            when bool_or(regexp_matches(
+                run_id || entry || task || family || protocol || weights || metric || changes::varchar,
+                '[\p{Cc}\p{Cf}\x{2028}\x{2029}]'
+            ))
+            then 'it has a character in a name or a setting that cannot be shown, such as an end of line'
+            when max(largest) > 1e100 then 'it has a value beyond 1e100'
+            when max(lengths) > $max_lengths
             then 'it has more than ' || $max_lengths || ' lengths for boards'
         end as reason
-    from read_parquet($paths, hive_partitioning = false, filename = true)
+    from kinds
     group by filename
 )
 where reason is not null

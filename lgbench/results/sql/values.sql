@@ -3,10 +3,11 @@
 --
 -- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
 --
--- Parameters: $metric; $name, a family or task, null for all families; $protocols, numbers of the table `protocols`.
+-- Parameters: $metric; $name, a family or task, null for all families; $apart, whether every task has a board instead;
+-- $protocols, numbers of the table `protocols`.
 
 with chosen as (
-    select *, board_of(family, task, $name) as board
+    select *, board_of(family, task, $name, $apart) as board
     from scores
     where metric = $metric
         and list_contains($protocols, protocol)
@@ -38,7 +39,22 @@ shown as (
     group by all
 )
 
-select board, task_version, protocol, metric_version, train_length, entry, seed, task, length, in_distribution, value, diverged
+select
+    board,
+    task_version,
+    protocol,
+    metric_version,
+    train_length,
+    entry,
+    seed,
+    task,
+    length,
+    in_distribution,
+    value,
+    diverged,
+    coalesce(looks_ahead, false) as looks_ahead,
+    coalesce(not_finite, false) as not_finite
 from shown
 join trained using (board, task_version, protocol, metric_version)
+left join unsound using (task, task_version, protocol, entry, seed)
 order by board, task_version, protocol, metric_version

@@ -13,7 +13,7 @@ from lgbench_attention.sigmoid import Sigmoid
 from lgbench_attention.sparse import AdaptiveScalableEntmax, Entmax15, Sparsemax
 from lgbench_attention.stick_breaking import StickBreaking
 
-LGBENCH_CONTRACT = "2.0"
+LGBENCH_CONTRACT = "3.0"
 
 ATTENTIONS = (
     AdaptiveTemperature(),

@@ -26,7 +26,7 @@ def test_the_hook_returns_the_eleven_methods() -> None:
     assert set(names) == softmax_scaled | sparse | {"differential", "nap", "selective", "sigmoid", "stick-breaking"}
     assert len(names) == 11
     assert all(re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name) for name in names)
-    assert lgbench_attention.LGBENCH_CONTRACT == "2.0"
+    assert lgbench_attention.LGBENCH_CONTRACT == "3.0"
 
 
 def test_the_readme_has_every_method_with_its_paper() -> None:

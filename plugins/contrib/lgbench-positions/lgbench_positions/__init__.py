@@ -9,7 +9,7 @@ from lgbench_positions.absolute import RandomisedLearned, Sinusoidal
 from lgbench_positions.relative import Alibi, Fire
 from lgbench_positions.rotary import Rope, XPos
 
-LGBENCH_CONTRACT = "2.0"
+LGBENCH_CONTRACT = "3.0"
 
 
 @hookimpl

@@ -60,7 +60,7 @@ def contexts() -> Tensor:
 def test_the_hook_provides_every_code_once() -> None:
     names = [position.name for position in lgbench_positions.lgbench_positions()]
     assert names == ["sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire"]
-    assert lgbench_positions.LGBENCH_CONTRACT == "2.0"
+    assert lgbench_positions.LGBENCH_CONTRACT == "3.0"
 
 
 def test_the_distribution_announces_the_module_to_lgbench() -> None:

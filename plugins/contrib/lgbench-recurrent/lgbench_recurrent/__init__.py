@@ -8,7 +8,7 @@ from lgbench import Architecture, Attention, hookimpl
 from lgbench_recurrent.linear_attention import T2R
 from lgbench_recurrent.recurrent import ARCHITECTURES
 
-LGBENCH_CONTRACT = "2.0"
+LGBENCH_CONTRACT = "3.0"
 
 
 @hookimpl

@@ -49,6 +49,7 @@ class Recurrent(Architecture):
     layer: LayerOfWidth
     about: str
     defaults = {"norm": "no-norm"}
+    ranges = {"layers": (1, 256), "width": (1, 16384)}
 
     def build(self, signature: Signature, parts: Parts, *, layers: int = 2, width: int = 32) -> RecurrentNetwork:
         if min(layers, width) < 1:

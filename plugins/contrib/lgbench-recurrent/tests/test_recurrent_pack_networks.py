@@ -273,7 +273,7 @@ def test_what_cannot_be_built_is_refused_with_the_reason(kind: str, options: dic
 
 
 def test_the_plugin_offers_both_under_the_contract_it_was_written_for() -> None:
-    assert LGBENCH_CONTRACT == "2.0"
+    assert LGBENCH_CONTRACT == "3.0"
     assert sorted(ARCHITECTURES) == ["gru", "lstm"]
     for architecture in ARCHITECTURES.values():
         assert architecture.defaults == {"norm": "no-norm"}

@@ -1,0 +1,153 @@
+"""Random numbers that seed, purpose, step and position decide alone: on any device, for any population, from any step on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from math import prod
+
+import torch
+from torch import Tensor
+
+from lgbench import philox, seeds
+from lgbench.philox import BLOCK, Key, Stretch
+
+AT_ONCE = 2**17
+"""Numbers that are looked up, and probabilities that are summed up, at once on a CPU: few enough to stay in its cache."""
+MAX_HIGH = 2**31
+"""The largest bound of :meth:`Random.integers`."""
+
+
+class Random:
+    """Random numbers for n contexts. Every method gives each context new ones, and returns a tensor with a leading n.
+
+    The numbers of a context do not depend on which other contexts they are drawn with, nor on the device. For this, call the
+    methods in the same order whatever they return. A loop that draws until something holds has to use :meth:`branch`.
+    `random[8:]` has numbers for all contexts but the first eight.
+
+    >>> Random(3, seed=0).integers(10, 5)
+    tensor([[6, 3, 4, 0, 2],
+            [1, 1, 7, 8, 6],
+            [1, 9, 9, 0, 3]])
+    """
+
+    def __init__(self, n: int, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self._set([(0, seeds.key(seed))], n, 0, torch.device(device))
+
+    @classmethod
+    def stacked(
+        cls, keys: Sequence[Key], contexts: int, steps: Sequence[int] = (0,), first: int = 0, device: torch.device | str = "cpu"
+    ) -> Random:
+        """For `contexts` of each key at each step, ordered by step, key and context: n = steps * keys * contexts.
+
+        The contexts of a key and a step are those numbered from `first` on.
+        """
+        made = cls.__new__(cls)
+        made._set([(step, key) for step in steps for key in keys], contexts, first, torch.device(device))
+        return made
+
+    def _set(self, groups: Sequence[tuple[int, Key]], contexts: int, first: int, device: torch.device) -> None:
+        self.n = len(groups) * contexts
+        self.device = device
+        self._groups, self._contexts, self._first = groups, contexts, first
+        self._table = None if device.type == "cpu" else philox.table_of(groups, device)
+        self._branch, self._branches, self._calls = 0, count(1), count()
+        self._rows = slice(None)
+
+    def __getitem__(self, contexts: slice) -> Random:
+        """The same for a range of the contexts. A method of either counts as a call of both."""
+        rows = range(len(self._groups) * self._contexts)[self._rows][contexts]
+        if rows.step != 1:
+            raise ValueError("contexts are chosen by their first and their last: random[3:8]")
+        return self._changed(n=len(rows), _rows=slice(rows.start, rows.stop))
+
+    def uniform(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Uniform in [0, 1), (n, *shape): multiples of 2^-24 as float32, or of 2^-53 as float64."""
+        bits, spare, digits = (32, 8, 24) if dtype is torch.float32 else (64, 11, 53)
+        # The shift keeps the sign, so that half of the numbers lie below 0.
+        return self._bits(bits, shape).bitwise_right_shift_(spare).to(dtype).mul_(2.0**-digits).add_(0.5)
+
+    def integers(self, high: int | Tensor, *shape: int) -> Tensor:
+        """Whole numbers from 0 to below `high`, at most 2^31, which may be a tensor that broadcasts: (n, *shape) int64.
+
+        The probability of each is within 2^-32 of 1 / high.
+        """
+        if isinstance(high, int) and not 1 <= high <= MAX_HIGH:
+            raise ValueError(f"there are no integers from 0 to below {high} here: `high` is from 1 to 2^31")
+        return self._bits(32, shape).long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers, (n, *shape) float32: multiples of 1/256 from -4.33 to 4.33.
+
+        Each is one of 65,536 equally likely quantiles, rounded. They come from a table, for logarithms and cosines differ
+        between devices. A sum of squares below 256 is exact in float32, in whatever order a device adds.
+        """
+        bits, table = self._bits(16, shape).view(torch.uint16).flatten(), quantiles(self.device)
+        found = torch.empty(bits.shape, dtype=torch.float32, device=self.device)
+        at_once = AT_ONCE if self.device.type == "cpu" else max(1, len(bits))
+        for index, numbers in zip(torch.split(bits, at_once), torch.split(found, at_once), strict=True):
+            torch.index_select(table, 0, index.int(), out=numbers)
+        return found.view(self.n, *shape)
+
+    def permutations(self, size: int, first: int | None = None) -> Tensor:
+        """The first numbers, all by default, of random orders of 0 to size - 1: (n, first) int64."""
+        wanted = size if first is None else first
+        left = torch.arange(size, size - wanted, -1, device=self.device)
+        places = (self.integers(left, wanted) + (size - left)).T.contiguous()
+        # Fisher and Yates: each column is an order, and place i swaps with one that is not before it.
+        order = torch.arange(size, device=self.device)[:, None].repeat(1, self.n)
+        chosen = torch.empty_like(places)
+        for place in range(wanted):
+            other = places[place : place + 1]
+            torch.gather(order, 0, other, out=chosen[place : place + 1])
+            order.scatter_(0, other, order[place : place + 1].clone())
+        return chosen.T
+
+    def categorical(self, distribution: Tensor) -> Tensor:
+        """One index from each distribution: (n, *shape, V) -> (n, *shape) int64. What has the probability 0 is never drawn.
+
+        Sums are in float64, so that the order in which a device adds does not matter.
+        """
+        shape = distribution.shape[1:-1]
+        level = self._bits(32, shape).double().add_(2**31 + 0.5).mul_(2.0**-32).view(-1, 1)
+        index = torch.empty_like(level, dtype=torch.int64)
+        flat = distribution.reshape(-1, distribution.shape[-1])
+        rows = max(1, AT_ONCE // flat.shape[-1]) if flat.device.type == "cpu" else max(1, len(flat))
+        for p, u, drawn in zip(*(torch.split(t, rows) for t in (flat, level, index)), strict=True):
+            cumulative = p.cumsum(-1, dtype=torch.float64)
+            torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True, out=drawn)
+        return index.view(self.n, *shape)
+
+    def branch(self) -> Random:
+        """Other random numbers for the same contexts, of which any amount may be drawn: those drawn here stay the same."""
+        return self._changed(_branch=next(self._branches), _calls=count())
+
+    def _changed(self, **attributes: object) -> Random:
+        made = type(self).__new__(type(self))
+        vars(made).update(vars(self), **attributes)
+        return made
+
+    def _bits(self, bits: int, shape: Sequence[int]) -> Tensor:
+        """Random numbers of 16, 32 or 64 bits, (n, *shape) int16, int32 or int64. Each call has bits of its own."""
+        each = prod(shape)
+        start, end = self._first * each * bits, (self._first + self._contexts) * each * bits
+        first = start // BLOCK
+        stretch = Stretch(first, max(1, -(-end // BLOCK) - first), next(self._calls), self._branch)
+        words = philox.stretches(self._groups, stretch, self.device, self._table)
+        numbers = words.view({16: torch.int16, 32: torch.int32, 64: torch.int64}[bits])
+        numbers = numbers[:, start // bits - first * (BLOCK // bits) :][:, : self._contexts * each]
+        return numbers.reshape(len(self._groups) * self._contexts, *shape)[self._rows]
+
+
+def device_of_data(device: torch.device) -> torch.device:
+    """The device on which the data for models on `device` are drawn: the same, but the CPU for MPS, which lacks float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+@cache
+def quantiles(device: torch.device) -> Tensor:
+    """The normal distribution's quantiles (i + 1/2) / 65,536, rounded to multiples of 1/256: (65536,) float32."""
+    levels = (torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16
+    exact: Tensor = torch.special.ndtri(levels)
+    return (exact * 2**8).round().div(2**8).float().to(device)

@@ -1,0 +1,57 @@
+"""The drawing library in a process of its own: it has a JavaScript engine, which ends its process when it lacks memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from lgbench.errors import DrawingFailed
+
+WAYS_OUT = "more memory helps, or a higher `ulimit -v`, and so do fewer entries or a single board"
+
+
+def drawn(function: str, *arguments: Any, ways_out: str = WAYS_OUT, **options: Any) -> bytes:
+    """What a function of `vl_convert` returns for arguments that JSON can hold; a text as UTF-8.
+
+    Raises DrawingFailed where the library fails or dies, with `ways_out`: advice for the user.
+    """
+    # -P: modules in the current folder are not imported.
+    words = [sys.executable, "-P", "-c", "from lgbench.reports.drawing import serve; serve()"]
+    request = json.dumps([function, arguments, options]).encode()
+    done = subprocess.run(words, input=request, capture_output=True, check=False)
+    if done.returncode:
+        said = [line.strip("# ") for line in done.stderr.decode(errors="replace").splitlines() if line.strip("# ")]
+        died = done.returncode < 0
+        reason = next((line for line in said if "memory" in line.lower()), said[-1] if said and not died else "")
+        how = f"was ended by {_signal(-done.returncode)}" if died else "failed"
+        raise DrawingFailed(f"the drawing library {how}{f' ({reason})' if reason else ''}, and nothing was written; {ways_out}")
+    return done.stdout
+
+
+def serve() -> None:
+    """Draw what standard input asks for, and write it to standard output."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever the library prints
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dead engine leaves no file behind
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import vl_convert
+
+    function, arguments, options = json.load(sys.stdin)
+    found = getattr(vl_convert, function)(*arguments, **options)
+    with open(out, "wb") as pipe:
+        pipe.write(found.encode() if isinstance(found, str) else found)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
