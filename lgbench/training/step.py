@@ -19,6 +19,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from lgbench.contracts import Optimizer, State, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.training.gradients import Gradients
+from lgbench.training.precision import computing
+
+
+def counting(device: torch.device) -> torch.dtype:
+    """The type of steps and learning rates: float64, but float32 for MPS, which has no wider one and counts to 2^24 in it."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class TrainState(NamedTuple):
@@ -29,7 +35,7 @@ class TrainState(NamedTuple):
     optimizer: State
     """The optimizer's state, such as moments."""
     step: Tensor
-    """(1,) float64: steps done. Not 0-dimensional: compiled code reads such a number before it is changed."""
+    """(1,) of :func:`counting`: steps done. Not 0-dimensional: compiled code reads such a number before it is changed."""
     loss_sum: Tensor
     """(P,) since the latest point of the curve."""
     largest_norm: Tensor
@@ -65,16 +71,16 @@ class Rates(NamedTuple):
     """Settings in which the models of a population may differ: peak learning rate, decay of each weight, steps of warmup."""
 
     lr: Tensor
-    """(P, 1) float64."""
+    """(P, 1) of :func:`counting`."""
     decay: Tensor
     """(P, N): matrices are decayed, gains and biases are not."""
     warmup: Tensor
-    """(P, 1) float64."""
+    """(P, 1) of :func:`counting`."""
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], layout: Layout, rows: Tensor) -> Rates:
         def column(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float64, device=rows.device)[:, None]
+            return torch.tensor(values, dtype=counting(rows.device), device=rows.device)[:, None]
 
         settings = [experiment.train for experiment in experiments]
         matrix = torch.cat([torch.full((shape.numel(),), float(len(shape) >= 2)) for shape in layout.shapes]).to(rows)
@@ -86,12 +92,14 @@ class Rates(NamedTuple):
 
 
 def step_of(
-    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, steps: int, say: Callable[[str], None]
+    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, steps: int, precision: str, say: Callable[[str], None]
 ) -> Callable[..., Tensor]:
-    """The training step as a function of tensors alone."""
+    """The training step as a function of tensors alone. `precision` is that of the model; the loss and all else is float32."""
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
+        with computing(precision, row.device):
+            logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         # Targets are tokens (B, A), or distributions over them (B, A, V).
         right = targets.flatten(0, 1)
         if weights is None:

@@ -12,6 +12,7 @@ with kinds as (
         protocol,
         protocol_version,
         changes,
+        plugins,
         seed,
         weights,
         metric,
