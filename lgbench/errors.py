@@ -61,6 +61,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error says that memory did not suffice. Torch's are RuntimeErrors, and on a CPU have no type of their own."""
+    torch_says = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torch_says)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that nothing has, with the nearest known name.
 

@@ -46,7 +46,8 @@ ROOMS = {
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # What is done with the objects of an experiment.
     "training.program": {"atomic_files", "user_cache"},
-    "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.program"},
+    "training.gradients": {"errors"},
+    "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.gradients", "training.program"},
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
@@ -91,6 +92,7 @@ ROOMS = {
         "extensions.describe",
         "measurement",
         "noise",
+        "training.gradients",
         "training.program",
     },
     "testing": {"extensions", "extensions.conformance"},

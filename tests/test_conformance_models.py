@@ -104,6 +104,18 @@ class MixesModels(torch.autograd.Function):
         return x.mean(dimensions[0], keepdim=True).expand_as(x), dimensions[0]
 
 
+class ByHand(torch.autograd.Function):
+    """The identity, without a `setup_context`, as most kernels are written that come with a gradient of their own."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient
+
+
 class Rounds(MixesModels):
     """The identity, with a rule for vmap that loses digits."""
 
@@ -397,6 +409,10 @@ def test_a_training_step_that_is_one_graph_is_not_noted(registry):
     assert check_of(AVERAGES, GRAPH, registry)() is None
 
 
+def test_a_model_with_a_gradient_of_its_own_keeps_the_contract(registry):
+    assert complaints([doing(ByHand.apply)], registry) == []
+
+
 def test_every_check_of_architectures_finds_or_notes_something_here(registry):
     assert unproven(RIGHT, [*ARCHITECTURES, *NOTES], registry) == set()
 
@@ -418,7 +434,8 @@ def of_idle_option(self, signature, parts, *, width=8, activation="gelu"):
     return AVERAGES.build(signature, parts)
 
 
-ONE_BY_ONE = "vmap cannot take it, so its seeds are trained one after the other, which is slower: RuntimeError: vmap: It looks"
+ONE_BY_ONE = "vmap cannot take this model, so its seeds are trained one after the other, which is slower: "
+BY_BACKWARD = "torch.func cannot take this model, so its gradients come from ordinary autograd: In order to use"
 NO_GRAPH = "its training step cannot be traced as one graph, so the step is not compiled: "
 SIGNS = torch.ones(2)
 """No part of a model, so nobody knows its values where the operators alone are traced."""
@@ -429,8 +446,9 @@ NOTES = [
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), LOGITS, "not checked: it is built for no signature: no norm 'pre-nrom'"),
     (but(AVERAGES, build=of_tokens_alone), LOGITS, "refuses vectors answered at every prefix; vectors answered once, at the"),
     (but(AVERAGES, build=of_constant_weights), SEEDED, "all seeds start with the same weights: right only for a"),
-    (doing(lambda x: x * x.abs().max().item()), ALONE, ONE_BY_ONE),
-    (doing(lambda x: x if x.sum() > 0 else -x), ALONE, ONE_BY_ONE),
+    (doing(lambda x: x * x.abs().max().item()), ALONE, f"{ONE_BY_ONE}vmap: It looks"),
+    (doing(lambda x: x if x.sum() > 0 else -x), ALONE, f"{ONE_BY_ONE}vmap: It looks"),
+    (doing(ByHand.apply), ALONE, BY_BACKWARD),
     (with_module(Recurrent), ALONE, "vmap takes some of it one model at a time, which is slower: There is a performance drop"),
     (doing(lambda x: x if SIGNS.sum() > 0 else -x), GRAPH, NO_GRAPH),
 ]

@@ -36,6 +36,7 @@ from lgbench.noise import Noise
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import CHUNK
+from lgbench.training.gradients import Gradients
 from lgbench.training.population import Population
 from lgbench.training.train import train
 
@@ -425,6 +426,76 @@ def test_models_that_vmap_cannot_take_train_one_by_one_and_a_sentence_says_so(pl
         alone = train([experiment], CPU)
         for name, weights in alone.weights["raw"].items():
             torch.testing.assert_close(weights[0], together.weights["raw"][name][index])
+
+
+class Doubled(torch.autograd.Function):
+    """Twice the input, with a gradient written by hand and no `setup_context`, which `torch.func` demands."""
+
+    @staticmethod
+    def forward(context, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(context, gradient):
+        return 2 * gradient
+
+
+@pytest.mark.parametrize("task", ["toy-walk", "toy-even"])
+def test_a_model_that_torch_func_cannot_take_trains_by_ordinary_autograd_to_equal_numbers(planned, task):
+    def model(double):
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.out = nn.Embedding(3, 4), nn.Linear(4, 3)
+                self.register_buffer("scale", torch.rand(4))
+
+            def forward(self, inputs):
+                return self.out(double(self.table(inputs)).tanh() * self.scale)
+
+        return Own
+
+    said, plain = [], []
+    own, others = (
+        train(planned(with_model(model(double)), task, "toy-own", seeds=(0, 1), train_steps=20), CPU, say=heard.append)
+        for double, heard in ((Doubled.apply, said), (lambda x: 2 * x, plain))
+    )
+    assert not plain
+    assert [sentence.partition(" cannot")[0] for sentence in said] == ["vmap", "torch.func"]
+    assert "ordinary autograd" in said[1] and "setup_context" in said[1]
+    for name, weights in others.weights["raw"].items():
+        torch.testing.assert_close(own.weights["raw"][name], weights, rtol=0, atol=1e-6)
+    torch.testing.assert_close(own.curve.loss, others.curve.loss)
+
+
+def test_every_way_to_a_gradient_gives_the_same():
+    def loss(weights, x):
+        return (weights["a"] * x).tanh().sum() + (weights["b"] ** 2).sum()
+
+    weights = {"a": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), "b": torch.ones(3, 2)}
+    x = torch.linspace(-1, 1, 12).view(3, 4)
+    found = [way(weights, x) for way, _ in Gradients(loss, print)._ways]
+    expected = {"a": x / (weights["a"] * x).cosh() ** 2, "b": 2 * weights["b"]}
+    for gradients, losses in found:
+        torch.testing.assert_close(gradients, expected)
+        torch.testing.assert_close(losses, (weights["a"] * x).tanh().sum(1) + 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_too_little_memory_is_not_blamed_on_vmap(planned, error):
+    class Large(Branching):
+        def forward(self, inputs):
+            raise error
+
+    said = []
+    with pytest.raises(type(error), match="memory"):
+        train(planned(with_model(Large), "toy-walk", "toy-own"), CPU, compile=True, say=said.append)
+    assert not said
 
 
 def test_a_model_that_is_broken_at_all_is_not_blamed_on_vmap(planned):

@@ -106,7 +106,10 @@ plugin_option = click.option(
 )
 
 device_option = click.option(
-    "--device", default="auto", show_default=True, help="Device to compute on: cpu, cuda, or auto for a GPU if there is one."
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

@@ -24,6 +24,7 @@ from lgbench.cli.output import console, echo
 from lgbench.cli.setup import installed
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
+from lgbench.experiment.protocols import PRECISIONS
 
 if TYPE_CHECKING:
     from lgbench.experiment.experiment import Experiment
@@ -72,6 +73,13 @@ if TYPE_CHECKING:
 )
 @device_option
 @click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default=PRECISIONS[0],
+    show_default=True,
+    help="Precision in which models compute. Boards keep the runs of each apart.",
+)
+@click.option(
     "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
 )
 @click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
@@ -88,6 +96,7 @@ def run(
     protocol: str,
     changes: Sequence[tuple[str, str]],
     device: str,
+    precision: str,
     compile: bool | None,
     population: int | None,
     workers: int | None,
@@ -110,7 +119,7 @@ def run(
     from lgbench.experiment.plan import Request, plan
     from lgbench.reports import curves
 
-    named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer)
+    named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer, precision)
     planned = plan(named, installed(plugins))
     execution = Execution.on(device, compile, population, checkpoint, workers)
     display = ConsoleProgress(console(stderr=True))

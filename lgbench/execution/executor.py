@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import torch
-
-from lgbench.errors import LgbenchError
+from lgbench.errors import LgbenchError, lacks_memory
 from lgbench.execution.scheduler import Assignment, Work
 
 WAIT_SECONDS = 1.0
@@ -87,8 +85,7 @@ def located(error: Exception) -> str:
 
 def out_of_memory(error: Exception) -> bool:
     """Whether an error says that memory did not suffice, which fewer models at once may mend."""
-    torch_says = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU it has no type of its own
-    return isinstance(error, MemoryError | torch.OutOfMemoryError | WorkerKilled) or torch_says
+    return isinstance(error, WorkerKilled) or lacks_memory(error)
 
 
 def ended(work: Work, written: list[Path], error: Exception | None) -> Done:

@@ -25,6 +25,7 @@ from lgbench.execution.work_queue import CHECKPOINT
 from lgbench.execution.workers import executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.protocols import PRECISIONS
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
@@ -58,6 +59,7 @@ def run(
     protocol: str = "standard",
     set: Mapping[str, Any] | None = None,
     device: str = "auto",
+    precision: str = PRECISIONS[0],
     compile: bool | None = None,
     population: int | None = None,
     workers: int | None = None,
@@ -71,7 +73,7 @@ def run(
     """
     changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
     averagers = None if average is None else _listed(average)
-    request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer)
+    request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision)
     execution = Execution.on(device, compile, population, workers=workers)
     planned, display = plan(request, Registry.load()), SilentProgress()
     outcome = run_plan(planned, execution, Path(results), display, executor_for(planned, execution, Path(results), (), display))

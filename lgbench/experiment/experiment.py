@@ -69,7 +69,7 @@ class Experiment:
         """
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0)
         record = self.record
-        made_of = (record.entry, record.optimizer, record.options, record.averagers)
+        made_of = (record.entry, record.optimizer, record.options, record.averagers, record.precision)
         return (self.task.signature, made_of, shared, self.evaluate)
 
     def with_seed(self, seed: int) -> Experiment:

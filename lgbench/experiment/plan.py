@@ -8,13 +8,13 @@ from itertools import product
 from typing import Any
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
-from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line
+from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, unknown
 from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
-from lgbench.experiment.protocols import Protocol, check_settings, override, protocol_named
+from lgbench.experiment.protocols import PRECISIONS, Protocol, check_settings, override, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
 from lgbench.extensions.catalog import Found
@@ -37,6 +37,8 @@ class Request:
     changes: Mapping[str, str] | None = None
     """By setting. Several values with commas between them make a grid."""
     optimizer: str = DEFAULT_OPTIMIZER
+    precision: str = PRECISIONS[0]
+    """In which models compute. Another one than the default changes the protocol."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class _Chosen:
     averagers: tuple[Found[Averager], ...]
     measurements: tuple[Found[Measurement], ...]
     seeds: tuple[int, ...]
+    precision: str
     loaded: tuple[Distribution, ...]
     """See :class:`Plan`."""
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -75,12 +78,15 @@ def plan(request: Request, registry: Registry) -> Plan:
     for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
         if not named:
             raise UsageError(f"nothing to run: no {kind} was named")
+    if request.precision not in PRECISIONS:
+        raise unknown("precision", request.precision, PRECISIONS)
     chosen = _Chosen(
         protocol_named(request.protocol),
         registry.optimizers.found(request.optimizer),
         _averagers(request.averagers, registry),
         tuple(map(registry.measurements.found, registry.measurements.names())),
         tuple(dict.fromkeys(request.seeds)),
+        request.precision,
         registry.loaded(),
     )
     experiments: dict[Experiment, None] = {}
@@ -132,7 +138,7 @@ def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], ch
             protocol=ProtocolUse(
                 chosen.protocol.name,
                 chosen.protocol.version,
-                tuple(sorted((key, str(value)) for key, value in after.items() if value != before[key])),
+                (*_precision(chosen), *sorted((key, str(value)) for key, value in after.items() if value != before[key])),
             ),
             train=train,
             evaluate=evaluate,
@@ -151,6 +157,10 @@ def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], ch
             measured_by=_versions(*chosen.measurements),
             positions=chosen.positions.setdefault(task.label, {}),
         )
+
+
+def _precision(chosen: _Chosen) -> list[tuple[str, str]]:
+    return [("precision", chosen.precision)] if chosen.precision != PRECISIONS[0] else []
 
 
 def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:

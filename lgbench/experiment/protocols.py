@@ -152,6 +152,9 @@ def protocol_named(name: str) -> Protocol:
 
 TARGETS = ("sampled", "exact")
 
+PRECISIONS = ("float32", "bfloat16")
+"""The precisions in which models can compute. Every protocol is of the first."""
+
 MAX_STEPS = 10_000_000
 """Steps of a training at most: ten times those of the protocol `paper`. Every step's length is in memory."""
 MAX_AT_ONCE = 2**20

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.protocols import PRECISIONS, Evaluation, Training
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,12 @@ class ProtocolUse:
     name: str
     version: int
     changes: tuple[tuple[str, str], ...] = ()
-    """By setting, such as ("train.lr", "0.001"), in the order of the settings' names."""
+    """By setting, such as ("train.lr", "0.001"), in the order of the settings' names; and ("precision", "bfloat16")."""
+
+    @property
+    def precision(self) -> str:
+        """In which models compute: one of :data:`lgbench.experiment.protocols.PRECISIONS`. All but the first is a change."""
+        return dict(self.changes).get("precision", PRECISIONS[0])
 
     def __str__(self) -> str:
         """For titles, such as "standard/3 train.lr=0.001"."""
@@ -90,6 +95,11 @@ class ExperimentRecord:
     def plugins_of(self, weights: str) -> list[tuple[str, str]]:
         """Name, and version with source, of each distribution that decides the numbers of these weights."""
         return [(used.name, f"{used.version} {used.source}") for used in self.plugins if used.decides(weights)]
+
+    @property
+    def precision(self) -> str:
+        """The precision in which models compute."""
+        return self.protocol.precision
 
     @property
     def title(self) -> str:

@@ -23,8 +23,11 @@ class Replanner:
         """What `lgbench run` makes of the names in a record, which may be another run. UsageError where that is nothing."""
         same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol)
         if same not in self._planned:
-            name, changes = record.protocol.name, dict(record.protocol.changes)
-            request = Request([record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer)
+            name, precision = record.protocol.name, record.precision
+            changes = {key: value for key, value in record.protocol.changes if key != "precision"}
+            request = Request(
+                [record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer, precision
+            )
             found = {each.record.task: each for each in plan(request, self.registry).experiments}
             if record.task not in found:
                 raise UsageError(f"{record.task} is a family, and no task of it has that name")

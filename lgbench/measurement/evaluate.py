@@ -63,6 +63,9 @@ def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torc
     Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones.
     """
     task, evaluation = experiment.task, experiment.evaluate
+    if (where := device_of_data(device)) != device:  # scores are in float64
+        models = {variant: _answering(predict, device) for variant, predict in models.items()}
+        device = where
     on_contexts, on_strings = by_source(task, experiment.measurements)
     scores: list[Score] = []
     finite = FiniteAnswers()
@@ -179,6 +182,11 @@ def _contexts(task: Task, length: int, n: int, seed: int, device: torch.device) 
     for start in range(0, n, size):
         random = Random.stacked([key], min(size, n - start), first=start, device=device_of_data(device))
         yield draw(task, length, random)
+
+
+def _answering(predict: Predict, device: torch.device) -> Predict:
+    """The model on a device, for inputs on another one, to which its logits go."""
+    return lambda inputs: predict(inputs.to(device)).to(inputs.device)
 
 
 def in_parts(function: Predict, inputs: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from lgbench.errors import first_line
+from lgbench.errors import first_line, lacks_memory
 from lgbench.training.population import Population
 
 
@@ -27,7 +27,7 @@ class Compiled:
         try:
             losses = self.advance(*batch)
         except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
-            if self.works or self.advance is self.plain:
+            if self.works or self.advance is self.plain or lacks_memory(error):
                 raise
             reason = f"{type(error).__name__}: {first_line(error)}"
             self.say(f"the training step cannot be compiled here and runs as it is: {reason}")
@@ -43,6 +43,18 @@ class Compiled:
         self._began = time.monotonic()
 
 
+def captures(device: torch.device) -> bool:
+    """Whether functions of tensors are captured on a device."""
+    return device.type == "cuda"
+
+
+class Graph(Protocol):
+    """What was captured, such as a `torch.cuda.CUDAGraph`."""
+
+    def replay(self) -> None:
+        """Do it again, on the same memory."""
+
+
 class Captured:
     """A function of tensors as CUDA graphs, one for each shape of its arguments. A graph launches all its kernels at once.
 
@@ -53,9 +65,11 @@ class Captured:
     def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
         self.function, self.say = function, say
         self.seen: set[Hashable] = set()
-        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]] = {}
+        self.graphs: dict[Hashable, tuple[Graph, tuple[Tensor, ...], Any]] = {}
         self.works = True
         self.stream: torch.cuda.Stream | None = None
+        self.memory: Any = None
+        """The pool of memory that all graphs share, for they run one after the other."""
 
     def __call__(self, *arguments: Tensor) -> Any:
         shape = tuple(argument.shape for argument in arguments)
@@ -65,9 +79,9 @@ class Captured:
         if shape not in self.graphs:
             try:
                 self.graphs[shape] = self._capture(arguments)
-            except torch.OutOfMemoryError:
-                raise
             except RuntimeError as error:  # nothing was run: capturing only records
+                if lacks_memory(error):
+                    raise
                 self.works = False
                 self.graphs.clear()
                 self.say(f"the training step cannot be captured as a CUDA graph and runs as it is: {first_line(error)}")
@@ -88,10 +102,11 @@ class Captured:
         torch.cuda.current_stream().wait_stream(self.stream)
         return result
 
-    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Any]:
+    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[Graph, tuple[Tensor, ...], Any]:
         places = tuple(argument.clone() for argument in arguments)
         graph = torch.cuda.CUDAGraph()
-        memory = next((known.pool() for known, _, _ in self.graphs.values()), None)
-        with torch.cuda.graph(graph, pool=memory):
+        self.memory = self.memory or torch.cuda.graph_pool_handle()
+        # On our own stream: torch's default one for capturing is of the device on which the process first captured anything.
+        with torch.cuda.graph(graph, pool=self.memory, stream=self.stream):
             result = self.function(*places)
         return graph, places, result

@@ -22,7 +22,7 @@ from lgbench.randomness import Random, device_of_data
 from lgbench.training.curve import curve_steps
 from lgbench.training.data import CHUNK
 from lgbench.training.program import program
-from lgbench.training.step import Layout, Rates, TrainState, step_of, views
+from lgbench.training.step import Layout, Rates, TrainState, counting, step_of, views
 
 NOISE_AT_ONCE = 2**18
 """Numbers of noise drawn at once at most, for as many steps as that is; those of one step are. Changes no number."""
@@ -61,7 +61,7 @@ class Population:
         self.state = TrainState(
             weights=rows,
             optimizer=_owned(optimizer.start(views(optimizer, self.layout, rows))),
-            step=torch.zeros(1, dtype=torch.float64, device=device),
+            step=torch.zeros(1, dtype=counting(device), device=device),
             loss_sum=torch.zeros(models, device=device),
             largest_norm=torch.zeros(models, device=device),
             diverged=torch.zeros(models, dtype=torch.int64, device=device),
@@ -81,7 +81,7 @@ class Population:
         self._seeds = [experiment.seed for experiment in experiments]
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
         self._noise: dict[int, dict[str, Tensor]] = {}
-        self._step = step_of(self.skeleton, self.layout, optimizer, say)
+        self._step = step_of(self.skeleton, self.layout, optimizer, experiments[0].record.precision, say)
 
     def draw_noise(self, step: int) -> None:
         """Give every :class:`lgbench.noise.Noise` its numbers for a step, each model's from its own seed."""

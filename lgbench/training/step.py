@@ -13,12 +13,18 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lgbench.contracts import Optimizer, State, Weights
-from lgbench.errors import first_line
 from lgbench.experiment.experiment import Experiment
+from lgbench.training.gradients import Gradients
+from lgbench.training.precision import computing
+
+
+def counting(device: torch.device) -> torch.dtype:
+    """The type of steps and learning rates: float64, but float32 for MPS, which has no wider one and counts to 2^24 in it."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class TrainState(NamedTuple):
@@ -29,7 +35,7 @@ class TrainState(NamedTuple):
     optimizer: State
     """The optimizer's state, such as moments."""
     step: Tensor
-    """(1,) float64: steps done. Not 0-dimensional: compiled code reads such a number before it is changed."""
+    """(1,) of :func:`counting`: steps done. Not 0-dimensional: compiled code reads such a number before it is changed."""
     loss_sum: Tensor
     """(P,) since the latest point of the curve."""
     largest_norm: Tensor
@@ -65,18 +71,18 @@ class Rates(NamedTuple):
     """Settings in which the models of a population may differ: peak learning rate, decay of each weight, steps of warmup."""
 
     lr: Tensor
-    """(P, 1) float64."""
+    """(P, 1) of :func:`counting`."""
     decay: Tensor
     """(P, N): matrices are decayed, gains and biases are not."""
     warmup: Tensor
-    """(P, 1) float64."""
+    """(P, 1) of :func:`counting`."""
     steps: Tensor
-    """(1,) float64: of the whole training. A number would make another program for each."""
+    """(1,) of :func:`counting`: those of the whole training. A number would make another program for each."""
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], layout: Layout, rows: Tensor) -> Rates:
         def column(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float64, device=rows.device)[:, None]
+            return torch.tensor(values, dtype=counting(rows.device), device=rows.device)[:, None]
 
         settings = [experiment.train for experiment in experiments]
         matrix = torch.cat([torch.full((shape.numel(),), float(len(shape) >= 2)) for shape in layout.shapes]).to(rows)
@@ -88,11 +94,15 @@ class Rates(NamedTuple):
         )
 
 
-def step_of(skeleton: nn.Module, layout: Layout, optimizer: Optimizer, say: Callable[[str], None]) -> Callable[..., Tensor]:
-    """The training step as a function of tensors alone."""
+def step_of(
+    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, precision: str, say: Callable[[str], None]
+) -> Callable[..., Tensor]:
+    """The training step as a function of tensors alone. `precision` is that of the model; the loss and all else is float32."""
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
+        with computing(precision, row.device):
+            logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         # Targets are tokens (B, A), or distributions over them (B, A, V).
         right = targets.flatten(0, 1)
         if weights is None:
@@ -100,7 +110,7 @@ def step_of(skeleton: nn.Module, layout: Layout, optimizer: Optimizer, say: Call
         by_answer = F.cross_entropy(logits, right, reduction="none") * weights.flatten()
         return by_answer.sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
-    gradients = _Gradients(grad_and_value(loss), say)
+    gradients = Gradients(loss, say)
 
     def step(state: TrainState, buffers: Weights, rates: Rates, *batch: Tensor) -> Tensor:
         # The fused attention kernels have no batching rule for their backward pass, so vmap would run them one by one.
@@ -136,34 +146,3 @@ def _update(optimizer: Optimizer, layout: Layout, state: TrainState, gradient: T
     for part, tensors in found.items():
         for name, tensor in tensors.items():
             state.optimizer[part][name].copy_(tensor)
-
-
-class _Gradients:
-    """The gradient and the loss of every model: in one stack, or model by model where vmap cannot take them."""
-
-    def __init__(self, of_one: Callable[..., tuple[Tensor, Tensor]], say: Callable[[str], None]) -> None:
-        self.of_one, self.say = of_one, say
-        self.of_all: Callable[..., tuple[Tensor, Tensor]] = vmap(of_one)
-
-    def __call__(self, weights: Tensor, buffers: Weights, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """weights (P, N), buffers and the tensors of a batch with a leading P -> gradients (P, N), losses (P,)."""
-        try:
-            return self.of_all(weights, buffers, *batch)
-        except torch.OutOfMemoryError:  # a RuntimeError that says nothing of vmap
-            raise
-        except RuntimeError as error:
-            if self.of_all == self._one_by_one or torch.compiler.is_compiling():
-                raise
-            found = self._one_by_one(weights, buffers, *batch)  # a model that cannot run at all raises here
-            self.of_all = self._one_by_one
-            reason = first_line(error)
-            self.say(f"vmap cannot take this model, so its seeds are trained one after the other, which is slower: {reason}")
-            return found
-
-    def _one_by_one(self, weights: Tensor, buffers: Weights, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        each = [
-            self.of_one(row, {name: t[index] for name, t in buffers.items()}, *(tensor[index] for tensor in batch))
-            for index, row in enumerate(weights)
-        ]
-        gradients, losses = zip(*each, strict=True)
-        return torch.stack(gradients), torch.stack(losses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -16,11 +17,12 @@ from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
 from lgbench.process.unchanged import unchanged
 from lgbench.training import cost, estimate
-from lgbench.training.acceleration import Captured, Compiled
+from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
 from lgbench.training.data import stream, training_lengths
 from lgbench.training.population import Population, StepFunction
+from lgbench.training.precision import computing
 
 ReportStep = Callable[[int, Callable[[], float]], None]
 """Called after every step with the number of steps done and a function that gives the mean loss of the latest one."""
@@ -42,6 +44,8 @@ class Trained:
     """Whether the training step was compiled."""
     resumed: bool
     """Whether training went on from a checkpoint."""
+    precision: str
+    """The precision in which the models compute."""
     seconds: float
     """Seconds that training took, in earlier processes too."""
 
@@ -52,7 +56,13 @@ class Trained:
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population, in evaluation mode, as a function from inputs to logits."""
         state = {name: tensor[index] for name, tensor in (self.weights[variant] | self.buffers).items()}
-        return lambda inputs: functional_call(self.skeleton, state, (inputs,))
+
+        def logits(inputs: Tensor) -> Tensor:
+            with computing(self.precision, inputs.device):
+                found: Tensor = functional_call(self.skeleton, state, (inputs,))
+            return found.to(torch.promote_types(found.dtype, torch.float32))
+
+        return logits
 
 
 def train(
@@ -92,8 +102,9 @@ def train(
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        if device.type == "cuda":
-            advance, average = Captured(advance, say), Captured(average, say)
+        if captures(device):
+            advance = Captured(advance, say)
+            average = Captured(average, say) if population.averagers else average  # a graph of nothing is an error
         for step, batch in enumerate(stream(members, training, device, past.step), start=past.step + 1):
             population.draw_noise(step)
             losses = advance(*batch.tensors)
@@ -116,6 +127,7 @@ def train(
         stack=len(experiments),
         compiled=whole.compiled,
         resumed=past.step > 0,
+        precision=experiments[0].record.precision,
         seconds=whole.seconds,
     )
 
@@ -131,7 +143,9 @@ def compiling_gain(population: Sequence[Experiment], each: cost.Cost, device: to
 
     From counts, not from a clock, so that the same command always trains in the same way.
     """
-    compiling = cost.COMPILING[device.type]
+    compiling = cost.COMPILING.get(device.type)
+    if compiling is None:  # nobody has measured whether it pays there
+        return 0.0, math.inf
     saved = compiling.saved(each, len(population), population[0].train.steps)
     return saved, compiling.seconds(each, _programs(population[0]))
 

@@ -28,6 +28,8 @@ from lgbench.extensions.conformance.probes import (
 from lgbench.measurement import causality
 from lgbench.noise import Noise
 from lgbench.randomness import Random
+from lgbench.training.gradients import Gradients as StackedGradients
+from lgbench.training.gradients import Loss, one_by_one
 from lgbench.training.program import traced
 
 TRAINED = 9
@@ -48,7 +50,6 @@ SIGNATURES = (
 Build = Callable[[Signature], Model]
 Stack = tuple[Weights, Weights, Tensor]
 """Weights, buffers and inputs of several models, each with a leading dimension for the model."""
-GradientsOf = Callable[..., tuple[Weights, Tensor]]
 
 
 def checks(build: Build) -> Checks:
@@ -160,13 +161,12 @@ def _reads_on(build: Build) -> Outcome:
     return None
 
 
-def _gradients_of_one(model: nn.Module) -> GradientsOf:
+def _loss_of(model: nn.Module) -> Loss:
     def loss(weights: Weights, buffers: Weights, inputs: Tensor) -> Tensor:
         logits = functional_call(model, {**weights, **buffers}, (inputs,))
         return F.cross_entropy(logits.flatten(0, 1), logits.new_zeros(logits.shape[:2], dtype=torch.int64).flatten())
 
-    gradients: GradientsOf = grad_and_value(loss)
-    return gradients
+    return loss
 
 
 def _stack(build: Build) -> tuple[nn.Module, Stack]:
@@ -185,30 +185,22 @@ def _stack(build: Build) -> tuple[nn.Module, Stack]:
 
 def _is_alone(build: Build) -> Outcome:
     model, given = _stack(build)
-    of_one = _gradients_of_one(model)
+    loss, said = _loss_of(model), list[str]()
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            together = vmap(of_one)(*given)[0]
-        except RuntimeError as error:
-            _one_by_one(of_one, given)  # a model that fails in any case raises here
-            return f"vmap cannot take it, so its seeds are trained one after the other, which is slower: {_shown(error)}"
+        StackedGradients(loss, said.append)(*given)  # a model that fails in any case raises here
+        if said:
+            return "; ".join(said)
+        of_one = grad_and_value(loss)
         try:
             # In float64, for rounding in float32 moves a steep gradient. Some models accept float32 only.
-            together, alone = vmap(of_one)(*_wide(given))[0], _one_by_one(of_one, _wide(given))
+            together, alone = vmap(of_one)(*_wide(given))[0], one_by_one(of_one)(*_wide(given))[0]
         except RuntimeError:
-            alone = _one_by_one(of_one, given)
+            together, alone = vmap(of_one)(*given)[0], one_by_one(of_one)(*given)[0]
     for name, gradient in together.items():
-        expected = torch.stack([each[name] for each in alone])
-        expect_close(gradient, expected, f"in a stack the gradient of {name} is not the one that it has alone", 1e-3)
+        expect_close(gradient, alone[name], f"in a stack the gradient of {name} is not the one that it has alone", 1e-3)
     slow = [str(warning.message) for warning in caught if "performance drop" in str(warning.message)]
     return f"vmap takes some of it one model at a time, which is slower: {slow[0]}" if slow else None
-
-
-def _one_by_one(of_one: GradientsOf, stack: Stack) -> list[dict[str, Tensor]]:
-    weights, buffers, inputs = stack
-    rows = [({k: w[i] for k, w in weights.items()}, {k: b[i] for k, b in buffers.items()}) for i in range(MODELS)]
-    return [of_one(*row, x)[0] for row, x in zip(rows, inputs, strict=True)]
 
 
 def _wide(stack: Stack) -> Stack:
@@ -221,7 +213,7 @@ def _wide(stack: Stack) -> Stack:
 
 def _compiles(build: Build) -> Outcome:
     model, given = _stack(build)
-    step = vmap(_gradients_of_one(model))
+    step = StackedGradients(_loss_of(model), lambda sentence: None)
     tensors, form = tree_flatten(given)
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own
