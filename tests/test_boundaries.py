@@ -63,13 +63,24 @@ ROOMS = {
     },
     # A worker process finds by itself what the names in its orders mean.
     "execution.worker": {"execution", "execution.runner", "experiment.replan", "extensions"},
+    # So does whoever trains a population for another engine.
+    "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions"},
+    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner"},
+    "execution.slurm_jobs": {"errors", "execution", "execution.runner", "experiment", "experiment.plan", "extensions"},
+    "execution.engines": {
+        "errors",
+        "execution",
+        "execution.ray_tasks",
+        "execution.runner",
+        "execution.slurm_jobs",
+        "experiment.plan",
+    },
     "execution.runner": {
         *BASICS,
         "atomic_files",
         "execution",
         "experiment",
         "experiment.plan",
-        "extensions",
         "measurement",
         "process",
         "results",
@@ -102,11 +113,20 @@ ROOMS = {
         "training",
     },
     # The front doors: the package, and the command line.
-    "": {"contracts", "errors", "hookspecs", "execution.runner", "results"},
+    "functions": {
+        "contracts",
+        "execution",
+        "execution.engines",
+        "execution.remote",
+        "experiment.plan",
+        "extensions",
+        "results",
+    },
+    "": {"contracts", "errors", "hookspecs", "execution", "functions", "results"},
     "cli": {
         *BASICS,
         "execution",
-        "execution.runner",
+        "execution.engines",
         "experiment",
         "experiment.plan",
         "extensions",
@@ -172,16 +192,13 @@ def test_nothing_below_planning_takes_a_registry(room):
                 assert node.arg != "registry" and "Registry" not in annotation, f"{module} takes a registry"
 
 
-def test_only_the_public_run_looks_plugins_up_below_planning():
+def test_only_other_processes_look_plugins_up_below_planning():
     users = {
         module
         for module in MODULES
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
-    assert users == {"execution.runner", "execution.worker"}
-    functions = [node for node in tree("execution.runner").body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    named = {f.name for f in functions if any(isinstance(n, ast.Name) and n.id == "Registry" for n in ast.walk(f))}
-    assert named == {"run"}
+    assert users == {"execution.remote", "execution.slurm_jobs", "execution.worker"}
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():

@@ -1,10 +1,10 @@
-"""The flow: a request becomes populations, populations become scores, scores become run files."""
+"""The flow: a plan becomes populations, populations become scores, scores become run files."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,19 +13,16 @@ from typing import Any
 import pyarrow as pa
 
 from lgbench.atomic_files import set_aside
-from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution, full_float32, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
-from lgbench.execution.progress import Phase, ProgressDisplay, SilentProgress
+from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
 from lgbench.execution.work_queue import CHECKPOINT
-from lgbench.execution.workers import executor_for
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request, plan
-from lgbench.extensions.registry import Registry
+from lgbench.experiment.plan import Plan
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.process.unchanged import unchanged
@@ -43,38 +40,6 @@ class PlanOutcome:
     written: list[Path]
     found: list[Path]
     failed: list[RunFailed]
-
-
-def run(
-    task: str | Sequence[str],
-    arch: str | Sequence[str],
-    *,
-    average: str | Sequence[str] | None = None,
-    optimizer: str = DEFAULT_OPTIMIZER,
-    seeds: Sequence[int] = (0, 1, 2),
-    protocol: str = "standard",
-    set: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    compile: bool | None = None,
-    population: int | None = None,
-    workers: int | None = None,
-    results: str | Path = "results",
-) -> pa.Table:
-    """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
-
-    A run that is already in `results` is read, not repeated. `average=None` tests every averager that comes with lgbench; a
-    list as a value of `set` makes a grid over it. Raises UsageError for unknown names and values out of range, before
-    anything is trained, and RunFailed, with its cause, where training or testing broke.
-    """
-    changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
-    averagers = None if average is None else _listed(average)
-    request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer)
-    execution = Execution.on(device, compile, population, workers=workers)
-    planned, display = plan(request, Registry.load()), SilentProgress()
-    outcome = run_plan(planned, execution, Path(results), display, executor_for(planned, execution, Path(results), (), display))
-    if outcome.failed:
-        raise outcome.failed[0]
-    return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
 
 
 def run_plan(
@@ -208,7 +173,3 @@ def _check_writable(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
-
-
-def _listed(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, list | tuple) else [values]
