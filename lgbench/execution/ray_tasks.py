@@ -111,12 +111,12 @@ class RayTasks:
         self.execution, self.runs, self.display = execution, runs, display
         self._plugins = tuple((path.name, path.read_bytes()) for path in plugins)
         environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        self._task = ray.remote(train).options(
-            num_cpus=1,
-            num_gpus=1 if execution.device.type == "cuda" else 0,
-            max_retries=RETRIES,
-            runtime_env={"env_vars": environ},
-        )
+        self._needs: dict[str, Any] = {
+            "num_cpus": 1,
+            "num_gpus": 1 if execution.device.type == "cuda" else 0,
+            "max_retries": RETRIES,
+            "runtime_env": {"env_vars": environ},
+        }
         self._running: dict[Any, Work] = {}
         self._done = 0
 
@@ -134,7 +134,7 @@ class RayTasks:
             while source and len(self._running) < self.execution.workers and time.monotonic() >= look_again:
                 match next(source, _END):
                     case Work() as work:
-                        self._running[self._task.remote(self._order(work))] = work
+                        self._running[self._started(work)] = work
                     case None:
                         look_again = time.monotonic() + WAIT_SECONDS
                     case _:
@@ -149,9 +149,11 @@ class RayTasks:
                 yield self._ended(self._running.pop(task), _answer(task))
                 source = source or iter(left)  # its runs may be left to be tried again
 
-    def _order(self, work: Work) -> Order:
-        folder, device = str(work.claim.folder.resolve()), self.execution.device.type
-        return Order(PlannedPopulation.of(work), device, self.execution.checkpoint, folder, self._plugins)
+    def _started(self, work: Work) -> Any:
+        """A task of Ray, which trains this population."""
+        population, folder = PlannedPopulation.of(work), str(work.claim.folder.resolve())
+        order = Order(population, self.execution.device.type, self.execution.checkpoint, folder, self._plugins)
+        return ray.remote(train).options(name=population.title, **self._needs).remote(order)
 
     def _ended(self, work: Work, answer: Answer) -> Done:
         """File what came back, and end the claim."""

@@ -49,9 +49,10 @@ def run_population(
 ) -> dict[str, bytes]:
     """Train and test a population of :func:`lgbench.plan`, and return its run files by name.
 
-    Any machine that has the same plugins can do it. Nothing is left on this machine, and nothing outlives a kill. With a folder `results`, which machines may share, the files
-    are written there, too: runs that it has are not made again, runs that another process makes are waited for, and a
-    training that was killed goes on from its checkpoint. A process may run one population at a time, with one thread on a CPU.
+    Any machine that has the same plugins can do it. Nothing is left on this machine, and nothing outlives a kill. With a folder
+    `results`, which machines may share, the files are written there, too: runs that it has are not made again, runs that
+    another process makes are waited for, and a training that was killed goes on from its checkpoint. A process may run one
+    population at a time, with one thread on a CPU.
 
     Raises UsageError where the plugins of this machine would make other runs, and whatever stops the training.
     """

@@ -43,14 +43,20 @@ class PlanOutcome:
 
 
 def run_plan(
-    plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay, executor: Executor | None = None
+    plan: Plan,
+    execution: Execution,
+    folder: Path,
+    display: ProgressDisplay,
+    executor: Executor | None = None,
+    wait: bool = True,
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
-    failed here. Raises UsageError where nothing can be written to `folder`, before anything is trained.
+    failed here; unless it is to `wait`, already when other commands have all that is left. Raises UsageError where nothing can
+    be written to `folder`, before anything is trained.
     """
-    _check_writable(folder)
+    require_writable(folder)
     written: list[Path] = []
     failed: list[RunFailed] = []
 
@@ -60,7 +66,7 @@ def run_plan(
         failed.append(failure)
 
     runner = PopulationRunner(execution, folder, display)
-    scheduler = Scheduler(plan.experiments, folder, execution, display, fail)
+    scheduler = Scheduler(plan.experiments, folder, execution, display, fail, wait)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all(left, execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):
@@ -167,7 +173,8 @@ def title_of(population: Sequence[Experiment]) -> str:
     return f"{names} {population[0].entry} ({models})"
 
 
-def _check_writable(folder: Path) -> None:
+def require_writable(folder: Path) -> None:
+    """Raise UsageError where nothing can be written to a results folder, which is made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

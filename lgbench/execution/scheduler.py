@@ -82,9 +82,10 @@ class Scheduler:
         execution: Execution,
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
+        wait: bool = True,
     ) -> None:
-        """Calls `fail` with experiments whose first training step raises an error."""
-        self.execution, self.display, self.fail = execution, display, fail
+        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`."""
+        self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
         self._queue = WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
         self.groups = grouped(self._queue.unfinished(experiments))
         self._tried: set[Experiment] = set()
@@ -100,6 +101,7 @@ class Scheduler:
             elsewhere = sum(len(self.left(group)) for group in self.groups)
             if not elsewhere:
                 self._queue.clear()
+            if not elsewhere or not self.wait:
                 return
             if not waiting:
                 waiting = True
