@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.execution.device import Execution
-from lgbench.execution.engines import Engine, Manner, carry_out
+from lgbench.execution.engines import carry_out
+from lgbench.execution.manner import Engine, Manner
 from lgbench.execution.populations import PlannedPopulation, scheduled
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.remote import run_population

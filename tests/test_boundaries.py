@@ -18,6 +18,9 @@ CORE = Path(lgbench.__file__).parent
 MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
 """Every module, by its name within lgbench, such as "cli.main"."""
 
+OPTIONAL = ("execution.ray_tasks", "execution.slurm_jobs")
+"""Modules that import what not everybody installs."""
+
 BASICS = {"contracts", "errors", "seeds"}
 ROOMS = {
     # Words and tools that everybody uses.
@@ -66,7 +69,15 @@ ROOMS = {
     # So does whoever trains a population for another engine.
     "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions"},
     "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner"},
-    "execution.slurm_jobs": {"errors", "execution", "execution.runner", "experiment", "experiment.plan", "extensions"},
+    "execution.slurm_jobs": {
+        "errors",
+        "execution",
+        "execution.runner",
+        "experiment",
+        "experiment.plan",
+        "extensions",
+        "results",
+    },
     "execution.engines": {
         "errors",
         "execution",
@@ -256,7 +267,7 @@ def imported_by_now(toys_installed, tmp_path_factory) -> tuple[list[set[str]], P
 words = "run --task all --arch toy-table,toy-fragile --average none --seeds 0 --protocol quick".split()
 assert run(*words, "--set", "train.steps=2", "--set", "evaluate.max_length=16", "--results", sys.argv[1]) == 0
 {LIST_IMPORTED}
-for name in {[f"lgbench.{module}" for module in MODULES]}: importlib.import_module(name)
+for name in {[f"lgbench.{module}" for module in MODULES if module not in OPTIONAL]}: importlib.import_module(name)
 {LIST_IMPORTED}"""
     found = imported(code, str(folder), PYTHONPATH=str(toys_installed), LGBENCH_PLUGINS=",".join(["toys", *ESSENTIAL]))
     return found, folder

@@ -45,7 +45,7 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
         slurm_options: tuple[tuple[str, str], ...],
         **others: Any,
     ) -> Any:
-        from lgbench.execution.engines import Engine
+        from lgbench.execution.manner import Engine
 
         engine = Engine(executor, ray_address, slurm_partition, jobs, time, slurm_options)
         return command(engine=engine, **others)

@@ -27,7 +27,7 @@ from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 
 if TYPE_CHECKING:
-    from lgbench.execution.engines import Engine
+    from lgbench.execution.manner import Engine
     from lgbench.experiment.experiment import Experiment
 
 

@@ -20,6 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray.exceptions import RayError, RayTaskError
+
 from lgbench.errors import UsageError, first_line
 from lgbench.execution.arrivals import filed
 from lgbench.execution.device import Execution, choose_device
@@ -40,12 +43,6 @@ from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.remote import Private, experiments_of, made_in
 from lgbench.execution.scheduler import Work
 from lgbench.execution.workers import ONE_THREAD
-
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-except ImportError as error:
-    raise UsageError("Ray is not installed, which --executor ray needs: pip install 'lgbench[ray]'") from error
 
 RETRIES = 20
 """How often Ray starts a population again whose node or process died."""

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import submitit
 import torch
 from rich.console import Console
+from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from lgbench.errors import LgbenchError, RunFailed, UsageError, first_line
 from lgbench.execution.console import ConsoleProgress
 from lgbench.execution.device import Execution
-from lgbench.execution.manner import Manner
+from lgbench.execution.manner import Engine, Manner
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
 from lgbench.execution.scheduler import path_of
@@ -34,12 +36,6 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-
-try:
-    import submitit
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
-except ImportError as error:
-    raise UsageError("submitit is not installed, which --executor slurm needs: pip install 'lgbench[slurm]'") from error
 
 JOBS = ".slurm"
 """The folder of the orders and logs of jobs, in the results folder."""
@@ -126,7 +122,7 @@ def run_in_jobs(
     request: Request,
     planned: Plan,
     manner: Manner,
-    engine: Any,
+    engine: Engine,
     folder: Path,
     plugins: Sequence[Path],
     display: ProgressDisplay,
@@ -205,7 +201,7 @@ def _remove(logs: Path) -> None:
         logs.parent.rmdir()
 
 
-def _executor(engine: Any, manner: Manner, logs: Path) -> Any:
+def _executor(engine: Engine, manner: Manner, logs: Path) -> Any:
     """submitit's, for these options. Raises UsageError where SLURM is not here, or knows no such option."""
     if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
         raise UsageError(f"SLURM is not on this machine, since {', '.join(missing)} cannot be found: use --executor local")
