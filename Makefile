@@ -1,4 +1,4 @@
-# make run: the main job. make test: the tests. make check: style and types. make docs: the documentation site.
+# make run: the main job. make test: the tests. make slow, make slurm: longer ones. make check: style and types. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,17 +6,21 @@ PACKS := $(wildcard plugins/contrib/*)
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
-.PHONY: run test slow check docs lowest boards directory clean
+.PHONY: run test slow slurm check docs lowest boards directory clean
 
 run: .venv/ready
 	$(BIN)/lgbench run --task tomita --arch peri-norm
 	$(BIN)/lgbench leaderboard --task tomita
 
 test: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not slurm and not gpu"
 
-slow: .venv/ready
+slow: .venv/engines
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow and not gpu"
+
+# On a SLURM cluster that the tests start on this machine; as root, with slurmctld, slurmd, slurm-client and munge of Debian.
+slurm: .venv/engines
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slurm
 
 check: .venv/ready
 	$(BIN)/ruff check
@@ -45,7 +49,7 @@ lowest:
 	$(LOWEST)/pip install --quiet uv
 	$(LOWEST)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header pyproject.toml --output-file .venv-lowest/lowest.txt
 	$(LOWEST)/pip install --quiet --constraint .venv-lowest/lowest.txt --editable ".[dev]" $(PACKS:%=--editable %)
-	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not gpu" --ignore tests/test_site_browser.py
+	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not slurm and not gpu" --ignore tests/test_site_browser.py
 
 clean:
 	rm -rf .venv .venv-lowest
@@ -54,4 +58,9 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lgbench needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + "; name another with make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs]" $(PACKS:%=--editable %)
+	touch $@
+
+# Ray takes 250 MB: only the tests that need it install it.
+.venv/engines: .venv/ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[ray,slurm]"
 	touch $@

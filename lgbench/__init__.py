@@ -1,8 +1,9 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
-The contracts of plugins are importable from here, and so are :func:`run` and :func:`read_results`. Plugins may use
-four modules more: :mod:`lgbench.attending` has what attentions share, :mod:`lgbench.chain` modules one after the other,
-:mod:`lgbench.noise` randomness in training, and :mod:`lgbench.testing` the checks for their tests.
+The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population` and
+:func:`read_results`. Plugins may use four modules more: :mod:`lgbench.attending` has what attentions share,
+:mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and :mod:`lgbench.testing` the
+checks for their tests.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from lgbench.execution.runner import run
+    from lgbench.execution.populations import PlannedPopulation
+    from lgbench.functions import plan, run, run_population
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
@@ -77,6 +79,7 @@ __all__ = [
     "NormScheme",
     "Optimizer",
     "Parts",
+    "PlannedPopulation",
     "Position",
     "Predictions",
     "Random",
@@ -97,14 +100,19 @@ __all__ = [
     "Vectors",
     "Weights",
     "hookimpl",
+    "plan",
     "read_results",
     "run",
+    "run_population",
 ]
 
 _LAZY = {
     "Random": "lgbench.randomness",
+    "PlannedPopulation": "lgbench.execution.populations",
+    "plan": "lgbench.functions",
     "read_results": "lgbench.results.leaderboard",
-    "run": "lgbench.execution.runner",
+    "run": "lgbench.functions",
+    "run_population": "lgbench.functions",
 }
 
 

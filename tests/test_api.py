@@ -104,8 +104,8 @@ def test_an_optimizer_is_part_of_the_entry(tmp_path, toys_alone, monkeypatch):
 
     load = Registry.load
 
-    def with_descent():
-        registry = load()
+    def with_descent(**options):
+        registry = load(**options)
         registry.optimizers.add(Descent(), Distribution("mine", "1"))
         return registry
 

@@ -435,9 +435,7 @@ def of_idle_option(self, signature, parts, *, width=8, activation="gelu"):
 
 
 ONE_BY_ONE = "vmap cannot take this model, so its seeds are trained one after the other, which is slower: "
-BY_BACKWARD = (
-    "torch.func cannot take this model, so its gradients come from ordinary autograd: In order to use"
-)
+BY_BACKWARD = "torch.func cannot take this model, so its gradients come from ordinary autograd: In order to use"
 NO_GRAPH = "its training step cannot be traced as one graph, so the step is not compiled: "
 SIGNS = torch.ones(2)
 """No part of a model, so nobody knows its values where the operators alone are traced."""

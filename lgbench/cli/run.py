@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lgbench.cli.executors import executor_options
 from lgbench.cli.options import (
     RESULTS,
     Change,
@@ -27,6 +28,7 @@ from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import PRECISIONS
 
 if TYPE_CHECKING:
+    from lgbench.execution.manner import Engine
     from lgbench.experiment.experiment import Experiment
 
 
@@ -85,6 +87,8 @@ if TYPE_CHECKING:
 @click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
 @click.option("--workers", type=int, help="Processes that train at the same time.  [default: one for each core, one on a GPU]")
 @click.option("--checkpoint", type=float, default=60.0, show_default=True, help="Seconds of training between two checkpoints.")
+@executor_options
+@click.option("--dry-run", is_flag=True, help="Say what would run and what that would take, and run nothing.")
 @plugin_option
 @results_option
 def run(
@@ -101,6 +105,8 @@ def run(
     population: int | None,
     workers: int | None,
     checkpoint: float,
+    engine: Engine,
+    dry_run: bool,
     plugins: Sequence[Path],
     results: Path,
 ) -> None:
@@ -112,22 +118,28 @@ def run(
     Several commands at the same time share the work.
     """
     from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.device import Execution
-    from lgbench.execution.runner import run_plan
+    from lgbench.execution.engines import carry_out
+    from lgbench.execution.forecast import Forecast
+    from lgbench.execution.manner import Manner
     from lgbench.execution.scheduler import path_of
-    from lgbench.execution.workers import executor_for
     from lgbench.experiment.plan import Request, plan
     from lgbench.reports import curves
 
     named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer, precision)
     planned = plan(named, installed(plugins))
-    execution = Execution.on(device, compile, population, checkpoint, workers)
+    manner = Manner(device, compile, population, checkpoint, workers)
     display = ConsoleProgress(console(stderr=True))
     for sentence in planned.refusals:
         display.say(sentence)
+    if dry_run:
+        forecast = Forecast.of(planned, manner.here(), results, display)
+        for line in forecast.lines():
+            echo(line)
+        if forecast.failed:
+            raise RunFailed("; ".join(forecast.failed))
+        return
     try:
-        executor = executor_for(planned, execution, results, plugins, display)
-        outcome = run_plan(planned, execution, results, display, executor)
+        outcome = carry_out(named, planned, manner, engine, results, plugins, display)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "

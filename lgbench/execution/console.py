@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from lgbench.execution.progress import Phase, ReportProgress, TimeLeft
+from lgbench.execution.progress import Phase, ReportProgress, TimeLeft, duration
 from lgbench.experiment.experiment import Experiment
 from lgbench.terminal import printable
 
@@ -116,5 +115,4 @@ class _Left(ProgressColumn):
 
 def in_all(seconds: float) -> str:
     """The time that is left for all runs, in words."""
-    about = f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
-    return f"{about} left in all"
+    return f"{duration(seconds)} left in all"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal, Protocol
 
 from lgbench.experiment.experiment import Experiment
@@ -60,6 +61,15 @@ class SilentProgress:
 
     def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
         return nullcontext()
+
+
+def duration(seconds: float) -> str:
+    """In words, such as "37 s" or "1:02:03".
+
+    >>> duration(37.2), duration(3723)
+    ('37 s', '1:02:03')
+    """
+    return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
 def training_tokens(experiment: Experiment) -> float:

@@ -1,10 +1,10 @@
-"""The flow: a request becomes populations, populations become scores, scores become run files."""
+"""The flow: a plan becomes populations, populations become scores, scores become run files."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,22 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from lgbench.atomic_files import set_aside
-from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution, full_float32, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
-from lgbench.execution.progress import Phase, ProgressDisplay, SilentProgress
+from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
 from lgbench.execution.work_queue import CHECKPOINT
-from lgbench.execution.workers import executor_for
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request, plan
-from lgbench.experiment.protocols import PRECISIONS
+from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
-from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.measurement.soundness import reasons
@@ -49,48 +45,21 @@ class PlanOutcome:
     failed: list[RunFailed]
 
 
-def run(
-    task: str | Sequence[str],
-    arch: str | Sequence[str],
-    *,
-    average: str | Sequence[str] | None = None,
-    optimizer: str = DEFAULT_OPTIMIZER,
-    seeds: Sequence[int] = (0, 1, 2),
-    protocol: str = "standard",
-    set: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    precision: str = PRECISIONS[0],
-    compile: bool | None = None,
-    population: int | None = None,
-    workers: int | None = None,
-    results: str | Path = "results",
-) -> pa.Table:
-    """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
-
-    A run that is already in `results` is read, not repeated. `average=None` tests every averager that comes with lgbench; a
-    list as a value of `set` makes a grid over it. Raises UsageError for unknown names and values out of range, before
-    anything is trained, and RunFailed, with its cause, where training or testing broke.
-    """
-    changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
-    averagers = None if average is None else _listed(average)
-    request = Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision)
-    execution = Execution.on(device, compile, population, workers=workers)
-    planned, display = plan(request, Registry.load()), SilentProgress()
-    outcome = run_plan(planned, execution, Path(results), display, executor_for(planned, execution, Path(results), (), display))
-    if outcome.failed:
-        raise outcome.failed[0]
-    return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
-
-
 def run_plan(
-    plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay, executor: Executor | None = None
+    plan: Plan,
+    execution: Execution,
+    folder: Path,
+    display: ProgressDisplay,
+    executor: Executor | None = None,
+    wait: bool = True,
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
-    failed here. Raises UsageError where nothing can be written to `folder`, before anything is trained.
+    failed here; unless it is to `wait`, already when other commands have all that is left. Raises UsageError where nothing can
+    be written to `folder`, before anything is trained.
     """
-    _check_writable(folder)
+    require_writable(folder)
     written: list[Path] = []
     failed: list[RunFailed] = []
 
@@ -100,7 +69,7 @@ def run_plan(
         failed.append(failure)
 
     runner = PopulationRunner(execution, folder, display, plan.loaded)
-    scheduler = Scheduler(plan.experiments, folder, execution, display, fail)
+    scheduler = Scheduler(plan.experiments, folder, execution, display, fail, wait)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all(left, execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):
@@ -219,13 +188,10 @@ def title_of(population: Sequence[Experiment]) -> str:
     return f"{names} {population[0].entry} ({models})"
 
 
-def _check_writable(folder: Path) -> None:
+def require_writable(folder: Path) -> None:
+    """Raise UsageError where nothing can be written to a results folder, which is made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error
-
-
-def _listed(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, list | tuple) else [values]

@@ -50,7 +50,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class _Stacks:
+class Stacks:
     """How a group is trained: what a model costs, how many are trained together, and whether the step is compiled."""
 
     each: cost.Cost
@@ -83,29 +83,35 @@ class Scheduler:
         execution: Execution,
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
+        wait: bool = True,
     ) -> None:
-        """Calls `fail` with experiments whose first training step raises an error."""
-        self.execution, self.display, self.fail = execution, display, fail
+        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`."""
+        self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
         self._queue = WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
-        self._queue.clear()
         self.groups = grouped(self._queue.unfinished(experiments))
         self._tried: set[Experiment] = set()
         self._given: list[Claim] = []
-        self._stacks: dict[int, _Stacks] = {}
+        self._stacks: dict[int, Stacks] = {}
 
     def __iter__(self) -> Iterator[Work | None]:
         """Yield each population when it is asked for; None where other commands have all that is left."""
+        self._queue.clear()
         waiting = False
         while True:
             yield from self._pass()
-            elsewhere = sum(len(self._left(group)) for group in self.groups)
+            elsewhere = sum(len(self.left(group)) for group in self.groups)
             if not elsewhere:
                 self._queue.clear()
+            if not elsewhere or not self.wait:
                 return
             if not waiting:
                 waiting = True
                 self.display.say(f"waiting for {elsewhere} runs that other processes are making")
             yield None
+
+    def begun(self) -> int:
+        """How many runs without a file belong to a population that somebody trains, or that a killed process left."""
+        return len(self._queue.begun() & {experiment.run_id for group in self.groups for experiment in group})
 
     def halve(self, work: Work) -> bool:
         """Train the group of a population that ran out of memory in stacks half as large. False where it was of one model."""
@@ -132,11 +138,11 @@ class Scheduler:
     def _next(self, index: int) -> Work | None:
         """The next population of a group; None if none of it is free now."""
         group = self.groups[index]
-        if not (todo := self._left(group)):
+        if not (todo := self.left(group)):
             return None
         if index not in self._stacks:
             try:
-                self._stacks[index] = self._stacked(todo)
+                self._stacks[index] = self.stacks_of(todo)
             except Exception as error:  # a plugin's model may raise anything
                 self._tried |= set(group)
                 self.fail(group, error)
@@ -150,17 +156,19 @@ class Scheduler:
         self._given.append(claim)
         return Work(claim, claim.models, stacks.compile)
 
-    def _left(self, group: Group) -> Group:
+    def left(self, group: Group) -> Group:
+        """The runs of a group that have no file and were not tried here."""
         for claim in [claim for claim in self._given if claim.lease.lost]:
             self._given.remove(claim)
             self._tried -= set(claim.experiments)  # another command is making them
         return self._queue.unfinished([experiment for experiment in group if experiment not in self._tried])
 
-    def _stacked(self, todo: Group) -> _Stacks:
+    def stacks_of(self, todo: Group) -> Stacks:
+        """How this command trains these runs of a group. Raises what their first training step raises."""
         each = step_cost(todo[0], self.execution.device)
         require_memory(todo[0], each, cost.free_memory(self.execution.device))
         models = self._models(len(todo), each)
-        return _Stacks(each, models, self._compile(todo, each))
+        return Stacks(each, models, self._compile(todo, each))
 
     def _models(self, left: int, each: cost.Cost) -> int:
         """How many to train together: as asked for, or as many as fit into a CPU's cache; not more than fit into memory."""

@@ -156,6 +156,15 @@ class WorkQueue:
         self._finished |= {e for e in left if run_files.is_run(self.paths[e], e.run_id)}
         return [experiment for experiment in left if experiment not in self._finished]
 
+    def begun(self) -> set[str]:
+        """The runs of all populations in the folder. Only looks."""
+        runs: set[str] = set()
+        for folder in self._populations():
+            with suppress(OSError):  # another process has just taken or ended it
+                if record := _record(folder):
+                    runs.update(record.runs)
+        return runs
+
     def clear(self) -> None:
         """Remove the folders that killed processes left of finished populations."""
         for _ in self._parked():

@@ -81,7 +81,7 @@ class Population:
         self._seeds = [experiment.seed for experiment in experiments]
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
         self._noise: dict[int, dict[str, Tensor]] = {}
-        self._step = step_of(self.skeleton, self.layout, optimizer, self.steps, experiments[0].record.precision, say)
+        self._step = step_of(self.skeleton, self.layout, optimizer, experiments[0].record.precision, say)
 
     def draw_noise(self, step: int) -> None:
         """Give every :class:`lgbench.noise.Noise` its numbers for a step, each model's from its own seed."""

@@ -18,7 +18,7 @@ def computing(precision: str, device: torch.device) -> AbstractContextManager[ob
     # Without its cache, which would keep weights of one step for the next where a step is captured or traced.
     inside.enter_context(torch.autocast(device.type, getattr(torch, precision), cache_enabled=False))
     if device.type == "cpu":
-        inside.enter_context(_WideNorms())  # type: ignore[no-untyped-call]
+        inside.enter_context(_WideNorms())
     return inside
 
 

@@ -76,6 +76,8 @@ class Rates(NamedTuple):
     """(P, N): matrices are decayed, gains and biases are not."""
     warmup: Tensor
     """(P, 1) of :func:`counting`."""
+    steps: Tensor
+    """(1,) of :func:`counting`: those of the whole training. A number would make another program for each."""
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], layout: Layout, rows: Tensor) -> Rates:
@@ -88,11 +90,12 @@ class Rates(NamedTuple):
             column([train.lr for train in settings]),
             column([train.weight_decay for train in settings]).to(rows.dtype) * matrix,
             column([max(1, round(train.warmup * train.steps)) for train in settings]),
+            column([settings[0].steps])[0],
         )
 
 
 def step_of(
-    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, steps: int, precision: str, say: Callable[[str], None]
+    skeleton: nn.Module, layout: Layout, optimizer: Optimizer, precision: str, say: Callable[[str], None]
 ) -> Callable[..., Tensor]:
     """The training step as a function of tensors alone. `precision` is that of the model; the loss and all else is float32."""
 
@@ -116,7 +119,7 @@ def step_of(
         losses: Tensor = loss_of_each.to(state.loss_sum.dtype)
         state.step.add_(1)
         # Linear warmup, then linear decay to 0 after the last step.
-        left = (steps - state.step + 1) / (steps - rates.warmup).clamp(min=1)
+        left = (rates.steps - state.step + 1) / (rates.steps - rates.warmup).clamp(min=1)
         lr = rates.lr * torch.minimum(state.step / rates.warmup, left)
         _update(optimizer, layout, state, gradient, lr.to(gradient.dtype), rates.decay)
         state.loss_sum.add_(losses)

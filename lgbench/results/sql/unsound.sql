@@ -46,7 +46,7 @@ from (
                 > $max_text
             then 'it has a name or a setting of more than ' || $max_text || ' characters'
             when bool_or(regexp_matches(
-                run_id || entry || task || family || protocol || weights || metric || changes::varchar,
+                run_id || entry || task || family || protocol || weights || metric || changes::varchar || plugins::varchar,
                 '[\p{Cc}\p{Cf}\x{2028}\x{2029}]'
             ))
             then 'it has a character in a name or a setting that cannot be shown, such as an end of line'

@@ -1,0 +1,104 @@
+"""Training whole task families under the protocol standard: worker processes, against one process with all threads.
+
+Every task of a family with three seeds, transformer+peri-norm with EMA and BEMA, the sampling included. The first fifth of the
+steps, in which a program is compiled or loaded, is not timed. lgbench here trains as `lgbench run` does: one thread a worker, a
+stack of the size that its rule says, a compiled step. The other side is another lgbench, such as an earlier commit, in an
+environment of its own: one population of all models with all threads, compiled. Sides take turns.
+
+    python benchmarks/training.py [--rounds 5] [--steps 200] [--old PYTHON] [--family tomita ...]
+"""
+
+import argparse
+import inspect
+import os
+import subprocess
+import sys
+import time
+
+import torch
+from sides import compare
+
+FAMILIES = ("tomita", "dyck", "set-complement")
+SEEDS = 3
+
+
+class Clock:
+    """Notes when each step was done, and gives the rate of all but the first fifth."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def tick(self, step: int, loss: object = None) -> None:
+        self.times.append(time.perf_counter())
+
+    def rate(self, models: int) -> float:
+        """Model-steps a second."""
+        first = len(self.times) // 5
+        return models * (len(self.times) - 1 - first) / (self.times[-1] - self.times[first])
+
+
+def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of this lgbench
+    from lgbench.experiment.plan import Request, plan
+    from lgbench.extensions.registry import Registry
+
+    asked = Request([family], ["peri-norm"], None, range(SEEDS), "standard", {"train.steps": str(steps)})
+    return plan(asked, Registry.load()).experiments
+
+
+def stack(family: str, steps: int, workers: int) -> None:
+    """In a worker process: train one stack, and print its rate."""
+    from lgbench.training import cost
+    from lgbench.training.train import step_cost, train
+
+    device, clock = torch.device("cpu"), Clock()
+    torch.set_num_threads(1)
+    planned = experiments(family, steps)
+    share = -(-len(planned) // workers)
+    size = int(min(share, cost.stack_size(step_cost(planned[0], device), device)))
+    train(planned[:size], device, clock.tick, compile=True, models=size)
+    print(clock.rate(size))
+
+
+OLD = f"""
+import sys, time, torch
+{inspect.getsource(Clock)}
+from lgbench.experiment import Request, plan
+from lgbench.registry import Registry
+from lgbench.training.train import train
+known, clock, steps = Registry.load(), Clock(), sys.argv[2]
+planned = plan(Request([sys.argv[1]], ["peri-norm"], ["ema", "bema"], range(3), "standard", {"train.steps": steps}), known)
+train(planned.experiments, known, torch.device("cpu"), clock.tick, compile=True)
+print(clock.rate(len(planned.experiments)))
+"""
+
+
+def together(commands: list[list[str]], threads: int) -> float:
+    """The sum of the rates that processes print which run at the same time."""
+    environ = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) for command in commands]
+    return sum(float(process.communicate()[0].split()[-1]) for process in started)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--steps", type=int, default=200)
+    options.add_argument("--old", help="the Python of an environment with lgbench at an earlier commit")
+    options.add_argument("--family", action="append", choices=FAMILIES)
+    options.add_argument("--stack", nargs=2, help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.stack:
+        stack(chosen.stack[0], chosen.steps, int(chosen.stack[1]))
+        return
+    workers = torch.get_num_threads()
+    for family in chosen.family or FAMILIES:
+        here = [sys.executable, __file__, "--steps", str(chosen.steps), "--stack", family, str(workers)]
+        few = str(max(20, chosen.steps // 4))
+        old = [chosen.old, "-c", OLD, family, few]
+        sides = {"the other lgbench": lambda old=old: together([old], workers)} if chosen.old else {}
+        sides[f"lgbench, {family}, {workers} workers"] = lambda here=here: together([here] * workers, 1)
+        compare(sides, chosen.rounds, "model-steps/s", "the first")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Run files that come back from another machine as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lgbench.atomic_files import created, set_aside
+from lgbench.errors import RunFailed
+from lgbench.execution.progress import ProgressDisplay
+from lgbench.execution.scheduler import Work, path_of
+from lgbench.results import run_files
+
+
+def filed(work: Work, files: Mapping[str, bytes], display: ProgressDisplay) -> list[Path]:
+    """Write the run files of a population, each once and whole; returns their paths. Call it while its claim is held.
+
+    Raises LeaseLost where another command has the population now, and RunFailed where a file is no run of it.
+    """
+    results, written = work.claim.results, []
+    for experiment in work.claim.experiments:
+        path = path_of(experiment, results)
+        if run_files.is_run(path, experiment.run_id) or path.name not in files:
+            continue
+        work.claim.lease.require()
+        if path.exists():
+            aside = set_aside(path)
+            display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
+        with created(path, work.claim.folder) as partial:
+            partial.write_bytes(files[path.name])
+            if not run_files.is_run(partial, experiment.run_id):
+                raise RunFailed(f"{path.name} came back damaged")
+        written.append(path)
+    return written

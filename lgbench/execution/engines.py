@@ -1,0 +1,50 @@
+"""The choice of an executor: this machine, a Ray cluster, or SLURM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lgbench.errors import UsageError
+from lgbench.execution.manner import Engine, Manner
+from lgbench.execution.progress import ProgressDisplay
+from lgbench.execution.runner import PlanOutcome, run_plan
+from lgbench.execution.workers import executor_for
+from lgbench.experiment.plan import Plan, Request
+
+
+def carry_out(
+    request: Request,
+    plan: Plan,
+    manner: Manner,
+    engine: Engine,
+    folder: Path,
+    plugins: Sequence[Path],
+    display: ProgressDisplay,
+) -> PlanOutcome:
+    """Run everything of a plan, which was made of `request` with these plugin files, on the engine.
+
+    Raises UsageError where the engine is not here, or nothing can be written to `folder`.
+    """
+    if engine.executor == "slurm":
+        try:
+            from lgbench.execution import slurm_jobs
+        except ImportError as error:
+            raise _not_installed("submitit", "slurm") from error
+        return slurm_jobs.run_in_jobs(request, plan, manner, engine, folder, plugins, display)
+    if engine.executor == "ray":
+        try:
+            from lgbench.execution import ray_tasks
+        except ImportError as error:
+            raise _not_installed("Ray", "ray") from error
+        with ray_tasks.connected(engine.ray_address):
+            execution = ray_tasks.execution(manner)
+            return run_plan(
+                plan, execution, folder, display, ray_tasks.RayTasks(execution, len(plan.experiments), plugins, display)
+            )
+    execution = manner.here()
+    return run_plan(plan, execution, folder, display, executor_for(plan, execution, folder, plugins, display))
+
+
+def _not_installed(library: str, extra: str) -> UsageError:
+    return UsageError(f"{library} is not installed, which --executor {extra} needs: pip install 'lgbench[{extra}]'")

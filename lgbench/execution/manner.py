@@ -1,0 +1,72 @@
+"""The options of `lgbench run` that say where and how, as they were given: each machine makes of them what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lgbench.errors import UsageError, unknown
+from lgbench.execution.device import Execution
+
+EXECUTORS = ("local", "ray", "slurm")
+
+
+@dataclass(frozen=True)
+class Manner:
+    """Plain values, for this machine or for another one."""
+
+    device: str = "auto"
+    compile: bool | None = None
+    population: int | None = None
+    checkpoint: float = 60.0
+    workers: int | None = None
+
+    def here(self) -> Execution:
+        """On this machine. Raises UsageError where a number is out of range, or where the device is not here."""
+        return Execution.on(self.device, self.compile, self.population, self.checkpoint, self.workers)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An executor and the options that it alone has. Raises UsageError where they do not fit together."""
+
+    executor: str = "local"
+    ray_address: str | None = None
+    """None for a cluster that is started for this command, and ends with it."""
+    slurm_partition: str | None = None
+    """None for the cluster's default."""
+    jobs: int | None = None
+    time: int | None = None
+    """Minutes of a job."""
+    slurm_options: tuple[tuple[str, str], ...] = ()
+    """Options of sbatch, by their long names without dashes."""
+
+    @classmethod
+    def of(
+        cls,
+        executor: str,
+        ray_address: str | None,
+        slurm_partition: str | None,
+        jobs: int | None,
+        time: int | None,
+        slurm_options: Mapping[str, str] | None,
+    ) -> Engine:
+        return cls(executor, ray_address, slurm_partition, jobs, time, tuple((slurm_options or {}).items()))
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise unknown("executor", self.executor, EXECUTORS)
+        slurm = {
+            "--slurm-partition": self.slurm_partition,
+            "--jobs": self.jobs,
+            "--time": self.time,
+            "--slurm-option": self.slurm_options or None,
+        }
+        for owner, options in (("ray", {"--ray-address": self.ray_address}), ("slurm", slurm)):
+            for option, value in options.items():
+                if value is not None and self.executor != owner:
+                    raise UsageError(f"{option} says nothing to the executor {self.executor}: use it with --executor {owner}")
+        if self.jobs is not None and self.jobs < 1:
+            raise UsageError(f"--jobs is {self.jobs}, expected at least 1 job")
+        if self.time is not None and self.time < 1:
+            raise UsageError(f"--time is {self.time}, expected minutes, at least 1")

@@ -1,0 +1,73 @@
+"""Planned populations: runs that are left, as plain objects that can be sent to another process or machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from lgbench.errors import RunFailed, UsageError, first_line
+from lgbench.execution.executor import located
+from lgbench.execution.scheduler import Scheduler, Stacks, Work
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.record import ExperimentRecord
+
+
+@dataclass(frozen=True)
+class PlannedPopulation:
+    """Runs that train together. Names and numbers alone: it can be pickled, and :meth:`to_json` writes it as text."""
+
+    runs: tuple[ExperimentRecord, ...]
+    """What decides the numbers of each run: names of task and entry, settings, seed."""
+    models: int
+    """The size of the stack that they are trained in, at least that of the population: a compiled step takes no other."""
+    compile: bool
+    """Whether the training step is compiled."""
+
+    @classmethod
+    def of(cls, work: Work) -> PlannedPopulation:
+        """A claimed population."""
+        return cls(tuple(experiment.record for experiment in work.claim.experiments), work.models, work.compile)
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        models = "1 model" if len(self.runs) == 1 else f"{len(self.runs)} models"
+        return f"{named(self.runs)} ({models})"
+
+    def to_json(self) -> str:
+        """This population as one line of JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> PlannedPopulation:
+        """The population that :meth:`to_json` wrote. Raises UsageError for any other text."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
+
+
+def named(runs: Sequence[ExperimentRecord]) -> str:
+    """Tasks and entry of runs that can train together, for messages."""
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    return f"{tasks[0] if len(tasks) == 1 else f'{tasks[0]} .. {tasks[-1]}'} {runs[0].entry}"
+
+
+def populations(group: Sequence[Experiment], stacks: Stacks) -> Iterator[PlannedPopulation]:
+    """The populations that a command takes of a group, if no other command does the same."""
+    records = [experiment.record for experiment in group]
+    for start in range(0, len(records), stacks.models):
+        yield PlannedPopulation(tuple(records[start : start + stacks.models]), stacks.models, stacks.compile)
+
+
+def scheduled(scheduler: Scheduler) -> Iterator[PlannedPopulation]:
+    """Every population that is left. Raises RunFailed for a model whose step cannot be run."""
+    for group in scheduler.groups:
+        if left := scheduler.left(group):
+            try:
+                stacks = scheduler.stacks_of(left)
+            except Exception as error:  # a plugin's model may raise anything
+                raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
+            yield from populations(left, stacks)

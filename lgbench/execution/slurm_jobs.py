@@ -1,0 +1,266 @@
+"""Jobs of SLURM, which share a results folder. Imported only where SLURM is asked for.
+
+Each job is a command of its own: it claims populations in the shared folder until nothing is left that is free. Shortly before
+its time is over, submitit puts it back into the queue, and it goes on from the checkpoints. This process submits the jobs and
+waits. Where jobs end and runs are left, since somebody cancelled one, it submits others.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import submitit
+import torch
+from rich.console import Console
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from lgbench.errors import LgbenchError, RunFailed, UsageError, first_line
+from lgbench.execution.console import ConsoleProgress
+from lgbench.execution.device import Execution
+from lgbench.execution.manner import Engine, Manner
+from lgbench.execution.progress import ProgressDisplay
+from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
+from lgbench.execution.scheduler import path_of
+from lgbench.execution.workers import ONE_THREAD, executor_for
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+
+JOBS = ".slurm"
+"""The folder of the orders and logs of jobs, in the results folder."""
+MINUTES = 60
+"""Of a job, unless the user says how many."""
+MOST_REQUEUES = 10_000
+"""How often a job goes on when its time is over. Each time it gets further, so nothing needs to stop it."""
+WARNING_SECONDS = 90
+"""So long before its time is over a job stops, at most."""
+LOOK_SECONDS = 2.0
+"""Between two looks at the folder and the queue."""
+STOP_SECONDS = 10.0
+"""After so long a job that was interrupted is cancelled."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job does, as plain values. submitit calls it on a node."""
+
+    request: Request
+    manner: Manner
+    folder: str
+    plugins: tuple[str, ...]
+
+    def __call__(self) -> list[str]:
+        """Train and test what is free. Returns a sentence for each population that failed."""
+        try:
+            planned = plan(self.request, Registry.load(files=map(Path, self.plugins)))
+            execution, folder = self.manner.here(), Path(self.folder)
+            display = ConsoleProgress(Console(width=200))
+            executor = executor_for(planned, execution, folder, [Path(path) for path in self.plugins], display)
+            outcome = run_plan(planned, execution, folder, display, executor, wait=False)
+        except LgbenchError as error:
+            return [str(error)]
+        return [str(failure) for failure in outcome.failed]
+
+    def checkpoint(self) -> Any:
+        """The same again, when submitit puts the job back into the queue: the folder knows how far it was."""
+        return submitit.helpers.DelayedSubmission(self)
+
+
+@dataclass
+class _Queue:
+    """The jobs of this command."""
+
+    executor: Any
+    """submitit's."""
+    job: Job
+    running: list[Any] = field(default_factory=list)
+    """Jobs of submitit that have not ended."""
+
+    def submit(self, number: int) -> None:
+        try:
+            with self.executor.batch():
+                jobs = [self.executor.submit(self.job) for _ in range(number)]
+            self.running += jobs
+        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
+            raise UsageError(f"SLURM does not take the jobs: {_reason(error)}") from error
+
+    def ended(self) -> list[Any]:
+        """The jobs that have ended since this was last asked."""
+        states = _states()
+        if states is None:
+            return []
+        ended = [job for job in self.running if job.job_id not in states]
+        self.running = [job for job in self.running if job.job_id in states]
+        return ended
+
+    def stop(self) -> None:
+        """Interrupt all jobs, so that they give back what they have, and cancel those that do not end."""
+        ids = [str(job.job_id) for job in self.running]
+        if not ids:
+            return
+        with suppress(KeyboardInterrupt):  # of a user who presses Ctrl-C once more
+            _ask("scancel", "--signal=INT", "--state=RUNNING", *ids)
+            latest = time.monotonic() + STOP_SECONDS
+            while "RUNNING" in {(_states() or {}).get(each) for each in ids} and time.monotonic() < latest:
+                time.sleep(0.5)
+        _ask("scancel", *ids)
+        self.running = []
+
+
+def run_in_jobs(
+    request: Request,
+    planned: Plan,
+    manner: Manner,
+    engine: Engine,
+    folder: Path,
+    plugins: Sequence[Path],
+    display: ProgressDisplay,
+) -> PlanOutcome:
+    """Run everything of a plan in jobs of SLURM, and wait for them. `engine` has the options of SLURM.
+
+    Raises UsageError where SLURM is not here or does not take the jobs. An interrupt cancels them.
+    """
+    manner = replace(manner, workers=manner.workers or 1)
+    Execution(
+        torch.device("cpu"), manner.compile, manner.population, manner.checkpoint, manner.workers or 1
+    )  # the numbers are in range
+    folder = folder.resolve()
+    logs = folder / JOBS / uuid4().hex[:8]
+    executor = _executor(engine, manner, logs)
+    require_writable(folder)
+    experiments = planned.experiments
+    before = _left(experiments, folder)
+    job = Job(request, manner, str(folder), tuple(str(path.resolve()) for path in plugins))
+    queue = _Queue(executor, job)
+    failed: list[str] = []
+    if before:
+        try:
+            with _stopped(queue):
+                failed = _wait(queue, min(engine.jobs or 1, len(before)), before, folder, logs, display)
+        finally:
+            if not failed:
+                _remove(logs)
+    missing = set(_left(before, folder))
+    written = [path_of(experiment, folder) for experiment in before if experiment not in missing]
+    found = [path_of(experiment, folder) for experiment in experiments if experiment not in set(before)]
+    return PlanOutcome(written, found, [RunFailed(sentence) for sentence in failed])
+
+
+def _wait(
+    queue: _Queue, jobs: int, experiments: Sequence[Experiment], folder: Path, logs: Path, display: ProgressDisplay
+) -> list[str]:
+    """Submit jobs until no run is left, or until they fail. Returns why they failed."""
+    left, failed = list(experiments), dict[str, None]()
+    queue.submit(jobs)
+    display.say(f"{_count(jobs, 'job')} submitted for {_count(len(left), 'run')}; logs are in {logs}")
+    at_submission, shown = len(left), len(left)
+    while True:
+        time.sleep(LOOK_SECONDS)
+        ended = queue.ended()  # before the folder, in which jobs that have ended write no more
+        left = _left(left, folder)
+        if len(left) < shown:
+            shown = len(left)
+            display.say(f"{len(experiments) - shown} of {_count(len(experiments), 'run')} written")
+        if not left:
+            return list(failed)
+        failed |= dict.fromkeys(sentence for job in ended for sentence in _failures(job))
+        if queue.running:
+            continue
+        if failed:
+            return list(failed)
+        if len(left) == at_submission:
+            return [f"the jobs ended and wrote none of {_count(len(left), 'run')}: see {logs}"]
+        jobs, at_submission = min(jobs, len(left)), len(left)
+        queue.submit(jobs)
+        display.say(f"the jobs have ended and {_count(len(left), 'run')} are left; {_count(jobs, 'job')} submitted")
+
+
+@contextmanager
+def _stopped(queue: _Queue) -> Iterator[None]:
+    """No job outlives the block: those that are left at its end have nothing to do."""
+    try:
+        yield
+    finally:
+        queue.stop()
+
+
+def _remove(logs: Path) -> None:
+    shutil.rmtree(logs, ignore_errors=True)
+    with suppress(OSError):  # another command has jobs
+        logs.parent.rmdir()
+
+
+def _executor(engine: Engine, manner: Manner, logs: Path) -> Any:
+    """submitit's, for these options. Raises UsageError where SLURM is not here, or knows no such option."""
+    if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
+        raise UsageError(f"SLURM is not on this machine, since {', '.join(missing)} cannot be found: use --executor local")
+    executor = submitit.SlurmExecutor(logs / "%j", max_num_timeout=MOST_REQUEUES)
+    minutes = engine.time or MINUTES
+    environ = [f"export {name}={value}" for name, value in ONE_THREAD.items()]
+    options: dict[str, Any] = {
+        "job_name": "lgbench",
+        "time": minutes,
+        "cpus_per_task": manner.workers,
+        "setup": environ,
+        "signal_delay_s": min(WARNING_SECONDS, 15 * minutes),
+        "wckey": None,
+    }
+    if manner.device.startswith("cuda"):
+        options["gpus_per_node"] = 1
+    if engine.slurm_partition is not None:
+        options["partition"] = engine.slurm_partition
+    own = {name.replace("_", "-"): value for name, value in engine.slurm_options}
+    executor.update_parameters(**options, additional_parameters=own)
+    return executor
+
+
+def _failures(job: Any) -> list[str]:
+    """What a job says that ended: one that somebody cancelled, or that was killed, says nothing."""
+    try:
+        outcome, result = pickle.loads(job.paths.result_pickle.read_bytes())
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return []
+    if outcome == "success":
+        return list(result)
+    return [f"job {job.job_id} failed: {str(result).strip().splitlines()[-1]}"]
+
+
+def _left(experiments: Iterable[Experiment], folder: Path) -> list[Experiment]:
+    return [each for each in experiments if not run_files.is_run(path_of(each, folder), each.run_id)]
+
+
+def _states() -> Mapping[str, str] | None:
+    """The states of this user's jobs by their ids; None where SLURM does not answer now."""
+    answer = _ask("squeue", "--noheader", "--array", "--format=%i %T", f"--user={os.getuid()}")
+    if answer is None:
+        return None
+    return dict(line.split() for line in answer.splitlines() if len(line.split()) == 2)
+
+
+def _ask(*command: str) -> str | None:
+    """What a command of SLURM prints; None where it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _reason(error: Exception) -> str:
+    """What sbatch says."""
+    lines = [line for line in str(error).splitlines() if "sbatch: error:" in line]
+    return lines[-1].partition("sbatch: error:")[2].strip() if lines else first_line(error)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

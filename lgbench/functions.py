@@ -1,0 +1,122 @@
+"""lgbench in Python: plan, train and test as `lgbench run` does, or population by population on an engine of one's own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lgbench.contracts import DEFAULT_OPTIMIZER
+from lgbench.execution.device import Execution
+from lgbench.execution.engines import carry_out
+from lgbench.execution.manner import Engine, Manner
+from lgbench.execution.populations import PlannedPopulation, scheduled
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.remote import run_population
+from lgbench.execution.scheduler import Scheduler
+from lgbench.experiment.plan import Request
+from lgbench.experiment.plan import plan as resolve
+from lgbench.experiment.protocols import PRECISIONS
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+
+__all__ = ["plan", "run", "run_population"]
+
+
+def run(
+    task: str | Sequence[str],
+    arch: str | Sequence[str],
+    *,
+    average: str | Sequence[str] | None = None,
+    optimizer: str = DEFAULT_OPTIMIZER,
+    seeds: Sequence[int] = (0, 1, 2),
+    protocol: str = "standard",
+    set: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: str = PRECISIONS[0],
+    compile: bool | None = None,
+    population: int | None = None,
+    workers: int | None = None,
+    checkpoint: float = 60.0,
+    plugins: Sequence[str | Path] = (),
+    results: str | Path = "results",
+    executor: str = "local",
+    ray_address: str | None = None,
+    slurm_partition: str | None = None,
+    jobs: int | None = None,
+    time: int | None = None,
+    slurm_options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
+
+    It takes what the command takes, under the same names; `plugins` are plugin files. A run that is already in `results` is
+    read, not repeated. `average=None` tests every averager that comes with lgbench; a list as a value of `set` makes a grid
+    over it. Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its
+    cause, where training or testing broke.
+    """
+    engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
+    request = _request(task, arch, average, optimizer, seeds, protocol, set, precision)
+    files, folder = _paths(plugins), Path(results)
+    manner = Manner(device, compile, population, checkpoint, workers)
+    outcome = carry_out(request, resolve(request, Registry.load(files=files)), manner, engine, folder, files, SilentProgress())
+    if outcome.failed:
+        raise outcome.failed[0]
+    return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
+
+
+def plan(
+    task: str | Sequence[str],
+    arch: str | Sequence[str],
+    *,
+    average: str | Sequence[str] | None = None,
+    optimizer: str = DEFAULT_OPTIMIZER,
+    seeds: Sequence[int] = (0, 1, 2),
+    protocol: str = "standard",
+    set: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: str = PRECISIONS[0],
+    compile: bool | None = None,
+    population: int | None = None,
+    workers: int | None = None,
+    plugins: Sequence[str | Path] = (),
+    results: str | Path | None = None,
+) -> list[PlannedPopulation]:
+    """The populations that :func:`lgbench.run` with the same arguments would train, for another engine to run. Trains nothing.
+
+    Give each to :func:`lgbench.run_population`, in any order, on any machine that has the same plugins. Runs that the folder
+    `results` has are left out. `workers` says how many populations will train at the same time, which decides their sizes.
+    Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
+    """
+    planned = resolve(
+        _request(task, arch, average, optimizer, seeds, protocol, set, precision), Registry.load(files=_paths(plugins))
+    )
+    execution = Execution.on(device, compile, population, workers=workers)
+    with tempfile.TemporaryDirectory() as empty:
+        folder = Path(empty if results is None else results)
+        return list(scheduled(Scheduler(planned.experiments, folder, execution, SilentProgress(), lambda group, error: None)))
+
+
+def _request(
+    task: str | Sequence[str],
+    arch: str | Sequence[str],
+    average: str | Sequence[str] | None,
+    optimizer: str,
+    seeds: Sequence[int],
+    protocol: str,
+    set: Mapping[str, Any] | None,
+    precision: str,
+) -> Request:
+    changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
+    averagers = None if average is None else _listed(average)
+    return Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision)
+
+
+def _paths(files: Sequence[str | Path]) -> list[Path]:
+    return [Path(file) for file in files]
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]

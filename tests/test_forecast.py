@@ -1,0 +1,112 @@
+"""`lgbench run --dry-run`: it says what would run, writes nothing, and its numbers are those of the real thing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from click.testing import CliRunner
+from conftest import CPU
+from test_functions import SETTINGS
+
+import lgbench
+from lgbench.cli.main import main
+from lgbench.execution.device import Execution
+from lgbench.execution.forecast import Forecast
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.work_queue import UNFINISHED
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.training import pace
+
+WORDS = [
+    "run",
+    "--task",
+    "toy-walk,toy-even",
+    "--arch",
+    "toy-table",
+    "--seeds",
+    "0:3",
+    "--protocol",
+    "quick",
+    "--device",
+    "cpu",
+]
+CHANGES = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+HOW = ["--no-compile", "--population", "2", "--workers", "2", "--average", "none"]
+
+
+def dry(folder, *words: str):
+    return CliRunner().invoke(main, [*WORDS, *CHANGES, *HOW, "--results", str(folder), "--dry-run", *words])
+
+
+def planned(arch: str = "toy-table"):
+    changes = {key: str(value) for key, value in SETTINGS.items()}
+    return plan(Request(["toy-walk", "toy-even"], [arch], [], (0, 1, 2), "quick", changes), Registry.load())
+
+
+def test_it_says_what_is_left_and_writes_nothing(toys_alone, tmp_path, monkeypatch):
+    folder = tmp_path / "results"
+    result = dry(folder)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "0 runs done before; 6 runs left"
+    assert sum(int(re.search(r": (\d+) runs? in", line)[1]) for line in lines[1:-1]) == 6
+    assert all(" a step, measured over " in line for line in lines[1:-1])
+    assert re.fullmatch(r"in all about .* with 2 workers; training takes about \d+ MB of .* free memory", lines[-1])
+    assert not folder.exists()
+    lgbench.run("toy-walk", "toy-table", average=[], seeds=(1,), protocol="quick", set=SETTINGS, results=folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*")}
+    assert dry(folder).stdout.startswith("1 run done before; 5 runs left\n")
+    assert {path: path.read_bytes() for path in folder.rglob("*")} == before
+    everything = dry(folder, "--task", "none-left")
+    assert everything.exit_code == 2 and "no task 'none-left'" in everything.output
+
+
+def test_its_populations_are_those_that_would_be_trained(toys_alone, tmp_path):
+    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
+    how = {"average": [], "protocol": "quick", "set": SETTINGS, "population": 2, "workers": 1, "compile": False}
+    populations = lgbench.plan(["toy-walk", "toy-even"], "toy-table", device="cpu", **how)
+    assert sum(group.populations for group in forecast.groups) == len(populations)
+    assert max(group.models for group in forecast.groups) == max(len(population.runs) for population in populations)
+
+
+def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys_alone, tmp_path):
+    experiments = planned().experiments
+    folder = tmp_path / UNFINISHED / "0123456789abcdef.0123456789ab-1-1-abcdef"
+    folder.mkdir(parents=True)
+    (folder / "population.json").write_text(f'{{"runs": ["{experiments[0].run_id}"], "models": 2, "made_by": {{}}}}')
+    before = sorted(tmp_path.rglob("*"))
+    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
+    assert forecast.begun == 1 and sorted(tmp_path.rglob("*")) == before
+    assert next(forecast.lines()) == "0 runs done before; 6 runs left, 1 of them begun"
+
+
+def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(toys_alone, tmp_path, monkeypatch):
+    from lgbench.execution import forecast as module
+
+    def no_memory(population, device):
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(module, "measured", no_memory)
+    result = dry(tmp_path)
+    assert result.exit_code == 1 and "would fail: RuntimeError: can't allocate memory" in result.output
+
+
+def test_the_pace_is_that_of_real_steps_and_moves_no_global_state(toys_alone):
+    experiments = [e for e in planned().experiments if e.record.task == "toy-walk"]
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    found = pace.measured(experiments, CPU)
+    assert found.steps == SETTINGS["train.steps"] - 1 and found.seconds > 0
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 40.0), (2, 20.0), (8, 10.0)])
+def test_workers_share_the_time_and_none_is_shorter_than_a_population(workers, seconds):
+    from lgbench.execution.forecast import GroupForecast
+
+    groups = [GroupForecast("a", 7, 2, False, 100, pace.Pace(0.1, 3), 10.0)]
+    forecast = Forecast(0, 0, workers, 10**9, groups)
+    assert forecast.seconds == seconds and forecast.memory == 100 * min(4, workers)

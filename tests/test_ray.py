@@ -1,0 +1,87 @@
+"""Ray: a node dies, nothing is lost, and every value is that of a run alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import TESTS, lgbench_command
+from test_executor import made
+from test_workers import rows_of
+
+from lgbench.execution.work_queue import UNFINISHED
+
+OPTIONS = (
+    "--task tomita-1,tomita-2,tomita-3 --arch pre-norm,peri-norm --average ema --seeds 0:3 --protocol quick --device cpu "
+    "--no-compile --population 1 --set train.steps=40 --set evaluate.contexts=8 --set evaluate.strings=8 "
+    "--set evaluate.max_length=64"
+)
+WORDS = ["run", *OPTIONS.split()]
+
+needs_ray = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import ray"], capture_output=True).returncode != 0,
+    reason="Ray is not installed: pip install 'lgbench[ray]'",
+)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_node_that_dies_costs_nothing_and_every_value_is_that_of_a_run_alone(tmp_path):
+    alone, cluster = tmp_path / "alone", tmp_path / "cluster"
+    done = lgbench_command(*WORDS, "--workers", "1", "--results", str(alone))
+    assert done.returncode == 0, done.stderr
+    command = [sys.executable, str(TESTS / "ray_cluster.py"), str(cluster), *WORDS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "killed a node after" in done.stdout
+    assert rows_of(made(cluster)) == rows_of(made(alone)) and len(made(alone)) == 18
+    assert not (cluster / UNFINISHED).exists()
+
+
+NO_SHARED_FOLDER = """
+import sys
+from pathlib import Path
+import lgbench
+from lgbench.execution import ray_tasks
+
+class Context:
+    def get_node_id(self):
+        return "here"
+
+ray_tasks.ray.get_runtime_context = Context
+set = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
+asked = {"average": [], "seeds": (0, 1), "protocol": "quick", "set": set, "device": "cpu", "compile": False}
+own = Path(sys.argv[1])
+for population in lgbench.plan("toy-walk", "toy-table", **asked, plugins=[own], workers=1):
+    order = ray_tasks.Order(population, "cpu", 60.0, "/nowhere/else", ((own.name, own.read_bytes()),))
+    answer = ray_tasks.train(order)
+    assert answer.error is None, answer.error
+    files = lgbench.run_population(population, plugins=[own], device="cpu")
+    assert answer.files.keys() == files.keys() and all(answer.files.values())
+order = ray_tasks.Order(population, "cpu", 60.0, "/nowhere/else", ())
+answer = ray_tasks.train(order)
+assert "no task 'toy-walk" in answer.error and not answer.files, answer
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_node_without_the_folder_sends_its_files_and_gets_plugin_files(tmp_path):
+    own = tmp_path / "own_toys.py"
+    own.write_text((TESTS / "toys.py").read_text(encoding="utf-8"), encoding="utf-8")
+    plugins = {"LGBENCH_PLUGINS": "lgbench_measurements,lgbench_optimizers"}
+    command = [sys.executable, "-W", "ignore", "-c", NO_SHARED_FOLDER, str(own)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | plugins)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_ray_the_command_says_what_to_install(tmp_path):
+    (tmp_path / "ray.py").write_text("raise ImportError('no ray here')")
+    words = [*WORDS, "--executor", "ray", "--results", str(tmp_path / "results")]
+    done = lgbench_command(*words, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == "lgbench: Ray is not installed, which --executor ray needs: pip install 'lgbench[ray]'\n"
+    assert not Path(tmp_path / "results").exists()
