@@ -224,6 +224,12 @@ def test_strings_that_do_not_fit_are_halved_too(toy_registry):
     assert 12 in full.shown
 
 
+def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
+    full = OutOfMemory(6)
+    evaluated(toy_registry.tasks["toy-even"], full)
+    assert sum(shown > 6 for shown in full.shown) == 1
+
+
 @pytest.mark.parametrize(("steps", "pays"), [(100, False), (1_000_000, True)])
 def test_a_long_training_is_compiled_and_a_short_one_is_not_and_the_log_says_why(registry, planned, tmp_path, steps, pays):
     experiments = planned(registry, "tomita-4", "pre-norm", train_steps=steps)

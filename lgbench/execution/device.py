@@ -57,9 +57,7 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(
-            f"device {name!r} cannot be used here; use auto, cpu, or a GPU's cuda or mps where it has one"
-        ) from error
+        raise UsageError(f"device {name!r} cannot be used here; use auto, cpu, or cuda or mps where there is one") from error
     if device.type not in ("cpu", "cuda", "mps"):
         raise UsageError(f"device {name!r} is not supported; use auto, cpu, cuda or mps")
     return device

@@ -28,6 +28,9 @@ float32 rounds otherwise where a tensor has another shape. That moved the logits
 not, by 1e-6 at most.
 """
 
+TOLERANCES = {"float32": TOLERANCE, "bfloat16": 0.05}
+"""The same by the precision in which models compute. bfloat16 has 8 binary digits."""
+
 CONTEXTS = 2
 """How many contexts are cut, each in several places."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from lgbench import seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
+from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import answered_lengths, board_lengths, context_lengths
@@ -68,15 +70,15 @@ def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torc
         device = where
     on_contexts, on_strings = by_source(task, experiment.measurements)
     scores: list[Score] = []
-    finite = FiniteAnswers()
+    finite, in_parts = FiniteAnswers(), InParts(device)
     for length in context_lengths(task, experiment.train, evaluation):
         batches = _contexts(task, length, evaluation.contexts, experiment.seed, device)
-        scores += _score_contexts(task, models, on_contexts, length, batches, device, finite)
+        scores += _score_contexts(task, models, on_contexts, length, batches, device, finite, in_parts)
     if isinstance(task, Language) and on_strings:
         for length in _string_lengths(task, experiment.train, evaluation):
-            scores += _score_strings(task, models, on_strings, length, experiment, device, finite)
+            scores += _score_strings(task, models, on_strings, length, experiment, device, finite, in_parts)
     scores += [Score(each.weights, NOT_FINITE, each.length, each.share, each.answers) for each in finite.found()]
-    return [*scores, *_look_ahead(experiment, models, device)]
+    return [*scores, *_look_ahead(experiment, models, device, in_parts)]
 
 
 def expected_scores(
@@ -134,6 +136,7 @@ def _score_contexts(
     batches: Iterator[Batch],
     device: torch.device,
     finite: FiniteAnswers,
+    in_parts: InParts,
 ) -> Iterator[Score]:
     """Scores of contexts of `length` and, for tasks that answer at every prefix, of all their prefixes."""
     rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
@@ -189,16 +192,21 @@ def _answering(predict: Predict, device: torch.device) -> Predict:
     return lambda inputs: predict(inputs.to(device)).to(inputs.device)
 
 
-def in_parts(function: Predict, inputs: Tensor) -> Tensor:
-    """`function` of all inputs, as many contexts at once as memory allows."""
-    size = min(len(inputs), max(1, AT_ONCE[inputs.device.type] // inputs.shape[1]))
-    while True:
-        try:
-            return torch.cat([function(part) for part in torch.split(inputs, size)])
-        except torch.OutOfMemoryError:
-            if size == 1:
-                raise
-            size //= 2
+class InParts:
+    """Applies functions to many inputs, as many contexts at once as memory allows, and remembers how many did not fit."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.positions = AT_ONCE.get(device.type, DRAWN_POSITIONS)
+
+    def __call__(self, function: Predict, inputs: Tensor) -> Tensor:
+        while True:
+            size = min(len(inputs), max(1, self.positions // inputs.shape[1]))
+            try:
+                return torch.cat([function(part) for part in torch.split(inputs, size)])
+            except RuntimeError as error:
+                if size == 1 or not lacks_memory(error):
+                    raise
+                self.positions = size // 2 * inputs.shape[1]
 
 
 def _score_strings(
@@ -209,6 +217,7 @@ def _score_strings(
     experiment: Experiment,
     device: torch.device,
     finite: FiniteAnswers,
+    in_parts: InParts,
 ) -> Iterator[Score]:
     """Scores of whole strings of `length`."""
     n, key = experiment.evaluate.strings, seeds.key(experiment.seed, "evaluate", task.name, "strings", length)
@@ -222,14 +231,16 @@ def _score_strings(
             yield Score(variant, measurement.name, length, value, n)
 
 
-def _look_ahead(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> Iterator[Score]:
+def _look_ahead(
+    experiment: Experiment, models: Mapping[str, Predict], device: torch.device, in_parts: InParts
+) -> Iterator[Score]:
     """Whether answers change with what comes after them, at the longest length."""
     asked = causality.question(experiment.task, experiment.train, experiment.evaluate, experiment.seed)
     if asked is None:
         return
     asked = asked.to(device)
     for variant, predict in models.items():
-        found = causality.moved(lambda inputs, predict=predict: in_parts(predict, inputs), asked)  # type: ignore[misc]
+        found = causality.moved(partial(in_parts, predict), asked, causality.TOLERANCES[experiment.record.precision])
         yield Score(variant, LOOKS_AHEAD, asked.length, len(found.cuts) / len(asked.cuts), len(asked.cuts))
 
 
