@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import msgspec
 
@@ -45,7 +44,7 @@ class PlannedPopulation:
     def from_json(cls, text: str | bytes) -> PlannedPopulation:
         """The population that :meth:`to_json` wrote. Raises UsageError for any other text."""
         try:
-            return cast(PlannedPopulation, msgspec.json.decode(text, type=cls))
+            return msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
 

@@ -59,8 +59,8 @@ def run_population(
     execution = Execution(choose_device(device), checkpoint=checkpoint)
     experiments = experiments_of(population, plugins)
     if results is None:
-        with tempfile.TemporaryDirectory(prefix="lgbench-") as folder:
-            return made_in(Path(folder), Private(Path(folder)), population, experiments, execution)
+        with tempfile.TemporaryDirectory(prefix="lgbench-") as name:
+            return made_in(Path(name), Private(Path(name)), population, experiments, execution)
     folder = Path(results)
     paths = {experiment: path_of(experiment, folder) for experiment in experiments}
     queue = WorkQueue(folder, paths)
