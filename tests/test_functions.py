@@ -138,7 +138,7 @@ def test_an_executor_without_its_library_says_what_to_install_and_writes_nothing
     for module in [name for name in sys.modules if name.partition(".")[0] == library]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, library, None)
-    for module in ("ray_tasks", "slurm_jobs"):
+    for module in ("ray_tasks", "slurm_jobs", "slurm_queue"):
         monkeypatch.delitem(sys.modules, f"lgbench.execution.{module}", raising=False)
         monkeypatch.delattr(f"lgbench.execution.{module}", raising=False)
     with pytest.raises(
