@@ -18,7 +18,7 @@ CORE = Path(lgbench.__file__).parent
 MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
 """Every module, by its name within lgbench, such as "cli.main"."""
 
-OPTIONAL = ("execution.ray_tasks", "execution.slurm_jobs")
+OPTIONAL = ("execution.ray_tasks", "execution.slurm_jobs", "execution.slurm_queue")
 """Modules that import what not everybody installs."""
 
 BASICS = {"contracts", "errors", "randomness", "seeds"}
