@@ -225,8 +225,9 @@ def test_strings_that_do_not_fit_are_halved_too(toy_registry):
 
 
 def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
+    """What is remembered is a number of positions, and the strings here are shorter than the contexts: six of them fit."""
     full = OutOfMemory(6)
-    evaluated(toy_registry.tasks["toy-even"], full)
+    evaluated(toy_registry.tasks["toy-even"], full, strings=6)
     assert sum(shown > 6 for shown in full.shown) == 1
 
 
