@@ -36,6 +36,7 @@ def editable(folder: Path) -> Path:
     return folder / "toys.py"
 
 
+@pytest.mark.slow
 def test_an_edited_editable_plugin_is_run_again_and_has_a_row_of_its_own(tmp_path):
     source, results = editable(tmp_path / "site"), tmp_path / "results"
     environ = {"PYTHONPATH": str(tmp_path / "site"), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
