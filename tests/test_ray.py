@@ -28,7 +28,7 @@ needs_ray = pytest.mark.skipif(
 
 
 @needs_ray
-@pytest.mark.slow
+@pytest.mark.engine
 def test_a_node_that_dies_costs_nothing_and_every_value_is_that_of_a_run_alone(tmp_path):
     alone, cluster = tmp_path / "alone", tmp_path / "cluster"
     done = lgbench_command(*WORDS, "--workers", "1", "--results", str(alone))
@@ -68,7 +68,7 @@ assert "no task 'toy-walk" in answer.error and not answer.files, answer
 
 
 @needs_ray
-@pytest.mark.slow
+@pytest.mark.engine
 def test_a_node_without_the_folder_sends_its_files_and_gets_plugin_files(tmp_path):
     own = tmp_path / "own_toys.py"
     own.write_text((TESTS / "toys.py").read_text(encoding="utf-8"), encoding="utf-8")

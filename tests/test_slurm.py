@@ -59,7 +59,7 @@ def slurm(tmp_path_factory) -> dict[str, str]:
 
 
 @needs_slurm
-@pytest.mark.slurm
+@pytest.mark.engine
 def test_a_job_cancelled_and_one_put_back_cost_nothing_and_every_value_is_that_of_a_run_alone(slurm, tmp_path):
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     done = lgbench_command("run", *words(alone), "--workers", "1")
@@ -81,7 +81,7 @@ def test_a_job_cancelled_and_one_put_back_cost_nothing_and_every_value_is_that_o
 
 
 @needs_slurm
-@pytest.mark.slurm
+@pytest.mark.engine
 def test_a_job_whose_time_is_nearly_over_puts_itself_back_and_goes_on_from_its_checkpoint(slurm, tmp_path):
     """SLURM sends USR2 then, and before it takes a node away from a job."""
     alone, shared = tmp_path / "alone", tmp_path / "shared"
@@ -106,7 +106,7 @@ def footer_of(folder: Path) -> str:
 
 
 @needs_slurm
-@pytest.mark.slurm
+@pytest.mark.engine
 def test_jobs_that_all_end_early_are_followed_by_others(slurm, tmp_path):
     process = in_jobs(tmp_path, slurm, 1, grid="--task tomita-1 --arch pre-norm --seeds 0:6")
     wait_until(lambda: len(list(tmp_path.glob("*.parquet"))) >= 1)
@@ -117,7 +117,7 @@ def test_jobs_that_all_end_early_are_followed_by_others(slurm, tmp_path):
 
 
 @needs_slurm
-@pytest.mark.slurm
+@pytest.mark.engine
 def test_ctrl_c_cancels_the_jobs_and_the_same_command_goes_on(slurm, tmp_path):
     process = in_jobs(tmp_path, slurm, 2, steps=100_000)
     wait_until(lambda: len(list(tmp_path.glob(f"{UNFINISHED}/*/checkpoint.safetensors"))) == 2)
@@ -130,7 +130,7 @@ def test_ctrl_c_cancels_the_jobs_and_the_same_command_goes_on(slurm, tmp_path):
 
 
 @needs_slurm
-@pytest.mark.slurm
+@pytest.mark.engine
 def test_populations_that_fail_in_jobs_are_told_and_the_logs_stay(slurm, tmp_path):
     plugin = tmp_path / "breaking.py"
     plugin.write_text(Path(__file__).with_name("toys.py").read_text(encoding="utf-8"), encoding="utf-8")
@@ -143,7 +143,7 @@ def test_populations_that_fail_in_jobs_are_told_and_the_logs_stay(slurm, tmp_pat
 
 
 @needs_slurm
-@pytest.mark.slurm
+@pytest.mark.engine
 def test_what_slurm_refuses_is_a_sentence_and_nothing_is_written(slurm, tmp_path):
     command = [*LGBENCH, *words(tmp_path / "results"), "--executor", "slurm", "--slurm-partition", "nowhere"]
     done = subprocess.run(command, env=slurm, capture_output=True, text=True)
