@@ -69,10 +69,15 @@ class Lift(TorchFunctionMode):
         self.mode = mode
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
+        keywords = keywords or {}
+        if function is torch.tensor and keywords.get("device") == GPU:  # PyTorch would really copy a single number
+            with unset_fake_temporarily():
+                made = function(*arguments, **(keywords | {"device": "cpu"}))
+            return self.mode.from_tensor(made).to(GPU)
         copied = arguments[0] if function is Tensor.to else None
         if type(copied) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(copied):
             arguments = (self.mode.from_tensor(copied), *arguments[1:])
-        return function(*arguments, **(keywords or {}))
+        return function(*arguments, **keywords)
 
 
 def _tensors(tree: Any) -> list[Tensor]:

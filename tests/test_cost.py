@@ -226,7 +226,7 @@ def test_strings_that_do_not_fit_are_halved_too(toy_registry):
 
 def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
     full = OutOfMemory(6)
-    evaluated(toy_registry.tasks["toy-even"], full)
+    evaluated(toy_registry.tasks["toy-even"], full, strings=4)
     assert sum(shown > 6 for shown in full.shown) == 1
 
 
