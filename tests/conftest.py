@@ -36,6 +36,8 @@ from lgbench.submissions.reader import Contents, Reader
 from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
+collect_ignore = ["ray_cluster.py"]
+"""It imports Ray, which not everybody has."""
 BUILT_IN = (
     "lgbench_averaging",
     "lgbench_measurements",

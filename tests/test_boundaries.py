@@ -18,7 +18,7 @@ CORE = Path(lgbench.__file__).parent
 MODULES = sorted(".".join(path.relative_to(CORE).with_suffix("").parts) for path in CORE.rglob("*.py"))
 """Every module, by its name within lgbench, such as "cli.main"."""
 
-OPTIONAL = ("execution.ray_tasks", "execution.slurm_jobs")
+OPTIONAL = ("execution.ray_tasks", "execution.slurm_jobs", "execution.slurm_queue")
 """Modules that import what not everybody installs."""
 
 BASICS = {"contracts", "errors", "randomness", "seeds"}
@@ -97,6 +97,7 @@ ROOMS = {
         "execution",
         "experiment",
         "experiment.plan",
+        "extensions",
         "measurement",
         "process",
         "results",
@@ -138,6 +139,7 @@ ROOMS = {
         "execution",
         "execution.engines",
         "execution.remote",
+        "experiment",
         "experiment.plan",
         "extensions",
         "results",
@@ -218,7 +220,8 @@ def test_only_other_processes_look_plugins_up_below_planning():
         for module in MODULES
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
-    assert users == {"execution.remote", "execution.slurm_jobs", "execution.worker"}
+    # The runner names the type of what is loaded, for footers.
+    assert users == {"execution.remote", "execution.runner", "execution.slurm_jobs", "execution.worker"}
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():

@@ -19,7 +19,8 @@ NAMES = {
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
-    *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run"),
+    *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run", "plan", "run_population"),
+    "PlannedPopulation",
 }
 
 METHODS = {
@@ -76,12 +77,12 @@ PROPERTIES = {
 }
 
 ATTRIBUTES = {
-    "Architecture": {"about", "defaults", "name"},
+    "Architecture": {"about", "defaults", "name", "ranges"},
     "Attention": {"needs"},
     "AttentionModule": set(),
     "Averager": {"about", "name"},
     "BiasModule": set(),
-    "Configurable": {"about", "name"},
+    "Configurable": {"about", "name", "ranges"},
     "EmbeddingModule": set(),
     "Language": set(),
     "Measurement": {

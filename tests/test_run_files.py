@@ -13,6 +13,7 @@ from conftest import CHEAP, corrupt, simulated, write_rows
 
 import lgbench
 from lgbench import atomic_files
+from lgbench.contracts import SOUNDNESS
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.submissions.reader import Reader
@@ -230,7 +231,7 @@ def test_a_real_run_has_typed_rows_for_every_variant_metric_and_length(results_f
         assert len({row["run_id"] for row in rows}) == 1 and rows[0]["run_id"] in path.name
         scores = [row for row in rows if row["length"] is not None and row["weights"] != "chance"]
         assert {(row["weights"], row["metric"]) for row in scores} == {
-            (weights, metric) for weights in ("raw", "ema", "bema") for metric in ("tvd", "accuracy", "roc_auc")
+            (weights, metric) for weights in ("raw", "ema", "bema") for metric in ("tvd", "accuracy", "roc_auc", *SOUNDNESS)
         }
         assert {row["length"] for row in scores if row["metric"] == "tvd"} == set(range(49))
         assert all(row["in_distribution"] == (row["length"] <= 40) for row in scores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -150,17 +149,3 @@ def test_what_slurm_refuses_is_a_sentence_and_nothing_is_written(slurm, tmp_path
     assert done.returncode == 2, done.stderr
     assert "lgbench: SLURM does not take the jobs: " in done.stderr and "invalid partition specified: nowhere" in done.stderr
     assert not list((tmp_path / "results").rglob("*"))
-
-
-def test_without_slurm_or_submitit_the_command_says_so(tmp_path):
-    asked = [*words(tmp_path / "results"), "--executor", "slurm"]
-    (tmp_path / "submitit.py").write_text("raise ImportError('no submitit here')")
-    done = lgbench_command("run", *asked, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr == "lgbench: submitit is not installed, which --executor slurm needs: pip install 'lgbench[slurm]'\n"
-    if submitit_missing():
-        return
-    done = lgbench_command("run", *asked, PATH=os.path.dirname(sys.executable))
-    assert done.returncode == 2
-    assert "SLURM is not on this machine, since sbatch, srun, squeue, scancel cannot be found" in done.stderr
-    assert not (tmp_path / "results").exists()

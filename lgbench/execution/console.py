@@ -90,6 +90,7 @@ class ConsoleProgress:
     @contextmanager
     def _lines(self, phase: Phase) -> Iterator[Callable[[int, float, str], None]]:
         title = f"{phase.kind} {phase.title}"
+        self.say(f"{title}: started")
 
         def line(done: int, rate: float, note: str) -> None:
             left = self._time.remaining() if self._time else None

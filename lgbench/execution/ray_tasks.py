@@ -95,10 +95,11 @@ def connected(address: str | None) -> Iterator[None]:
 def execution(manner: Manner) -> Execution:
     """As many workers as the cluster has cores or GPUs, unless the user says how many."""
     kind = "GPU" if choose_device(manner.device).type == "cuda" else "CPU"
-    here = replace(manner, workers=manner.workers or max(1, int(ray.cluster_resources().get(kind, 1)))).here()
-    if kind == "GPU" and not ray.cluster_resources().get("GPU"):
-        raise UsageError("no node of the Ray cluster has a GPU: use --device cpu")
-    return here
+    resources: Any = ray.cluster_resources  # Ray has no types for it
+    found = int(resources().get(kind, 0))
+    if not found:
+        raise UsageError(f"no node of the Ray cluster has a {kind}: --device chooses between CPUs and GPUs")
+    return replace(manner, workers=manner.workers or found).here()
 
 
 class RayTasks:

@@ -7,14 +7,11 @@ waits. Where jobs end and runs are left, since somebody cancelled one, it submit
 
 from __future__ import annotations
 
-import os
-import pickle
 import shutil
-import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,15 +19,15 @@ from uuid import uuid4
 import submitit
 import torch
 from rich.console import Console
-from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from lgbench.errors import LgbenchError, RunFailed, UsageError, first_line
+from lgbench.errors import LgbenchError, RunFailed, UsageError
 from lgbench.execution.console import ConsoleProgress
 from lgbench.execution.device import Execution
 from lgbench.execution.manner import Engine, Manner
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
 from lgbench.execution.scheduler import path_of
+from lgbench.execution.slurm_queue import Queue, failures
 from lgbench.execution.workers import ONE_THREAD, executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
@@ -47,8 +44,6 @@ WARNING_SECONDS = 90
 """So long before its time is over a job stops, at most."""
 LOOK_SECONDS = 2.0
 """Between two looks at the folder and the queue."""
-STOP_SECONDS = 10.0
-"""After so long a job that was interrupted is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -77,47 +72,6 @@ class Job:
         return submitit.helpers.DelayedSubmission(self)
 
 
-@dataclass
-class _Queue:
-    """The jobs of this command."""
-
-    executor: Any
-    """submitit's."""
-    job: Job
-    running: list[Any] = field(default_factory=list)
-    """Jobs of submitit that have not ended."""
-
-    def submit(self, number: int) -> None:
-        try:
-            with self.executor.batch():
-                jobs = [self.executor.submit(self.job) for _ in range(number)]
-            self.running += jobs
-        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
-            raise UsageError(f"SLURM does not take the jobs: {_reason(error)}") from error
-
-    def ended(self) -> list[Any]:
-        """The jobs that have ended since this was last asked."""
-        states = _states()
-        if states is None:
-            return []
-        ended = [job for job in self.running if job.job_id not in states]
-        self.running = [job for job in self.running if job.job_id in states]
-        return ended
-
-    def stop(self) -> None:
-        """Interrupt all jobs, so that they give back what they have, and cancel those that do not end."""
-        ids = [str(job.job_id) for job in self.running]
-        if not ids:
-            return
-        with suppress(KeyboardInterrupt):  # of a user who presses Ctrl-C once more
-            _ask("scancel", "--signal=INT", "--state=RUNNING", *ids)
-            latest = time.monotonic() + STOP_SECONDS
-            while "RUNNING" in {(_states() or {}).get(each) for each in ids} and time.monotonic() < latest:
-                time.sleep(0.5)
-        _ask("scancel", *ids)
-        self.running = []
-
-
 def run_in_jobs(
     request: Request,
     planned: Plan,
@@ -142,7 +96,7 @@ def run_in_jobs(
     experiments = planned.experiments
     before = _left(experiments, folder)
     job = Job(request, manner, str(folder), tuple(str(path.resolve()) for path in plugins))
-    queue = _Queue(executor, job)
+    queue = Queue(executor, job)
     failed: list[str] = []
     if before:
         try:
@@ -158,7 +112,7 @@ def run_in_jobs(
 
 
 def _wait(
-    queue: _Queue, jobs: int, experiments: Sequence[Experiment], folder: Path, logs: Path, display: ProgressDisplay
+    queue: Queue, jobs: int, experiments: Sequence[Experiment], folder: Path, logs: Path, display: ProgressDisplay
 ) -> list[str]:
     """Submit jobs until no run is left, or until they fail. Returns why they failed."""
     left, failed = list(experiments), dict[str, None]()
@@ -174,7 +128,7 @@ def _wait(
             display.say(f"{len(experiments) - shown} of {_count(len(experiments), 'run')} written")
         if not left:
             return list(failed)
-        failed |= dict.fromkeys(sentence for job in ended for sentence in _failures(job))
+        failed |= dict.fromkeys(sentence for job in ended for sentence in failures(job))
         if queue.running:
             continue
         if failed:
@@ -187,7 +141,7 @@ def _wait(
 
 
 @contextmanager
-def _stopped(queue: _Queue) -> Iterator[None]:
+def _stopped(queue: Queue) -> Iterator[None]:
     """No job outlives the block: those that are left at its end have nothing to do."""
     try:
         yield
@@ -225,41 +179,8 @@ def _executor(engine: Engine, manner: Manner, logs: Path) -> Any:
     return executor
 
 
-def _failures(job: Any) -> list[str]:
-    """What a job says that ended: one that somebody cancelled, or that was killed, says nothing."""
-    try:
-        outcome, result = pickle.loads(job.paths.result_pickle.read_bytes())
-    except (OSError, EOFError, pickle.UnpicklingError):
-        return []
-    if outcome == "success":
-        return list(result)
-    return [f"job {job.job_id} failed: {str(result).strip().splitlines()[-1]}"]
-
-
 def _left(experiments: Iterable[Experiment], folder: Path) -> list[Experiment]:
     return [each for each in experiments if not run_files.is_run(path_of(each, folder), each.run_id)]
-
-
-def _states() -> Mapping[str, str] | None:
-    """The states of this user's jobs by their ids; None where SLURM does not answer now."""
-    answer = _ask("squeue", "--noheader", "--array", "--format=%i %T", f"--user={os.getuid()}")
-    if answer is None:
-        return None
-    return dict(line.split() for line in answer.splitlines() if len(line.split()) == 2)
-
-
-def _ask(*command: str) -> str | None:
-    """What a command of SLURM prints; None where it fails."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _reason(error: Exception) -> str:
-    """What sbatch says."""
-    lines = [line for line in str(error).splitlines() if "sbatch: error:" in line]
-    return lines[-1].partition("sbatch: error:")[2].strip() if lines else first_line(error)
 
 
 def _count(number: int, thing: str) -> str:

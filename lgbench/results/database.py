@@ -115,8 +115,9 @@ class Database:
         said = self.left_out
         self._open(self._files, cached=False)
         self.left_out = said
-        if "protocols" in vars(self):
+        if "_suffixes" in vars(self):
             self._name_variants()
+        if "protocols" in vars(self):
             self.connection.execute(packaged("scores"))
         if self._guarded:
             self.guard()
@@ -180,7 +181,9 @@ class Database:
     def _name_variants(self) -> None:
         """Make the table of entries with several versions of a package, and of their suffixes."""
         kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
-        self.connection.execute(f"create table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)")
+        self.connection.execute(
+            f"create or replace table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)"
+        )
         named = [
             (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
         ]

@@ -10,7 +10,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -194,8 +194,7 @@ def _extrapolated(found: Sequence[Cost], sizes: Sequence[int], size: int) -> Cos
             total += share * number
         return max(round(total), max(numbers))
 
-    names = ("operators", "flops", "written", "peak", "kept")
-    return Cost(**{name: at([getattr(each, name) for each in found]) for name in names})
+    return Cost(**{each.name: at([getattr(cost, each.name) for cost in found]) for each in fields(Cost)})
 
 
 @contextmanager

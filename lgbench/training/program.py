@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,16 +41,16 @@ def program(function: Function, arguments: Sequence[Tensor], report: Callable[[]
     graph = traced(_as_tuple(function), arguments)
     kept = user_cache.folder("programs")
     if kept is None:
-        with tempfile.TemporaryDirectory() as folder:
-            report()
-            return _loaded(_compiled(graph, arguments, Path(folder) / f"step{SUFFIX}"))
+        report()
+        with _compiled(graph, arguments) as made:
+            return _loaded(made)
     path = kept / f"{_name(graph, arguments)}{SUFFIX}"
     with _alone(path):
         if not path.exists():
             report()
             user_cache.remove_old(kept)
-            with replaced(path) as partial:
-                _compiled(graph, arguments, partial.with_suffix(SUFFIX)).replace(partial)
+            with replaced(path) as partial, _compiled(graph, arguments) as made:
+                shutil.copyfile(made, partial)
     user_cache.used(path)
     return _loaded(path)
 
@@ -63,15 +65,17 @@ def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
     return lambda *arguments: (function(*arguments),)
 
 
-def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], path: Path) -> Path:
-    """Compile a graph into a file, for the number of threads that torch has now."""
-    with warnings.catch_warnings(), torch.no_grad():
+@contextmanager
+def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Iterator[Path]:
+    """A file with a compiled graph, for the number of threads that torch has now. It is gone after the block."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own code
+        path = Path(folder) / f"step{SUFFIX}"
         exported = torch.export.export(graph, tuple(arguments), strict=False)
         # Otherwise each kind of vector instructions that the processor has is first tried out, for 20 s on a new machine.
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
-    return path
+        yield path
 
 
 def _loaded(path: Path) -> Function:

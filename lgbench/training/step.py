@@ -90,7 +90,7 @@ class Rates(NamedTuple):
             column([train.lr for train in settings]),
             column([train.weight_decay for train in settings]).to(rows.dtype) * matrix,
             column([max(1, round(train.warmup * train.steps)) for train in settings]),
-            column([settings[0].steps])[0],
+            torch.full((1,), float(settings[0].steps), dtype=counting(rows.device), device=rows.device),
         )
 
 
