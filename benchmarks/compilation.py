@@ -8,9 +8,13 @@ lines fit `lgbench.training.cost.COMPILING` anew.
 """
 
 import argparse
+import os
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
+from unittest import mock
 
 import numpy as np
 import torch
@@ -21,6 +25,7 @@ from torch._inductor.utils import fresh_cache
 
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
+from lgbench.training.acceleration import Captured, captures
 from lgbench.training.cost import COMPILING
 from lgbench.training.data import Step, stream
 from lgbench.training.population import Population
@@ -42,14 +47,32 @@ CASES = [
 """Task, entry, seeds; a family is one population."""
 
 
-def seconds(advance: Callable[..., object], batches: list[Step]) -> float:
-    """The median time of one step."""
-    times = []
-    for batch in batches:
-        started = time.perf_counter()
-        advance(*batch.tensors)
-        times.append(time.perf_counter() - started)
+def seconds(advance: Callable[..., object], batches: list[Step], device: torch.device) -> float:
+    """The median time of one step; captured where training captures it."""
+    step = Captured(advance, print) if captures(device) else advance
+    times = [timed(lambda batch=batch: step(*batch.tensors), device) for batch in batches]
     return float(np.median(times[len(times) // 5 :]))
+
+
+def timed(function: Callable[[], object], device: torch.device) -> float:
+    """Seconds until the device has done it."""
+    finish(device)
+    started = time.perf_counter()
+    function()
+    finish(device)
+    return time.perf_counter() - started
+
+
+def finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def no_programs() -> Iterator[None]:
+    """Inside, no program of an earlier command is found."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"LGBENCH_CACHE": folder}):
+        yield
 
 
 def main() -> None:
@@ -71,14 +94,11 @@ def main() -> None:
         population = Population(experiments, device)
         members = [(e.task, e.seed) for e in experiments]
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))
-        with torch.no_grad(), fresh_cache():
-            plain = seconds(population.advance, batches)
-            torch.compiler.reset()
-            compiled = population.compiled()
-            started = time.perf_counter()
-            compiled(*batches[0].tensors)
-            needed.append(time.perf_counter() - started)
-            saved.append(plain - seconds(compiled, batches))
+        with torch.no_grad(), fresh_cache(), no_programs():
+            plain = seconds(population.advance, batches, device)
+            compiled = population.compiled(lambda: None)
+            needed.append(timed(lambda: compiled(*batches[0].tensors), device))  # noqa: B023
+            saved.append(plain - seconds(compiled, batches, device))
         operators.append(each.operators)
         written.append(each.written * models)
         predicted = compiling.seconds(each, 1), compiling.saved(each, models, 1)

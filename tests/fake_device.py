@@ -46,6 +46,20 @@ torch._C._set_only_lift_cpu_tensors(True)  # otherwise torch.tensor(1.0, device=
 GPU = torch.device("gpu", 0)
 
 
+FUSED = {
+    torch.ops.aten._thnn_fused_gru_cell.default: lambda x, h, state, *biases: (
+        torch.empty_like(state),
+        state.new_empty(len(state), 5 * state.shape[1]),
+    ),
+    torch.ops.aten._thnn_fused_lstm_cell.default: lambda x, h, state, *biases: (
+        torch.empty_like(state),
+        torch.empty_like(state),
+        torch.empty_like(x),
+    ),
+}
+"""Shapes of what these give, by operator: PyTorch does not know them."""
+
+
 class OneDevice(TorchDispatchMode):
     """Inside, no operator takes or gives tensors of two devices, and nothing is copied from one to the other.
 
@@ -53,7 +67,7 @@ class OneDevice(TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, operator, types, arguments=(), keywords=None):
-        result = operator(*arguments, **(keywords or {}))
+        result = FUSED.get(operator, operator)(*arguments, **(keywords or {}))
         copies = operator._schema.name in ("aten::_to_copy", "aten::copy_")
         devices = {str(t.device) for t in _tensors((arguments, keywords, result)) if t.ndim or copies}
         if len(devices) > 1:
@@ -69,10 +83,15 @@ class Lift(TorchFunctionMode):
         self.mode = mode
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
+        keywords = keywords or {}
+        if function is torch.tensor and keywords.get("device") == GPU:  # PyTorch would really copy a single number
+            with unset_fake_temporarily():
+                made = function(*arguments, **(keywords | {"device": "cpu"}))
+            return self.mode.from_tensor(made).to(GPU)
         copied = arguments[0] if function is Tensor.to else None
         if type(copied) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(copied):
             arguments = (self.mode.from_tensor(copied), *arguments[1:])
-        return function(*arguments, **(keywords or {}))
+        return function(*arguments, **keywords)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -109,12 +128,12 @@ def run(experiments: Sequence[Experiment], mode: FakeTensorMode) -> None:
         members = [(experiment.task, experiment.seed) for experiment in experiments]
         for step, batch in zip((1, 2), data.stream(members, experiments[0].train, GPU), strict=False):
             _expect_there(batch._asdict())
+            population.draw_noise(step)  # it copies the keys of many steps at once, and is not captured
             with OneDevice():
-                population.draw_noise(step)
                 _expect_there({"the losses": population.advance(*batch.tensors)})
                 population.average()
                 population.mark(population.marks[0])
-        _expect_there(population.tensors())
+        _expect_there({**population.tensors(), **population.buffers})
         population.skeleton.eval()
         for variant, weights in population.variants().items():
             _expect_there({f"{variant} {name}": tensor for name, tensor in weights.items()})

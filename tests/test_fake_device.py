@@ -32,11 +32,11 @@ def test_a_plugin_that_mixes_devices_is_caught():
     assert [name for name, sentence in found.items() if sentence is None] == []
     words = {
         "a constant on the CPU": "cpu",
-        "a number that is copied to the device": "gpu",
+        "a number that is copied to the device": "_to_copy.default has tensors on cpu and gpu:0",
         "a value that is asked for": "",
         "an averager on the CPU": "cpu",
         "an optimizer on the CPU": "cpu",
-        "a task on the CPU": "inputs is on cpu",
+        "a task on the CPU": "cpu",
         "a measurement on the CPU": "cpu",
     }
     assert found.keys() == words.keys()
