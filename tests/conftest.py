@@ -236,8 +236,9 @@ def environ(toys_installed: Path) -> dict[str, str]:
 
 @pytest.fixture
 def toys_alone(toys_installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this interpreter, only the toys are installed, and what every run needs."""
+    """In this interpreter and in its workers, only the toys are installed, and what every run needs."""
     monkeypatch.syspath_prepend(toys_installed)
+    monkeypatch.setenv("PYTHONPATH", str(toys_installed))
     monkeypatch.setenv("LGBENCH_PLUGINS", "toys,lgbench_measurements,lgbench_optimizers")
 
 

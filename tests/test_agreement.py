@@ -26,10 +26,13 @@ from lgbench.training.train import train
 WEIGHTS = 1e-5
 """A compiled step rounds in another order. After one step from the same state the weights differ by no more than this."""
 
-TOLERANCES = {"tvd": 1e-4, "accuracy": 1 / 32 + 1e-9, "roc_auc": 1e-3, "train_loss": 1e-4, "gradient_norm": 3e-3}
+TOLERANCES = {"tvd": 1e-4, "accuracy": 1 / 32 + 1e-9, "roc_auc": 1e-3, "train_loss": 1e-4, "gradient_norm": 3e-3} | {
+    "looks_ahead": 1e-6,
+    "not_finite": 0.0,
+}
 """Over tens of steps rounding grows, to about 1e-5 in a weight; TVD and losses are as smooth as the weights. Accuracy counts
 contexts, 32 of them, and may move by one. The AUC of a language ranks hundreds of strings, and moves a little where two
-have nearly one score. A gradient norm, about 1 here, moved by 1.4e-3 with the compiler of PyTorch 2.7."""
+have nearly one score. What follows moves the outputs of no causal model by more than rounding. A gradient norm, about 1 here, moved by 1.4e-3 with the compiler of PyTorch 2.7."""
 
 
 class Listening(SilentProgress):
@@ -118,7 +121,7 @@ def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
     said: list[str] = []
     plain = train(experiments, CPU)
     fast = train(experiments, CPU, compile=True, say=said.append)
-    assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"]
+    assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"] * 2
     assert fast.compiled and not plain.compiled
     assert_same_numbers(fast, plain, atol=WEIGHTS)
 

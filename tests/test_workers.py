@@ -103,6 +103,18 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
     assert made(tmp_path).keys() == alone.keys() and not (tmp_path / UNFINISHED).exists()
 
 
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_fails_its_runs_with_a_sentence(registry, tmp_path, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", "gone")
+    execution = Execution(CPU, False, 2, workers=2)
+    outcome = run_plan(
+        planned(registry), execution, tmp_path, SilentProgress(), Workers(execution, tmp_path, (), SilentProgress())
+    )
+    assert not outcome.written and len(outcome.failed) == 2
+    for failure in outcome.failed:
+        assert "failed: a worker process cannot start: LGBENCH_PLUGINS: no plugin 'gone'; known: " in str(failure)
+
+
 OPTIONS = "--task tomita-1,tomita-2 --arch pre-norm --average ema --seeds 0,1 --protocol quick --no-compile --population 1"
 COMMAND = [
     *(sys.executable, "-c", "from lgbench.cli.main import main; main()", "run"),

@@ -71,6 +71,8 @@ class Session:
         self.folder = folder
         self.site = folder / ".site"
         """Where pip installs to. It is there once something is installed."""
+        self.names: dict[str, object] = {"__name__": "block"}
+        """What blocks of Python have named, for those that follow."""
 
     def read(self, pages: Sequence[str]) -> None:
         """Run all blocks of these pages. Raises Failed at the first that does not work."""
@@ -99,7 +101,7 @@ class Session:
     def python(self, code: str) -> None:
         """Run a block of Python."""
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(code, "block", "exec"), {"__name__": "block"})
+            exec(compile(code, "block", "exec"), self.names)
 
     def shell(self, lines: Sequence[str]) -> None:
         """Run a block of shell line by line: small, offline, and without effects outside the folder."""

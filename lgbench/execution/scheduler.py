@@ -168,7 +168,7 @@ class Scheduler:
         each = step_cost(todo[0], self.execution.device)
         require_memory(todo[0], each, cost.free_memory(self.execution.device))
         models = self._models(len(todo), each)
-        return Stacks(each, models, self._compile(todo, each))
+        return Stacks(each, models, self._compile(todo, each, models))
 
     def _models(self, left: int, each: cost.Cost) -> int:
         """How many to train together: as asked for, or as many as fit into a CPU's cache; not more than fit into memory."""
@@ -181,11 +181,11 @@ class Scheduler:
         populations = -(-left // min(wanted, fit))
         return -(-left // populations)  # equal populations fill no stack in vain
 
-    def _compile(self, todo: Group, each: cost.Cost) -> bool:
+    def _compile(self, todo: Group, each: cost.Cost, stack: int) -> bool:
         """Whether to compile: as asked for, else where it takes less time in all."""
         if self.execution.compile is not None:
             return self.execution.compile
-        saved, needed = compiling_gain(todo, each, self.execution.device)
+        saved, needed = compiling_gain(todo, each, self.execution.device, stack, self.execution.workers)
         how = "compiling" if saved > needed else "not compiling"
         would = ("takes", "saves") if saved > needed else ("would take", "save")
         self.display.say(f"{how} the training step, which {would[0]} about {needed:.0f} s and {would[1]} about {saved:.0f} s")

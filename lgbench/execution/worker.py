@@ -107,18 +107,27 @@ def main() -> None:
             _thread.interrupt_main(signal.SIGTERM)
 
     threading.Thread(target=read, name="orders", daemon=True).start()
-    worker = None
+    worker: Worker | Exception | None = None
     try:
         while line := orders.get():
             order = messages.to_worker(line)
             busy.set()
             if isinstance(order, messages.Setup):
-                worker = Worker(order, output)
-            elif worker:
+                worker = _set_up(order, output)
+            elif isinstance(worker, Worker):
                 messages.send(output, worker.train(order))
+            elif worker:
+                messages.send(output, messages.Finished(f"a worker process cannot start: {located(worker)}"))
             busy.clear()
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(1)  # the command is gone, and nobody would read what else there is to say
+
+
+def _set_up(setup: messages.Setup, output: TextIO) -> Worker | Exception:
+    try:
+        return Worker(setup, output)
+    except Exception as error:  # a plugin has changed since the command began, or changes with the process
+        return error
 
 
 def _stop(number: int, frame: object) -> None:

@@ -55,7 +55,7 @@ class Compiling:
         return programs * (self.start + self.per_operator * cost.operators)
 
     def saved(self, cost: Cost, models: int, steps: int) -> float:
-        """Seconds that compiling saves in a whole training."""
+        """Seconds that compiling saves in a whole training of one stack."""
         return steps * (self.saved_per_operator * cost.operators + self.saved_per_byte * cost.written * models)
 
 

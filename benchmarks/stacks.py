@@ -1,0 +1,74 @@
+"""The size of a stack: seconds of one thread for each model-step, for stacks of several sizes.
+
+A step of a stack starts each operator once for all its models, but the results of many models leave the cache of a core. The
+last column says how large the largest result of an operator is, which `lgbench.training.cost.STACK_BYTES` bounds. Sizes take
+turns, each compiled and in this process, with one thread.
+
+    python benchmarks/stacks.py [--rounds 5] [--steps 20] [--task tomita-4 ...] [--sizes 1,2,4,8,16]
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+from rich.console import Console
+from sides import WIDTH, table
+
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.training import cost
+from lgbench.training.data import stream
+from lgbench.training.population import Population
+from lgbench.training.train import step_cost
+
+CPU = torch.device("cpu")
+TASKS = ("tomita-4", "dyck-8-5", "set-complement", "max-retrieval")
+
+
+def side(task: str, size: int, steps: int, registry: Registry) -> Callable[[], float]:
+    """A function that trains a stack for some steps and gives the median milliseconds of a model-step."""
+    lengths = {"train.min_length": "16", "train.max_length": "16"} if task == "max-retrieval" else {}
+    experiments = plan(Request([task], ["peri-norm"], None, range(size), "standard", lengths), registry).experiments
+    population = Population(experiments, CPU)
+    batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
+    advance = population.compiled(lambda: None)
+
+    def measured() -> float:
+        times = []
+        for batch in batches:
+            started = time.perf_counter()
+            advance(*batch.tensors)
+            times.append(time.perf_counter() - started)
+        return statistics.median(times) * 1e3 / size
+
+    return measured
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--steps", type=int, default=20)
+    options.add_argument("--task", action="append")
+    options.add_argument("--sizes", default="1,2,4,8,16")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    registry = Registry.load()
+    rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
+    for task in chosen.task or TASKS:
+        each = step_cost(plan(Request([task], ["peri-norm"], None, [0], "standard"), registry).experiments[0], CPU)
+        sizes = [int(size) for size in chosen.sizes.split(",")]
+        with torch.no_grad():
+            sides = {size: side(task, size, chosen.steps, registry) for size in sizes}
+            found = [{size: measured() for size, measured in sides.items()} for _ in range(chosen.rounds + 1)][1:]
+        for size in sizes:
+            milliseconds = statistics.median(turn[size] for turn in found)
+            ours = "*" if size == min(cost.stack_size(each, CPU), max(sizes)) else ""
+            rows.add_row(task, f"{size}", f"{milliseconds:.2f}", f"{each.largest * size / 1e6:.2f}", ours)
+    Console(width=WIDTH).print(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""A hundred kills at random moments, over all executors and all commands that write: nothing is lost, and nothing made twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+import published
+import pytest
+from slurm_cluster import cluster
+from test_filing import SUBMITS, check_filed, content, whole
+from test_ray import needs_ray
+from test_resume import GRID, left, lgbench, rows
+from test_slurm import needs_slurm
+from warm import COMMAND
+
+LGBENCH = [sys.executable, "-c", COMMAND]
+
+
+class Command(Protocol):
+    """A running command: a `subprocess.Popen`, or a `warm.Process`."""
+
+    pid: int
+    returncode: int | None
+
+    def __enter__(self) -> Command: ...
+    def __exit__(self, *error: object) -> None: ...
+    def poll(self) -> int | None: ...
+    def communicate(self) -> tuple[str, str]: ...
+
+
+class Files:
+    """The run files of a folder. Once there, a file stays as it is."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[int, int]] = {}
+
+    def look(self, folder: Path) -> None:
+        for path, written in self._seen.items():
+            assert _version(path) == written, f"{path} was lost, or made a second time"
+        self._seen |= {path: _version(path) for path in folder.rglob("*.parquet")}
+
+
+def _version(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_ino, about.st_mtime_ns
+
+
+def kill_at_random(
+    start: Callable[[Path], Command],
+    check: Callable[[Path, str], None],
+    folder: Path,
+    kills: int,
+    longest: float,
+    others: Callable[[Command, Path], list[int]] = lambda command, folder: [],
+) -> None:
+    """Kill a command `kills` times, each after at most `longest` seconds, and start it again until it ends by itself.
+
+    Then `check` gets its folder and its output, and the next one begins in a new folder. `others` gives the other processes
+    that may be killed instead, after which the command may fail.
+    """
+    draw, files, ended = random.Random(kills), Files(), 0
+    done = False
+    while kills or not done:
+        now, killed_others, done = folder / str(ended), False, False
+        with start(now) as command:
+            while _runs(command, draw.uniform(0, longest) if kills else 600):
+                assert kills, "it does not come to its end"
+                victim = draw.choice([command.pid, *others(command, now)])
+                with suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+                    kills -= 1
+                killed_others |= victim != command.pid
+                if victim == command.pid:
+                    break
+            else:
+                out, error = command.communicate()
+                assert command.returncode == 0 or killed_others, error
+                if command.returncode == 0:
+                    check(now, out)
+                    ended, done = ended + 1, True
+        files.look(folder)
+
+
+def _runs(command: Command, seconds: float) -> bool:
+    """Wait so long. Whether the command has not ended until then."""
+    ends = time.monotonic() + seconds
+    while command.poll() is None and time.monotonic() < ends:
+        time.sleep(0.005)
+    return command.poll() is None
+
+
+def processes_of(folder: Path, *words: str) -> list[int]:
+    """The processes that name a folder, and have all these words in their command line."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(folder) in line and all(word in line for word in words):
+            found.append(process.pid)
+    return found
+
+
+@pytest.fixture
+def grid(tmp_path, toys_alone) -> Callable[[Path, str], None]:
+    """A check: a folder holds what an undisturbed command makes, to the bit, and nothing else."""
+    lgbench(*GRID, "--seeds", "0:3", "--results", tmp_path / "whole")
+    expected = rows(tmp_path / "whole")
+    assert len(expected) == 6
+
+    def check(folder: Path, said: str) -> None:
+        assert rows(folder) == expected
+        assert left(folder) == []
+
+    return check
+
+
+@pytest.mark.slow
+def test_thirty_kills_of_a_run_in_one_process(tmp_path, warm, environ, grid):
+    words = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--workers", "1", "--results"]
+    kill_at_random(lambda folder: warm.start([*words, folder], TOYS_SLEEP="0.02", **environ), grid, tmp_path / "killed", 30, 2.0)
+
+
+@pytest.mark.slow
+def test_ten_kills_of_a_run_in_two_workers_and_of_its_workers(tmp_path, warm, environ, grid):
+    words = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--workers", "2", "--population", "2", "--results"]
+
+    def start(folder: Path) -> Command:
+        return warm.start([*words, folder], TOYS_SLEEP="0.02", **environ)
+
+    def workers(command: Command, folder: Path) -> list[int]:
+        return [child.pid for child in psutil.Process(command.pid).children()]
+
+    kill_at_random(start, grid, tmp_path / "killed", 10, 12.0, workers)
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_a_submission(tmp_path, warm):
+    made, installed = published.make(tmp_path / "made", tasks=["alone"]), published.registry()
+
+    def start(board: Path) -> Command:
+        board.mkdir(parents=True, exist_ok=True)
+        return warm.start(["submit", *made, "--to", board], SUBMITS)
+
+    def check(board: Path, said: str) -> None:
+        assert content(board) == whole(board, made) and check_filed(board, installed) == []
+
+    kill_at_random(start, check, tmp_path / "boards", 20, 2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["leaderboard", "site"])
+def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
+    """What it keeps for the next one is whole, or not there."""
+
+    def start(folder: Path) -> Command:
+        folder.mkdir(parents=True, exist_ok=True)
+        out = ["--out", folder / "site"] if command == "site" else []
+        return warm.start([command, "--results", results_folder, *out], LGBENCH_CACHE=str(folder / "cache"))
+
+    def report(folder: Path, said: str) -> str:
+        return (folder / "site" / "index.html").read_text(encoding="utf-8") if command == "site" else said
+
+    out, _ = start(tmp_path / "whole").communicate()
+    expected = report(tmp_path / "whole", out)
+
+    def check(folder: Path, said: str) -> None:
+        assert report(folder, said) == expected
+        assert not [path for path in folder.rglob("*") if "partial" in path.name]
+
+    kill_at_random(start, check, tmp_path / "killed", 10, 0.8)
+
+
+
+@needs_ray
+@pytest.mark.engine
+def test_ten_kills_of_a_run_on_ray_and_of_its_tasks(tmp_path, environ, grid):
+    words = [*LGBENCH, *GRID, "--seeds", "0:3", "--checkpoint", "0", "--population", "1", "--executor", "ray", "--workers", "2"]
+    setting = os.environ | environ | {"TOYS_SLEEP": "0.05"}
+
+    def start(folder: Path) -> Command:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*words, "--results", str(folder)], env=setting, stdout=pipe, stderr=pipe, text=True)
+
+    def tasks(command: Command, folder: Path) -> list[int]:
+        children = psutil.Process(command.pid).children(recursive=True)
+        return [child.pid for child in children if child.name().startswith("ray::")]
+
+    kill_at_random(start, grid, tmp_path / "killed", 10, 25.0, tasks)
+
+
+@needs_slurm
+@pytest.mark.engine
+def test_ten_kills_of_a_run_on_slurm_and_of_its_jobs(tmp_path, environ, grid):
+    words = [*LGBENCH, *GRID, "--seeds", "0:3", "--checkpoint", "0", "--population", "1", "--executor", "slurm", "--jobs", "2"]
+    words += ["--slurm-partition", "main"]
+    with cluster(tmp_path / "slurm") as setting:
+        setting |= environ | {"TOYS_SLEEP": "0.05"}
+
+        def start(folder: Path) -> Command:
+            pipe = subprocess.PIPE
+            return subprocess.Popen([*words, "--results", str(folder)], env=setting, stdout=pipe, stderr=pipe, text=True)
+
+        def jobs(command: Command, folder: Path) -> list[int]:
+            return processes_of(folder, "submitit")
+
+        kill_at_random(start, grid, tmp_path / "killed", 10, 20.0, jobs)
