@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the t
 
 .PHONY: run test slow engines check docs lowest boards directory clean
 
-run: .venv/ready
+run: .venv/lgbench
 	$(BIN)/lgbench run --task tomita --arch peri-norm
 	$(BIN)/lgbench leaderboard --task tomita
 
@@ -54,9 +54,14 @@ lowest:
 clean:
 	rm -rf .venv .venv-lowest
 
-.venv/ready: pyproject.toml constraints.txt $(PACKS:%=%/pyproject.toml)
+.venv/lgbench: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lgbench needs Python 3.11 or later, $(PYTHON) is " + sys.version.split()[0] + "; name another with make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# What only tests, checks and documentation need.
+.venv/ready: .venv/lgbench $(PACKS:%=%/pyproject.toml)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs]" $(PACKS:%=--editable %)
 	touch $@
 

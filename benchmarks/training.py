@@ -66,7 +66,7 @@ from lgbench.experiment import Request, plan
 from lgbench.registry import Registry
 from lgbench.training.train import train
 known, clock, steps = Registry.load(), Clock(), sys.argv[2]
-planned = plan(Request([sys.argv[1]], ["peri-norm"], ["ema", "bema"], range(3), "standard", {"train.steps": steps}), known)
+planned = plan(Request([sys.argv[1]], ["peri-norm"], ["ema", "bema"], range(3), "standard", {{"train.steps": steps}}), known)
 train(planned.experiments, known, torch.device("cpu"), clock.tick, compile=True)
 print(clock.rate(len(planned.experiments)))
 """

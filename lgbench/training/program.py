@@ -28,6 +28,9 @@ from lgbench.atomic_files import replaced
 
 SUFFIX = ".pt2"
 
+SETTINGS = {"aot_inductor.compile_wrapper_opt_level": "O0"}
+"""Only the code that calls the kernels is compiled so: it takes a third of the C++ compiler's time otherwise, for no gain."""
+
 Function = Callable[..., Tensor]
 """A function of tensors, some of which it changes in place -> a tensor."""
 
@@ -74,7 +77,7 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Iterator[Pa
         exported = torch.export.export(graph, tuple(arguments), strict=False)
         # Otherwise each kind of vector instructions that the processor has is first tried out, for 20 s on a new machine.
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
-            torch._inductor.aoti_compile_and_package(exported, package_path=str(path))
+            torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=SETTINGS)
         yield path
 
 
