@@ -17,7 +17,7 @@ from test_executor import made
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import InProcess
-from lgbench.execution.progress import Phase, SilentProgress, TimeLeft
+from lgbench.execution.progress import UNCOMPILED, Phase, SilentProgress, TimeLeft
 from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.execution.workers import Workers, executor_for
@@ -199,5 +199,6 @@ def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registr
         now = 10.0
         report(26), other(26)
         pace = 10 / (25 / 100 * first.tokens)  # seconds of one worker for a token
-        tokens = 4 * first.tokens - 2 * 26 / 100 * first.tokens + sum(Phase.evaluate("", [e]).tokens for e in experiments)
-        assert left.remaining() == pytest.approx(tokens * pace / 2)
+        training = 4 * first.tokens - 2 * 26 / 100 * first.tokens
+        testing = sum(Phase.evaluate("", [experiment]).tokens for experiment in experiments)
+        assert left.remaining() == pytest.approx((training + UNCOMPILED * testing) * pace / 2)

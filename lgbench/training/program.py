@@ -77,7 +77,7 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Iterator[Pa
         exported = torch.export.export(graph, tuple(arguments), strict=False)
         # Otherwise each kind of vector instructions that the processor has is first tried out, for 20 s on a new machine.
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
-            torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=SETTINGS)
+            torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(SETTINGS))
         yield path
 
 
