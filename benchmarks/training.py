@@ -94,7 +94,7 @@ def main() -> None:
     for family in chosen.family or FAMILIES:
         here = [sys.executable, __file__, "--steps", str(chosen.steps), "--stack", family, str(workers)]
         few = str(max(20, chosen.steps // 4))
-        old = [chosen.old, "-c", OLD, family, few]
+        old = [chosen.old, "-P", "-c", OLD, family, few]
         sides = {"the other lgbench": lambda old=old: together([old], workers)} if chosen.old else {}
         sides[f"lgbench, {family}, {workers} workers"] = lambda here=here: together([here] * workers, 1)
         compare(sides, chosen.rounds, "model-steps/s", "the first")  # type: ignore[arg-type]
