@@ -23,18 +23,33 @@ SEEDS = 3
 
 
 class Clock:
-    """Notes when each step was done, and gives the rate of all but the first fifth."""
+    """Notes when each step was done, and gives the rate of all but the first fifth of each training."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
+        self.steps = self.seconds = 0.0
 
     def tick(self, step: int, loss: object = None) -> None:
         self.times.append(time.perf_counter())
 
-    def rate(self, models: int) -> float:
-        """Model-steps a second."""
+    def ended(self, models: int) -> None:
+        """A training of so many models has ended."""
         first = len(self.times) // 5
-        return models * (len(self.times) - 1 - first) / (self.times[-1] - self.times[first])
+        self.steps += models * (len(self.times) - 1 - first)
+        self.seconds += self.times[-1] - self.times[first]
+        self.times = []
+
+    def rate(self) -> float:
+        """Model-steps a second."""
+        return self.steps / self.seconds
+
+
+def groups(experiments: list) -> list[list]:  # type: ignore[type-arg]
+    """Experiments that can train together."""
+    found = {}
+    for experiment in experiments:
+        found.setdefault(experiment.population_key, []).append(experiment)
+    return list(found.values())
 
 
 def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of this lgbench
@@ -46,29 +61,33 @@ def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of 
 
 
 def stack(family: str, steps: int, workers: int) -> None:
-    """In a worker process: train one stack, and print its rate."""
+    """In a worker process: train one stack of each group, each as long as a worker's share of it, and print their rate."""
     from lgbench.training import cost
     from lgbench.training.train import step_cost, train
 
     device, clock = torch.device("cpu"), Clock()
     torch.set_num_threads(1)
-    planned = experiments(family, steps)
-    share = -(-len(planned) // workers)
-    size = int(min(share, cost.stack_size(step_cost(planned[0], device), device)))
-    train(planned[:size], device, clock.tick, compile=True, models=size)
-    print(clock.rate(size))
+    for group in groups(experiments(family, steps)):
+        share = -(-len(group) // workers)
+        size = int(min(share, cost.stack_size(step_cost(group[0], device), device)))
+        train(group[:size], device, clock.tick, compile=True, models=size)
+        clock.ended(share)
+    print(clock.rate())
 
 
 OLD = f"""
 import sys, time, torch
 {inspect.getsource(Clock)}
+{inspect.getsource(groups)}
 from lgbench.experiment import Request, plan
 from lgbench.registry import Registry
 from lgbench.training.train import train
 known, clock, steps = Registry.load(), Clock(), sys.argv[2]
 planned = plan(Request([sys.argv[1]], ["peri-norm"], ["ema", "bema"], range(3), "standard", {{"train.steps": steps}}), known)
-train(planned.experiments, known, torch.device("cpu"), clock.tick, compile=True)
-print(clock.rate(len(planned.experiments)))
+for group in groups(planned.experiments):
+    train(group, known, torch.device("cpu"), clock.tick, compile=True)
+    clock.ended(len(group))
+print(clock.rate())
 """
 
 
