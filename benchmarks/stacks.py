@@ -1,4 +1,4 @@
-"""The size of a stack: seconds of one thread for each model-step, for stacks of several sizes.
+"""The size of a stack: seconds of CPU for each model-step, with one thread, for stacks of several sizes.
 
 A step of a stack starts each operator once for all its models, but the results of many models leave the cache of a core. The
 last column says how large the largest result of an operator is, which `lgbench.training.cost.STACK_BYTES` bounds. Sizes take
@@ -39,9 +39,9 @@ def side(task: str, size: int, steps: int, registry: Registry) -> Callable[[], f
     def measured() -> float:
         times = []
         for batch in batches:
-            started = time.perf_counter()
+            started = time.process_time()
             advance(*batch.tensors)
-            times.append(time.perf_counter() - started)
+            times.append(time.process_time() - started)
         return statistics.median(times) * 1e3 / size
 
     return measured
