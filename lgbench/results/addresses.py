@@ -60,7 +60,7 @@ class Address:
         """What reads and writes the objects of this folder. Raises UsageError where the library for that is not installed."""
         try:
             from lgbench.results.objects import Store
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             needs = f"obstore is not installed, which {self.scheme}:// needs"
             raise UsageError(f"{needs}: pip install 'lgbench[storage]'") from error
         return Store(self)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -149,8 +149,7 @@ def _may_be_run(name: str) -> bool:
 
 def _remove_unused(own: Path) -> None:
     """Remove copies of other addresses that nobody has read for long."""
-    others: Iterable[Path] = own.parent.iterdir()
-    for other in others:
+    for other in own.parent.iterdir():
         with suppress(OSError):
-            if own.stat().st_mtime - other.stat().st_mtime > user_cache.KEPT_SECONDS:
+            if other != own and own.stat().st_mtime - other.stat().st_mtime > user_cache.KEPT_SECONDS:
                 shutil.rmtree(other)

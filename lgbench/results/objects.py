@@ -11,15 +11,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, UnauthenticatedError
-from obstore.store import RetryConfig, from_url
+from obstore.store import from_url
 
 from lgbench.errors import NoAccess, StorageError, first_line
 from lgbench.results.addresses import Address
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
 
 RETRIES: RetryConfig = {
     "max_retries": 4,
