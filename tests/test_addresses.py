@@ -32,13 +32,6 @@ HOW = {"population": 2, "workers": 1, "compile": False, "device": "cpu"}
 WORDS = ["--task", "toy-walk,toy-even", "--arch", "toy-table", "--seeds", "0:2", "--protocol", "quick"]
 CHANGES = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
 COMMAND = ("run", *WORDS, "--workers", "1", "--no-compile", *CHANGES)
-    "run",
-    *WORDS,
-    "--workers",
-    "1",
-    "--no-compile",
-    *(word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")),
-)
 
 
 @pytest.fixture(scope="module")
