@@ -133,12 +133,6 @@ def test_the_boards_of_an_address_are_those_of_the_folder_and_a_second_look_copi
     bucket.put("my runs/notes.txt", b"never read")
     bucket.put("other/x.parquet", b"another folder's")
     assert repr(Results(address).boards("tvd")) == repr(Results(folder).boards("tvd"))
-    for words in (["leaderboard"], ["compare", "pre-norm", "peri-norm"], ["sql", "select count(*), sum(value) from results"]):
-        local, there = (command(*words, "--results", place) for place in (folder, address))
-        assert local.exit_code == 0 and local.output == there.output
-    assert command("plot", "--out", tmp_path / "figure.json", "--results", address).exit_code == 0
-    assert command("site", "--out", tmp_path / "site", "--results", address).exit_code == 0
-
     copied = []
     get = objects.Store.get
     monkeypatch.setattr(objects.Store, "get", lambda store, name: (copied.append(name), get(store, name))[1])
@@ -148,6 +142,22 @@ def test_the_boards_of_an_address_are_those_of_the_folder_and_a_second_look_copi
     bucket.put(f"my runs/{last.name}2.parquet", other.read_bytes())
     kept = mirrored(Address.of(address)).folder
     assert copied == [f"{last.name}2.parquet"] and not (kept / last.name).exists()
+
+
+@pytest.mark.slow
+def test_every_command_that_reads_a_folder_says_the_same_of_an_address(bucket, address, results_folder, tmp_path):
+    upload(results_folder, bucket)
+    query = "select count(*), sum(value) from results"
+    for words in (["leaderboard"], ["leaderboard", "--task", "nope"], ["compare", "pre-norm", "peri-norm"], ["sql", query]):
+        local, there = (command(*words, "--results", place) for place in (results_folder, address))
+        assert local.exit_code == there.exit_code
+        assert local.output.replace(str(results_folder), address) == there.output
+    for words, name in ((("plot", "--out", "figure.json"), "figure.json"), (("site", "--out", "."), "index.html")):
+        written = []
+        for place in (results_folder, address):
+            assert command(*words[:-1], tmp_path / words[-1], "--results", place).exit_code == 0
+            written.append((tmp_path / name).read_text())
+        assert written[0] == written[1]
 
 
 def test_an_object_that_changes_is_copied_again_even_within_a_second_and_at_the_same_size(bucket, address):
@@ -298,6 +308,12 @@ def test_an_interrupted_command_has_published_what_is_done_and_goes_on(bucket, a
     assert made(files_of(bucket, tmp_path / "published")) == made(tmp_path / "alone")
 
 
+def test_names_that_cannot_be_paths_are_told(bucket, address):
+    bucket.put("my runs/a//b.parquet", b"x")
+    with pytest.raises(StorageError, match=f"{address} cannot be used: "):
+        mirrored(Address.of(address))
+
+
 def test_a_server_that_replaces_objects_is_refused(bucket, address, monkeypatch):
     put = obstore.put
     monkeypatch.setattr(obstore, "put", lambda store, name, content, mode, **options: put(store, name, content, **options))
@@ -355,6 +371,7 @@ def test_a_filed_run_is_never_replaced(bucket, address, small, monkeypatch):
     assert bucket.names() == [name] and bucket.get(name) == small[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_run_files_at_addresses_can_be_verified_one_by_one(bucket, address, results_folder):
     upload(results_folder, bucket)
     name = bucket.names()[0].rpartition("/")[2]

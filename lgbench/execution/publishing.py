@@ -48,6 +48,8 @@ class WorkingFolder:
         self.failed: dict[str, str] = {}
         """Why files could not be published, by their names."""
         self._markers = self.folder / PUBLISHED
+        self._known: set[str] = set()
+        """Names of which this process has seen the marker."""
 
     def bring(self, runs: Mapping[str, str]) -> None:
         """Bring those of these runs that are at the address; `runs` has run ids by names of files.
@@ -73,13 +75,13 @@ class WorkingFolder:
 
     def publish(self) -> None:
         """Publish every run file that is not at the address yet. Raises StorageError where the server does not answer."""
-        for path in sorted(self.folder.glob("*.parquet")):
-            if not self._is_published(path.name):
-                self._publish(path)
+        for name in self.unpublished():
+            self._publish(self.folder / name)
 
     def unpublished(self) -> list[str]:
         """The names of the run files that are not at the address."""
-        return [path.name for path in sorted(self.folder.glob("*.parquet")) if not self._is_published(path.name)]
+        names = (name for name in os.listdir(self.folder) if name.endswith(".parquet") and not name.startswith("."))
+        return sorted(name for name in names if not self._is_published(name))
 
     def _publish(self, path: Path) -> None:
         try:
@@ -110,7 +112,9 @@ class WorkingFolder:
         (self._markers / name).touch()
 
     def _is_published(self, name: str) -> bool:
-        return (self._markers / name).exists()
+        if name not in self._known and (self._markers / name).exists():
+            self._known.add(name)
+        return name in self._known
 
     def _forget(self, objects: Mapping[str, Object], before: int) -> None:
         """Remove files that were at the address and are not any more, and those that nobody has used for long."""
@@ -123,6 +127,7 @@ class WorkingFolder:
             if gone or before - marked > user_cache.KEPT_SECONDS * 1e9:
                 (self.folder / marker.name).unlink(missing_ok=True)
                 marker.unlink(missing_ok=True)
+                self._known.discard(marker.name)
 
     def _now(self) -> int:
         """The time of this disk, in nanoseconds."""
