@@ -15,6 +15,7 @@ from lgbench.execution.engines import carry_out
 from lgbench.execution.manner import Engine, Manner
 from lgbench.execution.populations import PlannedPopulation, scheduled
 from lgbench.execution.progress import SilentProgress
+from lgbench.execution.publishing import folder_of
 from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
 from lgbench.experiment.plan import Request
@@ -22,6 +23,7 @@ from lgbench.experiment.plan import plan as resolve
 from lgbench.experiment.protocols import PRECISIONS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.results.addresses import Place, place
 
 __all__ = ["plan", "run", "run_population"]
 
@@ -42,7 +44,7 @@ def run(
     workers: int | None = None,
     checkpoint: float = 60.0,
     plugins: Sequence[str | Path] = (),
-    results: str | Path = "results",
+    results: str | Place = "results",
     executor: str = "local",
     ray_address: str | None = None,
     slurm_partition: str | None = None,
@@ -54,14 +56,16 @@ def run(
 
     It takes what the command takes, under the same names; `plugins` are plugin files. A run that is already in `results` is
     read, not repeated. `average=None` tests every averager that comes with lgbench; a list as a value of `set` makes a grid
-    over it. Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its
-    cause, where training or testing broke.
+    over it. `results` may be an address such as s3://bucket/folder.
+
+    Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
+    where training or testing broke.
     """
     engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
     request = _request(task, arch, average, optimizer, seeds, protocol, set, precision)
-    files, folder = _paths(plugins), Path(results)
+    files, where = _paths(plugins), place(results)
     manner = Manner(device, compile, population, checkpoint, workers)
-    outcome = carry_out(request, resolve(request, Registry.load(files=files)), manner, engine, folder, files, SilentProgress())
+    outcome = carry_out(request, resolve(request, Registry.load(files=files)), manner, engine, where, files, SilentProgress())
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
@@ -82,7 +86,7 @@ def plan(
     population: int | None = None,
     workers: int | None = None,
     plugins: Sequence[str | Path] = (),
-    results: str | Path | None = None,
+    results: str | Place | None = None,
 ) -> list[PlannedPopulation]:
     """The populations that :func:`lgbench.run` with the same arguments would train, for another engine to run. Trains nothing.
 
@@ -95,7 +99,7 @@ def plan(
     )
     execution = Execution.on(device, compile, population, workers=workers)
     with tempfile.TemporaryDirectory() as empty:
-        folder = Path(empty if results is None else results)
+        folder = folder_of(place(empty if results is None else results), planned.experiments, lambda sentence: None)
         return list(scheduled(Scheduler(planned.experiments, folder, execution, SilentProgress(), lambda group, error: None)))
 
 

@@ -68,11 +68,12 @@ ROOMS = {
         "results.rows",
         "terminal",
         "training",
+        "user_cache",
     },
     # A worker process finds by itself what the names in its orders mean.
     "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
     # So does whoever trains a population for another engine.
-    "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions"},
+    "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions", "results"},
     "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner"},
     "execution.slurm_jobs": {
         "errors",
@@ -90,6 +91,7 @@ ROOMS = {
         "execution.runner",
         "execution.slurm_jobs",
         "experiment.plan",
+        "results",
     },
     "execution.runner": {
         *BASICS,
@@ -293,7 +295,7 @@ def test_the_package_alone_imports_nothing_heavy():
 @pytest.mark.slow
 def test_a_run_with_toy_plugins_needs_no_other_task_part_or_averager_and_no_duckdb(imported_by_now):
     (ran, _), folder = imported_by_now
-    assert {"torch", "toys"} <= ran and "duckdb" not in ran
+    assert {"torch", "toys"} <= ran and not ran & {"duckdb", "obstore"}
     assert plugins_among(ran) == set(ESSENTIAL)
     assert len(list(folder.glob("*.parquet"))) == 5  # toy-fragile cannot be run on toy-largest
 
@@ -319,7 +321,8 @@ assert run("plugins", "freeze") == 0
 assert run("plugins", "restore", "nowhere") == 2
 {LIST_IMPORTED}"""
     (found,) = imported(code, PYTHONPATH=str(tmp_path))
-    assert "lgbench" in found and not found & {"torch", "duckdb", "pyarrow", "numpy", "rich", "jinja2", "mine"}
+    heavy = {"torch", "duckdb", "pyarrow", "numpy", "rich", "jinja2", "obstore"}
+    assert "lgbench" in found and not found & {*heavy, "mine"}
     assert not plugins_among(found)
 
 
@@ -333,5 +336,5 @@ assert run("plot", "--out", sys.argv[2], *folder) == 0
 import lgbench.reports.site
 {LIST_IMPORTED}"""
     (found,) = imported(code, str(results_folder), str(tmp_path / "figure.json"))
-    assert "duckdb" in found and "torch" not in found
+    assert "duckdb" in found and not found & {"torch", "obstore"}
     assert not plugins_among(found)

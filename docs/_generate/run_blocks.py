@@ -7,9 +7,9 @@
 - `python` is run; `sh` is run line by line; `sql` is asked of the results in the folder; `toml` must be readable.
 - `text` is what something prints, and is not run.
 
-Trainings are made small. Commands that would train for hours, or that change the repository, are only read: `lgbench` must
-accept their options, and `make` must have their targets. Commands of lgbench run in this process, which saves imports, until a
-page installs something.
+Trainings are made small. Commands that would train for hours, change the repository or need a server are only read: `lgbench`
+must accept their options, and `make` must have their targets. Commands of lgbench run in this process, which saves imports,
+until a page installs something.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Session:
                 self.system(["bash", "-ec", line], folder)
 
     def lgbench(self, words: Sequence[str], folder: Path) -> None:
-        """Run a command of lgbench; one that would take hours is only read."""
+        """Run a command of lgbench; one that would take hours or needs a server is only read."""
         from click.testing import CliRunner
 
         from lgbench.cli.main import main
 
-        if words[0] == "submit" or (words[0] == "run" and "standard" in words):
+        if words[0] == "submit" or (words[0] == "run" and "standard" in words) or any("://" in word for word in words):
             main.commands[words[0]].make_context(words[0], list(words[1:]))
             return
         words = [*words, *SMALL.split()] if words[0] == "run" else list(words)

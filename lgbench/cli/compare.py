@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lgbench.cli.options import board_options, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import opened, warn
+from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -24,7 +23,7 @@ from lgbench.cli.setup import opened, warn
     help="Format of the output.",
 )
 @results_option
-def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Place) -> None:
     """Test whether two entries are significantly different.
 
     Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lgbench.cli.options import board_options, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import boards
+from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -22,7 +21,7 @@ from lgbench.cli.setup import boards
     help="Format of the output.",
 )
 @results_option
-def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, results: Place) -> None:
     """Rank entries. Entries that are not significantly different share a tier.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.experiment.protocols import MAX_SEEDS
+from lgbench.results.addresses import Address, place
 
 if TYPE_CHECKING:
     from lgbench.results.leaderboard import Results
@@ -49,9 +50,13 @@ class NameInResults(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from lgbench.errors import LgbenchError
         from lgbench.results.leaderboard import Results
+        from lgbench.results.mirror import place_of
 
+        results = ctx.params.get("results") or RESULTS
+        if isinstance(results, Address):  # nobody waits for a server while they type
+            results = place_of(results)
         try:
-            names = self.names(Results(ctx.params.get("results") or RESULTS))
+            names = self.names(Results(results))
         except (LgbenchError, OSError):
             return []
         return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
@@ -89,12 +94,23 @@ class Change(click.ParamType):  # type: ignore[type-arg]
         return key.strip(), text.strip()
 
 
+class FolderOrAddress(click.Path):
+    """A folder on this machine, or an address in object storage such as s3://bucket/folder. With `files`, a file too."""
+
+    def __init__(self, files: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=files)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = place(value) if isinstance(value, str) else value
+        return found if isinstance(found, Address) else super().convert(value, param, ctx)
+
+
 results_option = click.option(
     "--results",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FolderOrAddress(),
     default=RESULTS,
     show_default=True,
-    help="Folder of the run files.",
+    help="Folder of the run files, or an address such as s3://bucket/folder.",
 )
 
 plugin_option = click.option(

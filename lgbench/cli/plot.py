@@ -11,6 +11,7 @@ from lgbench.cli.options import board_options, results_option, split
 from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import boards
 from lgbench.errors import UsageError
+from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -28,7 +29,7 @@ from lgbench.errors import UsageError
     "[default: TASK-METRIC.png]",
 )
 @results_option
-def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[str], out: Path | None, results: Path) -> None:
+def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[str], out: Path | None, results: Place) -> None:
     """Draw a metric against length, as a figure for a paper.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for

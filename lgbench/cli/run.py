@@ -26,6 +26,7 @@ from lgbench.cli.setup import installed
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import PRECISIONS
+from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
     from lgbench.execution.manner import Engine
@@ -108,19 +109,21 @@ def run(
     engine: Engine,
     dry_run: bool,
     plugins: Sequence[Path],
-    results: Path,
+    results: Place,
 ) -> None:
     """Train entries on tasks and test them at every length.
 
     One entry on one task with one seed is a run, and has a Parquet file. --task, --arch and --average can be repeated, or take
     several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run. --optimizer and
     --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not run again.
-    Several commands at the same time share the work.
+    Several commands at the same time share the work. Runs for an address are made in the cache folder of this machine and
+    published as they are done; an object that is there already is never replaced.
     """
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.engines import carry_out
     from lgbench.execution.forecast import Forecast
     from lgbench.execution.manner import Manner
+    from lgbench.execution.publishing import folder_of
     from lgbench.execution.scheduler import path_of
     from lgbench.experiment.plan import Request, plan
     from lgbench.reports import curves
@@ -132,7 +135,8 @@ def run(
     for sentence in planned.refusals:
         display.say(sentence)
     if dry_run:
-        forecast = Forecast.of(planned, manner.here(), results, display)
+        folder = folder_of(results, planned.experiments, display.say)
+        forecast = Forecast.of(planned, manner.here(), folder, display)
         for line in forecast.lines():
             echo(line)
         if forecast.failed:
@@ -145,16 +149,16 @@ def run(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
-    experiments = {path_of(experiment, results): experiment for experiment in planned.experiments}
+    experiments = {path_of(experiment, Path()).name: experiment for experiment in planned.experiments}
     if outcome.found:
-        where = outcome.found[0] if len(outcome.found) == 1 else f"{results}/"
+        where = results / outcome.found[0].name if len(outcome.found) == 1 else f"{results}/"
         echo(f"{_runs(len(outcome.found), 'was', 'were')} done before and not run again: {where}")
-        for sentence in _lacking({path: experiments[path] for path in outcome.found}):
+        for sentence in _lacking({path: experiments[path.name] for path in outcome.found}):
             echo(sentence)
     if outcome.written:
         echo(f"{_runs(len(outcome.written))} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
-    paths = {*outcome.written, *outcome.found}
-    done = [(experiment.record, path) for path, experiment in experiments.items() if path in paths]
+    paths = {path.name: path for path in [*outcome.written, *outcome.found]}
+    done = [(experiment.record, paths[name]) for name, experiment in experiments.items() if name in paths]
     for line in curves.lines(done, console().encoding):
         echo(line)
     if outcome.failed:
@@ -195,6 +199,6 @@ def _runs(count: int, one: str = "", several: str = "") -> str:
     return f"1 run {one}".rstrip() if count == 1 else f"{count} runs {several}".rstrip()
 
 
-def same_folder(results: Path) -> str:
+def same_folder(results: Place) -> str:
     """The option by which another command reads this results folder."""
     return "" if results == RESULTS else f" --results {results}"

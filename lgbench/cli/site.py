@@ -9,6 +9,7 @@ import click
 from lgbench.cli.options import protocol_option, results_option
 from lgbench.cli.output import echo
 from lgbench.cli.setup import opened, warn
+from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -21,7 +22,7 @@ from lgbench.cli.setup import opened, warn
 )
 @protocol_option
 @results_option
-def site(out: Path, protocol: str | None, results: Path) -> None:
+def site(out: Path, protocol: str | None, results: Place) -> None:
     """Write all boards as one HTML page that works offline.
 
     The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.

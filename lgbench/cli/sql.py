@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lgbench.cli.options import results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import opened
+from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -23,7 +22,7 @@ from lgbench.cli.setup import opened
 )
 @click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @results_option
-def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
+def sql(query: str, form: str, unsafe: bool, results: Place) -> None:
     """Query the table `results` in DuckDB's SQL.
 
     The query can read that table and nothing else, unless --unsafe is given.

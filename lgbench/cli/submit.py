@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
+from lgbench.cli.options import FolderOrAddress
 from lgbench.cli.output import complain, echo
-from lgbench.cli.setup import installed
+from lgbench.cli.setup import here, installed, named_as
 from lgbench.errors import Interrupted
+from lgbench.results.addresses import Address, Place
 
 
 @click.command()
-@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("runs", type=FolderOrAddress(files=True), nargs=-1, required=True)
 @click.option(
     "--to",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FolderOrAddress(),
     required=True,
-    help="Folder of the leaderboards. Runs are filed in its folder runs/.",
+    help="Folder or address of the leaderboards. Runs are filed in its folder runs/.",
 )
-def submit(runs: Sequence[Path], folder: Path) -> None:
+def submit(runs: Sequence[Place], folder: Place) -> None:
     """File runs among the published ones.
 
-    RUNS are run files, or folders of them. lgbench checks all of them first: each must be a whole run under a published
-    protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench prints
-    every reason and files nothing. If lgbench is killed while it files them, the next `lgbench submit` files the rest.
+    RUNS are run files, or folders or addresses of them. lgbench checks all of them first: each must be a whole run under a
+    published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench
+    prints every reason and files nothing. If lgbench is killed while it files them, the next `lgbench submit` files the rest;
+    at an address, the same one again.
     """
     from lgbench.submissions import submission
 
@@ -34,13 +36,17 @@ def submit(runs: Sequence[Path], folder: Path) -> None:
         registry = installed()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
-    done = submission.submit(runs, folder, registry, complain)
+    place = folder / submission.RUNS
+    if isinstance(place, Address):
+        named_as(place)
+    done = submission.submit(here(runs), folder, registry, complain)
     if done.finished:
         echo(f"a submission was killed before; its {_runs(done.finished)} are among these")
     if done.before:
         echo(f"{_runs(len(done.before))} filed before, with the same content")
-    place = folder / submission.RUNS
-    echo(f"{_runs(len(done.filed))} filed in {place}/; next: run `make boards`, read the changes, open a pull request")
+    change = "run `make boards`, read the changes, open a pull request"
+    following = f"`lgbench leaderboard --results {place}`" if isinstance(place, Address) else change
+    echo(f"{_runs(len(done.filed))} filed in {place}/; next: {following}")
 
 
 def _runs(number: int) -> str:

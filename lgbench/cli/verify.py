@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import device_option, plugin_option
+from lgbench.cli.options import FolderOrAddress, device_option, plugin_option
 from lgbench.cli.output import console, echo
-from lgbench.cli.setup import installed
+from lgbench.cli.setup import here, installed
 from lgbench.errors import Interrupted, Unverified
+from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
     from lgbench.submissions.verdict import Failure, Verdict
 
 
 @click.command()
-@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("runs", type=FolderOrAddress(files=True), nargs=-1, required=True)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 @device_option
 @plugin_option
 def verify(
-    runs: Sequence[Path],
+    runs: Sequence[Place],
     sample: int | None,
     tolerance: float | None,
     hours: float,
@@ -51,9 +52,9 @@ def verify(
 ) -> None:
     """Run files again and compare every number.
 
-    RUNS are run files, or folders of them. lgbench repeats each run as its file says it was made, and writes nothing. Numbers
-    must be the same, whatever the file says of its torch, device and threads. Where these differ, rounding may differ, and
-    training amplifies that: only you can allow for it, with --tolerance.
+    RUNS are run files, or folders or addresses of them. lgbench repeats each run as its file says it was made, and writes
+    nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these differ, rounding
+    may differ, and training amplifies that: only you can allow for it, with --tolerance.
     """
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
@@ -65,7 +66,7 @@ def verify(
     bounds = None if unbounded else Bounds.here(where, hours * 3600)
     outcomes: list[Verdict | Failure] = []
     try:
-        paths, wrong = inspection.gather(runs)
+        paths, wrong = inspection.gather(here(runs))
         files = verification.drawn(paths, sample)
         _echo_files(files, len(paths))
         if len(files) < len(paths):

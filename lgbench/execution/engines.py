@@ -8,12 +8,37 @@ from pathlib import Path
 from lgbench.errors import UsageError
 from lgbench.execution.manner import Engine, Manner
 from lgbench.execution.progress import ProgressDisplay
+from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import PlanOutcome, run_plan
 from lgbench.execution.workers import executor_for
 from lgbench.experiment.plan import Plan, Request
+from lgbench.results.addresses import Place
 
 
 def carry_out(
+    request: Request,
+    plan: Plan,
+    manner: Manner,
+    engine: Engine,
+    results: Place,
+    plugins: Sequence[Path],
+    display: ProgressDisplay,
+) -> PlanOutcome:
+    """Run everything of a plan, which was made of `request` with these plugin files, on the engine.
+
+    Run files are in `results`; where that is an address, they are in a working folder too, to which the outcome's paths lead.
+    Raises UsageError where the engine is not here, or nothing can be written to `results`.
+    """
+    if isinstance(results, Path):
+        return _carried_out(request, plan, manner, engine, results, plugins, display)
+    with published(results, plan.experiments, display.say) as work:
+        outcome = _carried_out(request, plan, manner, engine, work.folder, plugins, display)
+    written = [path for path in outcome.written if path.name not in work.lost]
+    found = [*outcome.found, *(path for path in outcome.written if path.name in work.lost)]
+    return PlanOutcome(written, found, [*outcome.failed, *failures(work)])
+
+
+def _carried_out(
     request: Request,
     plan: Plan,
     manner: Manner,
@@ -22,10 +47,6 @@ def carry_out(
     plugins: Sequence[Path],
     display: ProgressDisplay,
 ) -> PlanOutcome:
-    """Run everything of a plan, which was made of `request` with these plugin files, on the engine.
-
-    Raises UsageError where the engine is not here, or nothing can be written to `folder`.
-    """
     if engine.executor == "slurm":
         try:
             from lgbench.execution import slurm_jobs

@@ -17,6 +17,7 @@ from lgbench.execution.executor import WAIT_SECONDS
 from lgbench.execution.lease import Held, LeaseLost
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
+from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import Assignment, path_of
 from lgbench.execution.work_queue import WorkQueue
@@ -24,6 +25,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
+from lgbench.results.addresses import Place, place
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ def run_population(
     plugins: Sequence[str | Path] = (),
     device: str = "auto",
     checkpoint: float = 60.0,
-    results: str | Path | None = None,
+    results: str | Place | None = None,
 ) -> dict[str, bytes]:
     """Train and test a population of :func:`lgbench.plan`, and return its run files by name.
 
     Any machine that has the same plugins can do it. Nothing is left on this machine, and nothing outlives a kill. With a folder
     `results`, which machines may share, the files are written there, too: runs that it has are not made again, runs that
-    another process makes are waited for, and a training that was killed goes on from its checkpoint. A process may run one
-    population at a time, with one thread on a CPU.
+    another process makes are waited for, and a training that was killed goes on from its checkpoint. Where `results` is an
+    address such as s3://bucket/folder, the files are published there, and this machine keeps the checkpoints. A process may run
+    one population at a time, with one thread on a CPU.
 
     Raises UsageError where the plugins of this machine would make other runs, and whatever stops the training.
     """
@@ -62,7 +65,23 @@ def run_population(
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
             return made_in(Path(scratch), Private(Path(scratch)), population, plugins, execution)
     experiments = experiments_of(population, plugins)
-    folder = Path(results)
+    if isinstance(where := place(results), Path):
+        return _made_together(where, experiments, population, plugins, execution)
+    with published(where, experiments, SilentProgress().say) as work:
+        names = _made_together(work.folder, experiments, population, plugins, execution)
+    for failure in failures(work):
+        raise failure
+    return {name: (work.folder / name).read_bytes() for name in names}
+
+
+def _made_together(
+    folder: Path,
+    experiments: Sequence[Experiment],
+    population: PlannedPopulation,
+    plugins: Sequence[str | Path],
+    execution: Execution,
+) -> dict[str, bytes]:
+    """Train a population in a results folder, in which other processes may be making some of its runs."""
     paths = {experiment: path_of(experiment, folder) for experiment in experiments}
     queue = WorkQueue(folder, paths)
     runner = PopulationRunner(execution, folder, SilentProgress(), loaded(plugins))

@@ -53,7 +53,7 @@ def page(results: Results, protocol: str | None = None) -> str:
     families = _families(results)
     boards = _boards(results, families, protocol)
     if not boards:
-        raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
+        raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     runs = _runs(results, {page_board.board.protocol for page_board in boards})
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}

@@ -16,7 +16,9 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
+from lgbench.results.addresses import Address, Place, place
 from lgbench.results.metrics import Metric, described
+from lgbench.results.mirror import mirrored
 from lgbench.results.variants import Plugins, Use, suffixes
 from lgbench.terminal import printable
 
@@ -54,16 +56,21 @@ class Database:
     All that it says is of one moment, even if run files come, change and go meanwhile.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        """Raises UsageError where there is no folder, or no run in it."""
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Place) -> None:
+        """`folder` may be an address, of which a copy is read. Raises UsageError where there is no folder, or no run in it."""
+        self.place = place(folder)
+        self._not_copied: list[str] = []
+        if isinstance(self.place, Address):
+            self.folder, self._not_copied = mirrored(self.place)
+        else:
+            self.folder = self.place
         self._guarded = False
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self._open_unchanged()
         if not self.names:
             reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
-            raise UsageError(f"no runs in {printable(str(self.folder))}; `lgbench run` makes them{reasons}")
+            raise UsageError(f"no runs in {printable(str(self.place))}; `lgbench run` makes them{reasons}")
 
     def _open_unchanged(self) -> None:
         """Open the run files of one moment: those that are the same before and after."""
@@ -79,10 +86,10 @@ class Database:
                 return
         if vars(self).get("_files") != found:
             raise self._changed()
-        self.left_out.append(f"what changed in {self.folder} while it was read, {READINGS} times in a row")
+        self.left_out.append(f"what changed in {self.place} while it was read, {READINGS} times in a row")
 
     def _changed(self) -> RunFileError:
-        return RunFileError(f"run files in {printable(str(self.folder))} changed while they were read; give the command again")
+        return RunFileError(f"run files in {printable(str(self.place))} changed while they were read; give the command again")
 
     def _find(self) -> cache.Files:
         """The run files as they are now, whatever their names are."""
@@ -90,7 +97,7 @@ class Database:
 
     def _open(self, files: cache.Files, *, cached: bool = True) -> None:
         """Make a connection with the view `results` of the rows of these files. If not `cached`, the cache is left alone."""
-        self.left_out: list[str] = []
+        self.left_out = [*self._not_copied]
         self.connection = duckdb.connect()
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
         columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in run_files.SCHEMA)

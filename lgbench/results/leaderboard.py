@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
@@ -17,6 +16,7 @@ import duckdb
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Value
 from lgbench.results.database import Database, packaged
@@ -87,7 +87,7 @@ class Results(Database):
         return [(each.about, each.models) for each in self._measured(metric, name, protocol, False)]
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
-        return UsageError(f"in {printable(str(self.folder))} there is {unknown(kind, name, known)}")
+        return UsageError(f"in {printable(str(self.place))} there is {unknown(kind, name, known)}")
 
     def _numbers(self, protocol: str | None) -> list[int]:
         """The numbers of the protocols that are meant."""
@@ -175,9 +175,10 @@ def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFit
     return found
 
 
-def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
+def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:
     """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
 
+    `path` may be an address such as s3://bucket/folder. Its run files are copied to the user's cache folder, and read there.
     The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it. It reads the run files
     themselves, however much later it is asked.
     """

@@ -54,7 +54,7 @@ CHECKSUM = "checksum"
 _ZEROS = "0" * 64
 _SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
 
-_MAX_DEPTH, _MAX_BYTES, _MAX_FOOTER, _MAX_ROWS = 20, 2**26, 2**20, 2**18
+_MAX_DEPTH, MAX_BYTES, _MAX_FOOTER, _MAX_ROWS = 20, 2**26, 2**20, 2**18
 """Levels of a footer's JSON, bytes of a file and of its footer, and rows. A run has about 6, 20,000, 10,000 and 2,000."""
 _RUN_ID = SCHEMA.get_field_index("run_id")
 
@@ -130,13 +130,13 @@ def content_of(path: Path) -> bytes:
     """The bytes of a file that may be a run file. Raises RunFileError where it cannot be one."""
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
     if not content:
         raise RunFileError(f"{path} is empty")
-    if len(content) > _MAX_BYTES:
-        raise RunFileError(f"{path} is not a run of lgbench: it is larger than {_MAX_BYTES // 2**20} MB")
+    if len(content) > MAX_BYTES:
+        raise RunFileError(f"{path} is not a run of lgbench: it is larger than {MAX_BYTES // 2**20} MB")
     return content
 
 

@@ -15,8 +15,10 @@ from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.results.addresses import Address, Place
 from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, FoundRun, duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
+from lgbench.submissions.filing_at_address import Filing, filing
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import Inspector, Run, footer_of, gather, inspect_all
 from lgbench.submissions.reader import Contents, Reader
@@ -41,15 +43,19 @@ class Submitted:
 
 
 def submit(
-    given: Iterable[Path], folder: Path, registry: Registry, say: Callable[[str], None] = lambda sentence: None
+    given: Iterable[Path], folder: Place, registry: Registry, say: Callable[[str], None] = lambda sentence: None
 ) -> Submitted:
     """File the runs of files and folders under `folder`/runs: all of them, or none.
 
     With them come the runs of a submission that was killed while it filed them. A run that is filed already with the same
     content stays as it is. Calls `say` with a sentence if this process has to wait for another one.
 
-    Raises Refused, with every reason, and then nothing was filed; UsageError where the folder does not exist.
+    Raises Refused, with every reason, and then nothing was filed; UsageError where the folder does not exist. At an address
+    objects are made one by one, so what ends the process or the network there leaves a part, which the same submission
+    completes: RunFileError says so.
     """
+    if isinstance(folder, Address):
+        return _submitted_to(given, folder / RUNS, registry)
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
     done = None
@@ -69,6 +75,17 @@ def submit(
             raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
     assert done
     return done
+
+
+def _submitted_to(given: Iterable[Path], address: Address, registry: Registry) -> Submitted:
+    """File runs at an address, where nobody has to wait for a turn: an object is made by one process, and never replaced."""
+    own = filing(address)
+    try:
+        paths, wrong = gather(given)
+        runs, unfit = inspect_all(paths, Inspector(registry, RULES))
+        return _submitted(runs, [*wrong, *unfit, *own.left_out], own.folder, registry, own)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing was filed") from None
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
@@ -92,7 +109,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     return [*wrong, *unfit, *duplicates([*earlier, *found], []), *incomplete(found, registry.tasks, found)]
 
 
-def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn) -> Submitted:
+def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn | Filing) -> Submitted:
     """File these runs and those of killed submissions, where they are not filed yet. Raises Refused."""
     killed, unfit = inspect_all(own.killed, Inspector(registry, RULES))
     remedy = f"it is of a submission that was killed; to give that up, remove {folder.parent / FOLDER}"
