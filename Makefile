@@ -1,4 +1,4 @@
-# make run: the main job. make test: the tests. make slow, make engines: longer ones. make check: style and types. make docs: the documentation site.
+# make run: the main job. make test: the tests. make slow, make long, make engines: longer ones. make check: style and types. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,17 +6,20 @@ PACKS := $(wildcard plugins/contrib/*)
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
-.PHONY: run test slow engines check docs lowest boards directory clean
+.PHONY: run test slow long engines check docs lowest boards directory clean
 
 run: .venv/lgbench
 	$(BIN)/lgbench run --task tomita --arch peri-norm
 	$(BIN)/lgbench leaderboard --task tomita
 
 test: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not engine and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not long and not engine and not gpu"
 
 slow: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "slow and not long and not gpu"
+
+long: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m long
 
 # Ray, and a SLURM cluster that the tests start on this machine: as root, with slurmctld, slurmd, slurm-client and munge of Debian.
 engines: .venv/engines
@@ -49,7 +52,7 @@ lowest:
 	$(LOWEST)/pip install --quiet uv
 	$(LOWEST)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header pyproject.toml --output-file .venv-lowest/lowest.txt
 	$(LOWEST)/pip install --quiet --constraint .venv-lowest/lowest.txt --editable ".[dev]" $(PACKS:%=--editable %)
-	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not engine and not gpu" --ignore tests/test_site_browser.py
+	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not long and not engine and not gpu" --ignore tests/test_site_browser.py
 
 clean:
 	rm -rf .venv .venv-lowest

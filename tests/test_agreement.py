@@ -32,7 +32,8 @@ TOLERANCES = {"tvd": 1e-4, "accuracy": 1 / 32 + 1e-9, "roc_auc": 1e-3, "train_lo
 }
 """Over tens of steps rounding grows, to about 1e-5 in a weight; TVD and losses are as smooth as the weights. Accuracy counts
 contexts, 32 of them, and may move by one. The AUC of a language ranks hundreds of strings, and moves a little where two
-have nearly one score. What follows moves the outputs of no causal model by more than rounding. A gradient norm, about 1 here, moved by 1.4e-3 with the compiler of PyTorch 2.7."""
+have nearly one score. What follows moves the outputs of no causal model by more than rounding. A gradient norm, about 1
+here, moved by 1.4e-3 with the compiler of PyTorch 2.7."""
 
 
 class Listening(SilentProgress):
@@ -72,13 +73,13 @@ def assert_agreement(experiments, folder) -> None:
 SMALL = {"train_steps": 40, "train_batch": 8, "train_max_length": 12, "train_lr": "0.001,0.003"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_compiled_population_has_the_scores_of_models_trained_one_by_one(registry, planned, tmp_path):
     experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), averagers=None, **SMALL)
     assert_agreement(experiments, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tasks", "arch", "settings"),
     [
@@ -113,7 +114,7 @@ def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(re
         assert (fast.tensors()[name] - tensor).abs().max() <= WEIGHTS, name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
     settings = {"train_steps": 20, "train_min_length": 4, "train_max_length": 5, "train_average_every": 2}
     experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)

@@ -326,6 +326,7 @@ assert run("plugins", "restore", "nowhere") == 2
     assert not plugins_among(found)
 
 
+@pytest.mark.slow
 def test_reading_results_imports_neither_torch_nor_a_plugin(results_folder, tmp_path):
     code = f"""{COMMANDS}
 folder = ("--results", sys.argv[1])

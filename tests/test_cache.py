@@ -197,6 +197,7 @@ def refusing(*given, **named):
     raise OSError(28, "no space left on device")
 
 
+@pytest.mark.slow
 def test_a_cache_file_that_is_deleted_or_broken_while_it_is_used_costs_time_alone(many):
     for ruin in (Path.unlink, lambda path: path.write_bytes(b"PAR1"), lambda path: corrupt_rows(path)):
         before = Results(many).boards("tvd")
@@ -314,6 +315,7 @@ def test_several_at_once_leave_one_cache_file_and_see_everything(many):
     assert len(cached_files(many)) == 1
 
 
+@pytest.mark.slow
 def test_among_many_files_the_broken_ones_are_named_and_the_others_are_cached(many):
     for seed in range(6, 30):
         lengths = {n: n / 7 for n in range(1, 500)}

@@ -188,7 +188,7 @@ def test_some_entries_do_not_look_ahead_at_the_tested_lengths(registry):
     assert sound_pairs(registry, entries, "set-complement") == entries
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["set-complement", "dyck-2-3", "tomita-4"])
 def test_no_entry_of_what_is_built_in_or_in_a_pack_looks_ahead_at_the_tested_lengths(task):
     installed = Registry.load()

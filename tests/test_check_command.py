@@ -276,6 +276,7 @@ def own_tests(tmp_path_factory, warm):
     return said
 
 
+@pytest.mark.slow
 def test_in_pytest_every_check_is_a_test_that_is_named_by_it(own_tests):
     thing = [f"averager latest: {rule}" for rule in RULES]
     tests = [f"test_of_a_module[{name}]" for name in (f"plugin latest_noted: {LOADS}", *thing)]

@@ -281,7 +281,7 @@ def test_the_gradient_of_exact_targets_is_the_expectation_of_that_of_sampled_one
     torch.testing.assert_close(moved(p), expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("backend", "targets"), [("eager", "exact"), ("inductor", "sampled")])
 def test_weights_and_codes_that_read_tokens_compile(monkeypatch, backend: str, targets: str) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))

@@ -167,6 +167,7 @@ def commands_of(block: Block) -> list[str]:
     return [line.split("  #")[0].strip() for line in block.text.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_are_accepted(tmp_path, monkeypatch):
     accepted(commands_of(the("README.md", "Use", "sh")), tmp_path, monkeypatch)
 

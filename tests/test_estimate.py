@@ -37,6 +37,7 @@ def measured(experiment):
     return estimate.step_cost(experiment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "arch"), [("toy-walk", "toy-table"), ("toy-largest", "toy-table")])
 def test_the_cost_of_a_step_without_numbers_is_that_of_the_step(toy_registry, planned, task, arch, monkeypatch):
     (experiment,) = planned(toy_registry, task, arch, averagers=["toy-mean"])
@@ -116,6 +117,7 @@ def test_a_model_that_branches_on_a_value_is_measured_on_small_batches(planned, 
     assert found.peak == pytest.approx(expected.peak, rel=0.25)
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_model_that_goes_from_position_to_position_is_extrapolated(planned, traced, monkeypatch):
     own = built(lambda signature, parts: Looping(signature))
     monkeypatch.setattr(estimate, "FIRST", 4)
@@ -203,6 +205,7 @@ def test_a_trial_leaves_the_weights_of_an_ordinary_model_as_they_are(toy_registr
     assert all(torch.equal(a, b) for a, b in zip(tried.parameters(), initial(experiment).parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_ten_thousand_seeds_build_one_model(planned):
     count = []
 

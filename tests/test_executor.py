@@ -126,6 +126,7 @@ assert len(outcome.written) == 6 and not outcome.failed, outcome
 """
 
 
+@pytest.mark.slow
 def test_an_executor_may_run_populations_in_other_processes(warm, local, tmp_path):
     with warm.start([TESTS, tmp_path], IN_PROCESSES) as process:
         out, error = process.communicate()

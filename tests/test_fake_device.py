@@ -43,11 +43,12 @@ def test_a_plugin_that_mixes_devices_is_caught():
     assert all(words[name] in sentence for name, sentence in found.items()), found
 
 
+@pytest.mark.slow
 def test_training_and_testing_mix_no_devices():
     assert on_device("few") == [None]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("share", range(SHARES))
 def test_no_part_pack_optimizer_or_averager_mixes_devices(share):
     found = on_device("share", share, SHARES)

@@ -99,6 +99,7 @@ def crashed(warm: Warm, made: Sequence[Path], board: Path, point: int, links: bo
         return process.returncode == -9
 
 
+@pytest.mark.slow
 def test_a_submission_that_is_killed_while_it_files_is_finished_by_the_same_one(made, board, warm, installed):
     assert crashed(warm, made, board, 2, links=True)
     assert len(list((board / "runs").iterdir())) == 2

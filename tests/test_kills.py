@@ -1,4 +1,4 @@
-"""A hundred kills at random moments, over all executors and all commands that write: nothing is lost, and nothing made twice."""
+"""A hundred kills at random moments, over all executors and all commands that write: nothing is lost, nothing made twice."""
 
 from __future__ import annotations
 
@@ -123,13 +123,15 @@ def grid(tmp_path, toys_alone) -> Callable[[Path, str], None]:
     return check
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_thirty_kills_of_a_run_in_one_process(tmp_path, warm, environ, grid):
     words = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--workers", "1", "--results"]
-    kill_at_random(lambda folder: warm.start([*words, folder], TOYS_SLEEP="0.02", **environ), grid, tmp_path / "killed", 30, 2.0)
+    kill_at_random(
+        lambda folder: warm.start([*words, folder], TOYS_SLEEP="0.02", **environ), grid, tmp_path / "killed", 30, 2.0
+    )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_kills_of_a_run_in_two_workers_and_of_its_workers(tmp_path, warm, environ, grid):
     words = [*GRID, "--seeds", "0:3", "--checkpoint", "0", "--workers", "2", "--population", "2", "--results"]
 
@@ -142,7 +144,7 @@ def test_ten_kills_of_a_run_in_two_workers_and_of_its_workers(tmp_path, warm, en
     kill_at_random(start, grid, tmp_path / "killed", 10, 12.0, workers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_kills_of_a_submission(tmp_path, warm):
     made, installed = published.make(tmp_path / "made", tasks=["alone"]), published.registry()
 
@@ -156,7 +158,7 @@ def test_twenty_kills_of_a_submission(tmp_path, warm):
     kill_at_random(start, check, tmp_path / "boards", 20, 2.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["leaderboard", "site"])
 def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
     """What it keeps for the next one is whole, or not there."""
@@ -177,7 +179,6 @@ def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
         assert not [path for path in folder.rglob("*") if "partial" in path.name]
 
     kill_at_random(start, check, tmp_path / "killed", 10, 0.8)
-
 
 
 @needs_ray

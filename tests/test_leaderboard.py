@@ -431,6 +431,7 @@ def test_training_curves_are_no_part_of_a_board(tmp_path):
         results.boards("train_loss")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", range(10))
 def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_added(tmp_path, order):
     values = [0.51825, 0.335, 0.9052, 0.7815, 0.7253]  # their mean is 0.65305, give or take the rounding of a sum

@@ -105,6 +105,7 @@ def test_a_file_is_a_plugin_and_the_run_has_its_name_and_content(tmp_path):
     assert set(pq.read_table(run)["entry"].to_pylist()) == {f"transformer+my-norm~{digits[:8]}"}
 
 
+@pytest.mark.slow
 def test_another_content_is_another_run_and_the_same_is_none(tmp_path):
     path, results = file(tmp_path / "mine"), tmp_path / "results"
     assert "1 run written" in ran(path, results)
@@ -114,6 +115,7 @@ def test_another_content_is_another_run_and_the_same_is_none(tmp_path):
     assert len({name.name.split(".")[1] for name in run_files.find(results)}) == 2
 
 
+@pytest.mark.slow
 def test_runs_of_a_file_are_inspected_with_the_file_and_never_published(tmp_path):
     path, results = file(tmp_path / "mine"), tmp_path / "results"
     ran(path, results)

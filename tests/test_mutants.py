@@ -126,6 +126,7 @@ def test_no_damaged_file_takes_a_board_down(tmp_path, seed, many):
     assert left_out < many and (many < 40 or left_out > many / 4)
 
 
+@pytest.mark.slow
 def test_a_file_of_many_runs_lengths_or_long_names_is_left_out_and_says_why(tmp_path):
     good = simulated({8: 0.5, 16: 0.5})
     write_rows(tmp_path / "good.parquet", good)
@@ -198,7 +199,7 @@ def test_a_thousand_files_that_agree_in_nothing_stay_below_a_gibibyte_and_others
     assert words[0] == "compare" or "few values in common" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("column", ["task", "protocol", "entry"])
 def test_a_thousand_boards_or_entries_stay_below_a_gibibyte_in_every_report(tmp_path, monkeypatch, column):
     monkeypatch.chdir(tmp_path)
@@ -225,6 +226,7 @@ def test_a_board_of_seeds_entries_and_lengths_that_agree_in_nothing_is_left_out_
     assert "a board can rank 9 entries" in "".join(results.no_boards)
 
 
+@pytest.mark.slow
 def test_a_board_beside_a_million_seeds_stays_below_a_gibibyte(tmp_path):
     good = write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.5}))
     row = pa.Table.from_pylist(simulated({8: 0.5}), schema=run_files.SCHEMA)

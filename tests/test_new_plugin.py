@@ -134,6 +134,7 @@ def test_a_plugin_of_every_kind_is_loaded(site):
         assert not found[f"lgbench_own_{kind}"]["notes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
 def test_the_commands_in_the_readme_of_every_kind_work(kind, written, site):
     commands = list(commands_of(written / kind / "README.md"))
@@ -172,6 +173,7 @@ def run_tests(kinds: Iterable[str], written: Path, site: Path, warm: Warm) -> No
     assert re.search(r"\d+ passed", said)
 
 
+@pytest.mark.slow
 def test_the_tests_of_packages_pass(written, site, warm):
     run_tests(QUICK, written, site, warm)
 
@@ -197,7 +199,7 @@ def test_every_package_passes_ruff_as_its_author_would_run_it(how, written):
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_package_passes_mypy_strict(written, tmp_path):
     for kind in KINDS:
         mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), f"lgbench_own_{kind}", "tests"]

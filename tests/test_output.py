@@ -66,6 +66,7 @@ def command(folder: Path, *arguments: str, plugins: str = "loud") -> subprocess.
     return python(COMMAND, *arguments, PYTHONPATH=str(folder), LGBENCH_PLUGINS=plugins)
 
 
+@pytest.mark.slow
 def test_threads_and_the_end_of_the_process_spoil_no_output(tmp_path):
     plugin(tmp_path, "loud", LOUD)
     shown = command(tmp_path, "plugins", "--json")
@@ -87,6 +88,7 @@ def test_boards_are_data_alone_though_such_a_plugin_is_installed(tmp_path, resul
     assert json.loads(counted.stdout) == [{"found": True}]
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_ends_a_command_in_silence(tmp_path):
     plugin(tmp_path, "loud")
     environ = os.environ | {"PYTHONPATH": str(tmp_path), "LGBENCH_PLUGINS": "loud"}
@@ -142,6 +144,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["first", pytest.param("then", marks=pytest.mark.slow)])
 def test_a_plugin_that_ends_the_process_fails_alone(tmp_path, where):
     for index, act in enumerate(ENDS.values()):

@@ -46,6 +46,7 @@ def filled(board):
     return spec | {"datasets": {"cells": cells, "chance": chance, "about": about}, "width": 300}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [*METRICS.values(), KL], ids=lambda metric: metric.name)
 def test_the_specification_of_a_page_compiles_as_it_is(metric):
     spec = json.loads(page_spec(metric))

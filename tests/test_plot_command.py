@@ -222,6 +222,7 @@ def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monke
     assert json.loads((tmp_path / "a.json").read_text()) == {"boards": ["alpha"]}
 
 
+@pytest.mark.slow
 def test_plot_imports_neither_torch_nor_a_plugin_and_its_help_nothing_heavy(folder, tmp_path):
     """One process: the help first, then a figure."""
     code = """if True:

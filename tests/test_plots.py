@@ -184,6 +184,7 @@ def test_an_axis_shows_the_best_value_and_the_threshold_and_names_the_landmark_a
     assert (scale.up, scale.landmark_side, scale.always_shown) == (up, side, shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [replace(KL, landmark=None, landmark_name=None, threshold=None), replace(KL, low=-50.0)])
 def test_data_of_one_value_and_metrics_without_landmarks_are_drawn(boards, metric):
     (beta,) = [board for board in boards if board.name == "beta"]
@@ -193,6 +194,7 @@ def test_data_of_one_value_and_metrics_without_landmarks_are_drawn(boards, metri
     assert not any("NaN" in str(node.attrib) for node, _ in drawing.marks)
 
 
+@pytest.mark.slow
 def test_what_is_written_stays_on_the_page_and_does_not_overlap(tmp_path_factory, drawing):
     """With a generous guess at the width of letters, for a board and for an overview."""
     overview = plot_runs.made(tmp_path_factory.getbasetemp()).boards("roc_auc") * 3
@@ -226,6 +228,7 @@ def test_one_seed_has_no_band_and_says_so(boards):
         assert not node.get("d")
 
 
+@pytest.mark.slow
 def test_an_overview_has_a_panel_for_each_board_with_the_same_looks_and_own_lengths(boards, drawing):
     overview = Drawing(figure(boards, [*ENTRIES, "arch+norm"]))
     words = overview.words()

@@ -602,6 +602,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a terminal interrupts a group of processes there in another way")
 def test_an_interrupt_waits_until_pip_has_cleaned_up_and_exits_with_130(tmp_path, without_pip):
     bare = without_pip

@@ -31,6 +31,7 @@ def planned(registry, task, arch, precision, averagers=(), seeds=(0, 1)):
     return plan(Request([task], [arch], averagers, seeds, "quick", SETTINGS, precision=precision), registry).experiments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "arch"), [("tomita-4", "peri-norm"), ("max-retrieval", "set-attention")])
 def test_training_in_bfloat16_is_near_to_that_in_float32_and_is_not_it(registry, task, arch):
     said = []
@@ -101,6 +102,7 @@ def test_an_unknown_precision_is_refused(registry):
         planned(registry, "tomita-1", "pre-norm", "float8")
 
 
+@pytest.mark.slow
 def test_on_mps_steps_are_counted_in_float32_and_scores_are_computed_on_the_cpu(registry, monkeypatch):
     """No such device is here: the CPU stands for it where types are chosen."""
     assert step.counting(torch.device("mps")) == torch.float32

@@ -223,6 +223,7 @@ def bombs(tmp_path_factory) -> dict[str, Path]:
     return {name: folder / f"{name}.parquet" for name in BOMBS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_small_file_that_unfolds_to_gigabytes_costs_nothing(bombs, inspect, name):
     assert bombs[name].stat().st_size < 2**20

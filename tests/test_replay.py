@@ -29,6 +29,7 @@ def installed() -> Registry:
     return Registry.load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
     [
@@ -41,7 +42,7 @@ def test_replaying_a_training_gives_the_same_bits(entry):
     assert_replay_is_equal(population(installed(), entry))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("share", range(SHARES))
 def test_replaying_gives_the_same_bits_with_every_part_pack_optimizer_and_averager(share):
     for experiments in islice(pairwise(installed()), share, None, SHARES):

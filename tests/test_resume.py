@@ -18,6 +18,7 @@ from lgbench.execution import runner
 from lgbench.results import run_files
 
 TOYS = ["run", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", "--no-compile"]
+SLOW, LONG = pytest.mark.slow, pytest.mark.long
 GRID = [*TOYS, "--task", "toy-even,toy-largest", "--set", "train.steps=130", "--set", "train.average_every=5"]
 GRID += ["--set", "evaluate.contexts=1000", "--set", "evaluate.strings=1000", "--set", "evaluate.max_length=64"]
 SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
@@ -149,9 +150,11 @@ def crashed(warm: Warm, command: Sequence[object], point: int, environ: dict[str
         return process.returncode == -9
 
 
-@pytest.mark.parametrize(("first", "step"), [(20, 45), *(pytest.param(n, 8, marks=pytest.mark.slow) for n in range(8))])
+@pytest.mark.parametrize(
+    ("first", "step"), [pytest.param(20, 45, marks=SLOW), *(pytest.param(n, 8, marks=LONG) for n in range(8))]
+)
 def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tmp_path, warm, environ, toys_alone, first, step):
-    """At every change of the disk; in the fast tests at a few."""
+    """At every change of the disk; in the slow tests at a few."""
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--set", "train.steps=4", "--results"]
     lgbench(*command, tmp_path / "whole")
     point = first
@@ -163,6 +166,7 @@ def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tm
     assert point > 60
 
 
+@pytest.mark.slow
 def test_a_run_file_that_cannot_be_written_costs_no_training(tmp_path, toys_alone, monkeypatch):
     """As on a disk that is full for a while."""
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--results"]
@@ -199,6 +203,7 @@ def footers(folder: Path) -> dict[int, dict]:
     return {about["experiment"]["seed"]: about for about in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_footer_says_what_of_the_run_other_processes_did(tmp_path, warm, environ, toys_alone, checkpoint):
     """The first trains four averages long, and is killed when the first of two models is evaluated."""
@@ -225,6 +230,7 @@ def written(said: str) -> int:
     return sum(map(int, re.findall(r"(\d+) runs? written", said)))
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, environ, toys_alone):
     command = [*TWO_STACKS, "--seeds", "0,1", "--population", "1", "--results"]
     lgbench(*command, tmp_path / "alone")

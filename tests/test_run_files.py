@@ -161,6 +161,7 @@ def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
         run_files.read(path)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_file_is_found_by_every_reader(tmp_path):
     path = write_rows(tmp_path / "run.parquet", ROWS, answer=42)
     whole = path.read_bytes()

@@ -167,6 +167,7 @@ def cells_of(row: dict) -> dict[tuple[str, int | None], dict]:
     return {(cell["kind"], cell["length"]): cell for cell in row["cells"]}
 
 
+@pytest.mark.slow
 def test_the_page_opens_without_a_network_with_a_table_and_a_curve(look, boards):
     page = look()
     assert names(page) == [row["entry"] for row in boards["tvd", "alpha"]["rows"]]

@@ -38,6 +38,7 @@ def test_every_task_of_a_stranger_has_a_board_with_every_entry(results):
         assert {row["entry"] for row in board["rows"]} == {ENTRY, f"{ENTRY}@toy-mean"}
 
 
+@pytest.mark.slow
 def test_a_stranger_can_be_compared_and_drawn(results):
     folder, command = results
     assert ENTRY in command("compare", ENTRY, f"{ENTRY}@toy-mean")
@@ -45,6 +46,7 @@ def test_a_stranger_can_be_compared_and_drawn(results):
     assert "toy-walk" in (folder / "walk.svg").read_text()
 
 
+@pytest.mark.slow
 def test_a_stranger_is_on_the_page(results):
     folder, command = results
     command("site", "--out", str(folder / "site"))

@@ -107,6 +107,7 @@ def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(me
     assert all(outcome.compared == outcome.run.rows.num_rows for outcome in outcomes)
 
 
+@pytest.mark.slow
 def test_a_run_that_lacks_an_installed_measurement_is_as_good_as_before(plain, tmp_path, inspect):
     assert all(not inspect(path) for path in plain)
     assert len(submit(plain, tmp_path, with_kl()).filed) == len(plain)

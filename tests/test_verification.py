@@ -111,6 +111,7 @@ def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
     assert "lgbench: 2 of 3 runs verified" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -242,6 +243,7 @@ def test_one_altered_fact_alone_widens_nothing(honest, tmp_path, installed):
     assert not any(verdict.agrees for verdict in verdicts(paths, installed))
 
 
+@pytest.mark.slow
 def test_only_the_reviewer_allows_for_rounding_and_the_verdict_says_so(honest, tmp_path, installed):
     there = value_at(honest, "tvd", 8)
     near = forged(honest, tmp_path / "near", elsewhere, at("tvd", 8, value=there + 0.2))
@@ -272,6 +274,7 @@ def test_where_rounding_is_allowed_for_means_may_not_move_by_much(honest, tmp_pa
     assert verdict.largest_mean == pytest.approx(0.15)
 
 
+@pytest.mark.slow
 def test_a_tolerance_of_ones_own_replaces_what_is_known(honest, tmp_path, installed):
     bad = forged(honest, tmp_path / honest.name, rows=at("tvd", 8, value=value_at(honest, "tvd", 8) - 0.01))
     assert lgbench(bad, "--tolerance", "0.02", registry=installed).exit_code == 0

@@ -394,6 +394,7 @@ signal.pause()
 """
 
 
+@pytest.mark.slow
 def test_another_process_keeps_what_it_took_until_it_is_killed(tmp_path, warm, runs):
     with warm.start([TESTS, tmp_path], HOLDS) as other:
         assert other.stdout.readline() == "took 0 1 2 3\n", other.stderr.read()

@@ -154,7 +154,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_command_that_is_stopped_takes_its_workers_with_it_and_goes_on_to_the_same_numbers(tmp_path, how):
     environ = os.environ | {"LGBENCH_PLUGINS": ""}

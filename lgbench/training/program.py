@@ -88,7 +88,14 @@ def _loaded(path: Path) -> Function:
 
 def _name(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> str:
     """A name for all that a program depends on."""
-    parts = [graph.code, torch.__version__, _processor(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), SETTINGS]
+    parts = [
+        graph.code,
+        torch.__version__,
+        _processor(),
+        torch.backends.cpu.get_cpu_capability(),
+        torch.get_num_threads(),
+        SETTINGS,
+    ]
     parts += [_layout(tensor) for tensor in arguments]
     for name, constant in graph.named_buffers():
         parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]

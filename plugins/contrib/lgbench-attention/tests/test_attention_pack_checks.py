@@ -12,6 +12,7 @@ GRAPH = "its training step is one graph"
 """This check takes seconds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [pytest.param(check, marks=pytest.mark.slow if GRAPH in check.__name__ else ()) for check in checks(lgbench_attention)],
