@@ -198,7 +198,8 @@ def table(found: dict[str, dict[int, dict[str, float]]]) -> Table:
         if len(own) > 1:
             points = [log(size) for size in own]
             slopes = [
-                f"{statistics.linear_regression(points, [log(m[name]) for m in own.values()]).slope:.2f}" for name in ("cpu", "mb")
+                f"{statistics.linear_regression(points, [log(m[name]) for m in own.values()]).slope:.2f}"
+                for name in ("cpu", "mb")
             ]
         rows.add_row(stage, *cells, *slopes)
     return rows

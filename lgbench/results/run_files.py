@@ -59,9 +59,14 @@ _MAX_DEPTH, _MAX_BYTES, _MAX_FOOTER, _MAX_ROWS = 20, 2**26, 2**20, 2**18
 _RUN_ID = SCHEMA.get_field_index("run_id")
 
 
+def name_for(record: ExperimentRecord) -> str:
+    """The name of a run's file."""
+    return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
+
+
 def path_for(folder: Path, record: ExperimentRecord) -> Path:
     """Where a run's file is."""
-    return folder / f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
+    return folder / name_for(record)
 
 
 def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:
