@@ -187,6 +187,11 @@ def of_processes(stage: str, runs: int, folder: Path, flush: bool) -> dict[str, 
     return sums | {"seconds": max(own["seconds"] for own in found), "mb": max(own["mb"] for own in found)}
 
 
+def exponent(measured: dict[int, dict[str, float]], name: str) -> str:
+    points = [(log(size), log(own[name])) for size, own in measured.items()]
+    return f"{statistics.linear_regression(*zip(*points, strict=True)).slope:.2f}"
+
+
 def table(found: dict[str, dict[int, dict[str, float]]]) -> Table:
     rows = Table(title="seconds / CPU seconds / MB of memory")
     sizes = sorted({size for own in found.values() for size in own})
@@ -194,13 +199,7 @@ def table(found: dict[str, dict[int, dict[str, float]]]) -> Table:
         rows.add_column(heading, justify="right" if heading else "left")
     for stage, own in found.items():
         cells = [f"{m['seconds']:.3g} / {m['cpu']:.3g} / {m['mb']:.0f}" if (m := own.get(size)) else "" for size in sizes]
-        slopes = ["", ""]
-        if len(own) > 1:
-            points = [log(size) for size in own]
-            slopes = [
-                f"{statistics.linear_regression(points, [log(m[name]) for m in own.values()]).slope:.2f}"
-                for name in ("cpu", "mb")
-            ]
+        slopes = [exponent(own, name) if len(own) > 1 else "" for name in ("cpu", "mb")]
         rows.add_row(stage, *cells, *slopes)
     return rows
 

@@ -105,7 +105,7 @@ class Scheduler:
         waiting = False
         while True:
             yield from self._pass()
-            elsewhere = sum(self._elsewhere(index) for index in range(len(self.groups)))
+            elsewhere = sum(self._count(index) for index in range(len(self.groups)))
             if not elsewhere:
                 self._queue.clear()
             if not elsewhere or not self.wait:
@@ -144,18 +144,18 @@ class Scheduler:
     def _next(self, index: int) -> Work | None:
         """The next population of a group; None if none of it is free now."""
         self._look_for_lost()
-        left = self._left[index]
-        if not left:
+        if index not in self._stacks and not self._count(index):
             return None
+        left = self._left[index]
         if index not in self._stacks:
-            if not self._elsewhere(index):
-                return None
             try:
                 self._stacks[index] = self.stacks_of(list(left.values()))
             except Exception as error:  # a plugin's model may raise anything
                 left.clear()
                 self.fail(self.groups[index], error)
                 return None
+        if not left:
+            return None
         stacks = self._stacks[index]
         made_by = partial(provenance.made_by, device=self.execution.device)
         claim = self._queue.take(left, stacks.models, made_by, stacks.limit)
@@ -166,8 +166,8 @@ class Scheduler:
         self._given.append((index, claim))
         return Work(claim, claim.models, stacks.compile)
 
-    def _elsewhere(self, index: int) -> int:
-        """How many runs of a group are left, after those that have a file by now are removed."""
+    def _count(self, index: int) -> int:
+        """How many runs of a group are left that were not tried here, and that have no file by now either."""
         self._look_for_lost()
         if left := self._left[index]:
             self._left[index] = by_id(unfinished(list(left.values()), self.folder))

@@ -28,6 +28,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.slurm_queue import Queue, failures
+from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lgbench.execution import lease
 from lgbench.execution.claim import Claim, MadeBy, PopulationRecord, remove_empty
-from lgbench.execution.lease import LeaseLost
+from lgbench.execution.lease import Lease, LeaseLost
 from lgbench.execution.markers import MARKERS, Markers
 from lgbench.experiment.experiment import Experiment
 from lgbench.results import run_files
@@ -112,16 +112,21 @@ class WorkQueue:
                 yield folder, record
             elif held := lease.take(folder):
                 try:
-                    # Read again: before, another process may have had the folder.
-                    known = PopulationRecord.read(held.folder)
-                    self._markers.give_back(held, known.files if known else None)
-                    record = self._to_do(held.folder)
+                    self._give_back(held)
+                    record = self._to_do(held.folder)  # read again: before, another process may have had the folder
                     if record is None:
                         held.remove()
                 finally:
                     held.park()  # which changes nothing where it was removed
                 if record:
                     yield folder.with_name(lease.name_of(folder)), record
+
+    def _give_back(self, population: Lease) -> None:
+        """Give back the runs that a killed process has taken for a population."""
+        record = None
+        with suppress(OSError):
+            record = PopulationRecord.read(population.folder)
+        self._markers.give_back(population, record.files if record else None)
 
     def _to_do(self, folder: Path) -> PopulationRecord | None:
         """The record of a population; None if it is unusable, or if all its runs are finished."""
