@@ -295,7 +295,7 @@ def test_whoever_writes_a_cache_file_deletes_what_nobody_wants_and_leaves_what_i
 
 
 def test_overlapping_cache_files_count_every_run_once(many):
-    files = cache.state(many, run_files.find(many))
+    files = run_files.states(many)
     names, own = list(files), described(run_files.metadata(many / next(iter(files))))
     for part in (names, names[1:], names[:2]):
         assert cache.write(many, {name: files[name] for name in part}, dict.fromkeys(part, own))

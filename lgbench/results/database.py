@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +23,8 @@ from lgbench.terminal import printable
 MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
 
-MOST = 8
-"""So many times MANY run files have room in the memory, at about 400 kB each. Without a cache, more are read by every query."""
+AT_ONCE = 2000
+"""So many run files have room in the memory, and are opened at once. Without a cache, those beyond are read by every query."""
 
 READINGS = 5
 """So often a folder is read that changes while it is read."""
@@ -84,29 +84,46 @@ class Database:
     def _changed(self) -> RunFileError:
         return RunFileError(f"run files in {printable(str(self.folder))} changed while they were read; give the command again")
 
-    def _find(self) -> cache.Files:
+    def _find(self) -> run_files.Files:
         """The run files as they are now, whatever their names are."""
-        return cache.state(self.folder, run_files.find(self.folder))
+        return run_files.states(self.folder)
 
-    def _open(self, files: cache.Files, *, cached: bool = True) -> None:
+    def _open(self, files: run_files.Files, *, cached: bool = True) -> None:
         """Make a connection with the view `results` of the rows of these files. If not `cached`, the cache is left alone."""
         self.left_out: list[str] = []
         self.connection = duckdb.connect()
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
-        columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in run_files.SCHEMA)
-        self.connection.execute(f"create table loose ({columns})")
+        columns = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.KIND]
+        points = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.IN_POINTS]
+        self.connection.execute(
+            f"create table loose ({', '.join(columns)}, lengths integer, points struct({', '.join(points)})[])"
+        )
+        self._root = self.folder.resolve()
         self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
         self._cached, found = cache.find(self.folder, readable) if cached else ([], readable)
         footers = {name: about for name in found if (about := self._read(name, run_files.metadata))}
         self._described = {name: described(about) for name, about in footers.items()}
         self._loose: list[str] = []
         self._unread: list[str] = []
-        self._load({name: found[name] for name in footers}, cached=cached)
-        rows = [own.rows(self.folder) for own in self._cached] + ["from loose"]
+        for part in batched(footers, AT_ONCE):
+            self._load({name: found[name] for name in part}, cached=cached)
+        self._make_views()
+
+    def _make_views(self) -> None:
+        """The views `results`, of rows, and `kinds`, as kinds.sql makes them."""
+        kinds = [own.kinds(self.folder) for own in self._cached] + ["from loose"]
+        flat = ", ".join(f"point.{name}" if name in cache.IN_POINTS else name for name in run_files.SCHEMA.names)
+        rows = [f"select {flat} from (select *, unnest(points) as point from ({' union all '.join(kinds)}))"]
         if self._unread:
-            paths = ", ".join(cache.quoted(cache.unglobbed(self.folder / name)) for name in self._unread)
-            rows.append(f"from read_parquet([{paths}], hive_partitioning = false)")
+            paths = f"[{', '.join(cache.quoted(self._path(name)) for name in self._unread)}]"
+            rows.append(f"from read_parquet({paths}, hive_partitioning = false)")
+            kinds.append(f"select * exclude (path, largest, shown) from ({packaged('kinds').replace('$paths', paths)})")
         self.connection.execute(f"create view results as {' union all '.join(rows)}")
+        self.connection.execute(f"create view kinds as {' union all '.join(kinds)}")
+
+    def _path(self, name: str) -> str:
+        """The path of a run file, as DuckDB wants it."""
+        return cache.unglobbed(f"{self._root}/{name}")
 
     def _read_again(self) -> None:
         """Leave the cache alone, of which something was deleted or is broken. RunFileError if the run files have changed."""
@@ -125,7 +142,7 @@ class Database:
     def _has_text(self, name: str) -> bool:
         """Whether a path is text, which DuckDB needs. A name on a disk may be any bytes."""
         try:
-            str(self.folder.resolve() / name).encode()
+            f"{self._root}/{name}".encode()
         except UnicodeEncodeError:
             self.left_out.append(f"{str(self.folder / name)!r} cannot be read: its name is not UTF-8; rename it")
             return False
@@ -139,7 +156,7 @@ class Database:
     @property
     def files(self) -> list[str]:
         """The run files, named as DuckDB wants it."""
-        return [cache.unglobbed(self.folder / name) for name in self.names]
+        return [self._path(name) for name in self.names]
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -197,8 +214,8 @@ class Database:
 
     def guard(self) -> None:
         """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
-        own = [str(path) for path in [*(cached.path for cached in self._cached), *map(self.folder.joinpath, self._unread)]]
-        if any(cache.unglobbed(Path(path)) != path for path in own):  # which DuckDB searches for, and may not from now on
+        own = [str(cached.path) for cached in self._cached] + [f"{self._root}/{name}" for name in self._unread]
+        if any(cache.unglobbed(path) != path for path in own):  # which DuckDB searches for, and may not from now on
             self.connection.execute("create table kept as from results; create or replace view results as from kept")
         self.connection.execute(f"set allowed_paths = [{', '.join(map(cache.quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
@@ -241,30 +258,32 @@ class Database:
         cursor = self.connection.execute(sql, parameters)
         return [column[0] for column in cursor.description or []], cursor.fetchall()
 
-    def _load(self, files: cache.Files, *, cached: bool) -> None:
+    def _load(self, files: run_files.Files, *, cached: bool) -> None:
         """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
+        if not files:
+            return
+        paths = {"paths": [self._path(name) for name in files]}
         try:
-            unsound = self._unsound(files)
+            self.connection.execute(f"create or replace temp table opened as {packaged('kinds')}", paths)
+            unsound = self._unsound()
         except duckdb.Error as error:
             self._load_halves(files, error, cached=cached)
             return
         self.left_out += [f"{self.folder / name} cannot be on a board: {reason}" for name, reason in unsound.items()]
         files = {name: state for name, state in files.items() if name not in unsound}
-        if len(files) >= MANY and cached and (new := cache.write(self.folder, files, self._described)):
+        if len(files) >= MANY and cached and (new := self._written(files)):
             self._cached.append(new)
-            return
-        # Too many rows would fill the memory: they are read now to see that they can be, and again for every query.
-        many = len(files) > MOST * MANY
-        load = "select max(hash(own)) from rows as own" if many else "insert into loose from rows"
-        try:
-            if files:
-                paths = {"paths": [cache.unglobbed(self.folder / name) for name in files]}
-                self.connection.execute(f"with rows as (from read_parquet($paths, hive_partitioning = false)) {load}", paths)
-            (self._unread if many else self._loose).extend(files)
-        except duckdb.Error as error:
-            self._load_halves(files, error, cached=cached)
+        elif len(self._loose) + len(files) > AT_ONCE:  # with more, rows would fill the memory: every query reads them again
+            self._unread.extend(files)
+        else:
+            self.connection.execute("insert into loose select * exclude (path, largest, shown) from opened")
+            self._loose.extend(files)
+        self.connection.execute("drop table opened")
 
-    def _load_halves(self, files: cache.Files, error: duckdb.Error, *, cached: bool) -> None:
+    def _written(self, files: run_files.Files) -> cache.CacheFile | None:
+        return cache.write(self.folder, files, self._described, self.connection, "opened")
+
+    def _load_halves(self, files: run_files.Files, error: duckdb.Error, *, cached: bool) -> None:
         names = list(files)
         if half := len(names) // 2:
             for part in (names[:half], names[half:]):
@@ -272,13 +291,14 @@ class Database:
         elif self._read(names[0], run_files.read):
             self.left_out.append(f"{self.folder / names[0]} cannot be read by DuckDB: {first_line(error)}")
 
-    def _unsound(self, files: cache.Files) -> dict[str, str]:
-        """The files whose rows cannot be on a board, each with the reason."""
-        if not files:
-            return {}
-        names = {str(self.folder / name): name for name in files}
-        asked = {"paths": [cache.unglobbed(Path(path)) for path in names], **LIMITS}
-        return {names[path]: reason for path, reason in self.connection.execute(packaged("unsound"), asked).fetchall()}
+    def _unsound(self) -> dict[str, str]:
+        """The files of the table `opened` whose rows cannot be on a board, each with the reason. The table loses them."""
+        found = self.connection.execute(packaged("unsound"), LIMITS).fetchall()
+        if found:
+            self.connection.execute(
+                "delete from opened where list_contains($paths, path)", {"paths": [path for path, _ in found]}
+            )
+        return {path.removeprefix(f"{self._root}/"): reason for path, reason in found}
 
     def _read(self, name: str, read: Callable[[Path], Content]) -> Content | None:
         """What `read` returns of a run file; None where it refuses the file, which is then left out."""
@@ -287,6 +307,13 @@ class Database:
         except RunFileError as error:
             self.left_out.append(str(error))
             return None
+
+
+def batched(names: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Names in parts of at most so many."""
+    left = iter(names)
+    while part := list(islice(left, most)):
+        yield part
 
 
 def packaged(name: str) -> str:
