@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -134,9 +135,9 @@ def test_nothing_in_a_results_folder_is_a_cache_file(many, monkeypatch, place):
     """A pack of other rows under any name changes no board, whether lgbench made it or not."""
     genuine = of_folder(many)
     forged = next(genuine.iterdir())
-    rows = pq.read_table(forged)
-    value = rows.schema.get_field_index("value")
-    pq.write_table(rows.set_column(value, "value", pa.array([0.0] * len(rows))), forged)
+    kinds = pq.read_table(forged)
+    rows = [own | {"points": [point | {"value": 0.0} for point in own["points"]]} for own in kinds.to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=kinds.schema), forged)
     assert Results(many).boards("tvd")[0].rows[0].cell("OOD").mean == 0  # where it belongs, it would be read
     shutil.copytree(genuine, many / place / genuine.name)
     monkeypatch.setenv(user_cache.VARIABLE, str(many / "cache"))
@@ -191,6 +192,23 @@ def test_without_a_cache_many_files_are_read_for_every_query_and_must_not_change
     next(run_files.find(many)).unlink()
     with pytest.raises(RunFileError, match="changed while they were read; give the command again"):
         opened.boards("tvd")
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 9), (9, 9), (9, 0)], ids=["cached", "in memory", "read for each query"])
+@pytest.mark.parametrize("at_once", [1, 4, 9])
+def test_the_rows_of_results_are_those_of_the_run_files_wherever_they_are_kept(many, monkeypatch, least, most, at_once):
+    monkeypatch.setattr(database, "MANY", least)
+    monkeypatch.setattr(database, "MOST", most)
+    monkeypatch.setattr(database, "AT_ONCE", at_once)
+    curve = [row | {"metric": "train_loss", "length": None, "step": step, "metric_version": None, "on_boards": None}
+             for row in simulated({8: None}, seed=9) for step in (1, 2, 2)]  # fmt: skip
+    write_rows(many / "odd.parquet", [*simulated({8: float("nan"), 16: None, 32: 0.1, 64: 0.1}, seed=9), *curve])
+    expected = pa.concat_tables([run_files.read(path) for path in run_files.find(many)])
+    for opened in (Results(many), Results(many)):  # which leaves a cache file, and reads it
+        names, rows = opened.ask("select * from results")
+        assert names == run_files.SCHEMA.names
+        typed = duckdb.from_arrow(expected).fetchall()
+        assert sorted(map(repr, rows)) == sorted(map(repr, typed))
 
 
 def refusing(*given, **named):
@@ -298,7 +316,10 @@ def test_overlapping_cache_files_count_every_run_once(many):
     files = run_files.states(many)
     names, own = list(files), described(run_files.metadata(many / next(iter(files))))
     for part in (names, names[1:], names[:2]):
-        assert cache.write(many, {name: files[name] for name in part}, dict.fromkeys(part, own))
+        with duckdb.connect() as connection:
+            paths = [cache.unglobbed(f"{many}/{name}") for name in part]
+            connection.execute(f"create table opened as {database.packaged('kinds')}", {"paths": paths})
+            assert cache.write(many, {name: files[name] for name in part}, dict.fromkeys(part, own), connection, "opened")
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
     assert len(cached_files(many)) == 3
 

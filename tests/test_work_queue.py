@@ -22,6 +22,7 @@ from lgbench.execution.scheduler import path_of
 from lgbench.execution.work_queue import UNFINISHED, WorkQueue, by_id
 from lgbench.experiment.plan import Plan
 from lgbench.extensions.loading import Distribution
+from lgbench.results import run_files
 
 MADE_BY = {"lgbench": "1", "torch": "2", "device": "cpu"}
 
@@ -165,6 +166,22 @@ def test_a_population_has_as_many_members_as_there_are_up_to_its_stack(tmp_path,
         taken.append(claim.experiments)
     assert [len(experiments) for experiments in taken] == sizes
     assert [experiment for experiments in taken for experiment in experiments] == list(runs)
+
+
+def test_taking_a_population_looks_at_its_own_runs_alone(tmp_path, runs, monkeypatch):
+    """Or a grid of n runs would take n looks for each population, and nobody could afford a large one."""
+    looked: list[str] = []
+    is_run = run_files.is_run
+    monkeypatch.setattr(run_files, "is_run", lambda path, run: looked.append(run) or is_run(path, run))
+    left, queue = by_id(runs), queue_on(tmp_path, runs)
+    for taken in (runs[:2], runs[2:4]):
+        with queue.take(left, 2, lambda members: MADE_BY) as claim:
+            assert claim.experiments == list(taken)
+            assert set(looked) == {experiment.run_id for experiment in taken}
+            finish(tmp_path, taken)
+        looked.clear()
+        for experiment in taken:
+            del left[experiment.run_id]
 
 
 def test_an_abandoned_population_is_gone_on_with_as_it_was(tmp_path, runs):

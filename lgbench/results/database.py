@@ -24,7 +24,10 @@ MANY = 250
 """So many run files that are in no cache file get one; opening fewer takes less than half a second."""
 
 AT_ONCE = 2000
-"""So many run files have room in the memory, and are opened at once. Without a cache, those beyond are read by every query."""
+"""So many run files are opened at once, and get a cache file: their rows have room in the memory."""
+
+MOST = 2000
+"""So many run files that are in no cache file are kept in the memory. Those beyond are read by every query."""
 
 READINGS = 5
 """So often a folder is read that changes while it is read."""
@@ -197,13 +200,13 @@ class Database:
 
     def _name_variants(self) -> None:
         """Make the table of entries with several versions of a package, and of their suffixes."""
+        named = [
+            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
+        ]
         kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
         self.connection.execute(
             f"create or replace table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)"
         )
-        named = [
-            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
-        ]
         if named:
             self.connection.executemany("insert into variants values (?, ?, ?, ?)", named)
 
@@ -273,7 +276,7 @@ class Database:
         files = {name: state for name, state in files.items() if name not in unsound}
         if len(files) >= MANY and cached and (new := self._written(files)):
             self._cached.append(new)
-        elif len(self._loose) + len(files) > AT_ONCE:  # with more, rows would fill the memory: every query reads them again
+        elif len(self._loose) + len(files) > MOST:
             self._unread.extend(files)
         else:
             self.connection.execute("insert into loose select * exclude (path, largest, shown) from opened")
