@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain, islice
@@ -104,11 +104,15 @@ class Database:
         self._root = self.folder.resolve()
         self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
         self._cached, found = cache.find(self.folder, readable) if cached else ([], readable)
-        footers = {name: about for name in found if (about := self._read(name, run_files.metadata))}
-        self._described = {name: described(about) for name, about in footers.items()}
+        self._described: dict[str, Sequence[Metric]] = {}
+        ways: dict[str, Sequence[Metric]] = {}  # nearly all run files say the same
+        for name in found:
+            if about := self._read(name, run_files.metadata):
+                said = repr(about.get("measurements"))
+                self._described[name] = ways[said] if said in ways else ways.setdefault(said, described(about))
         self._loose: list[str] = []
         self._unread: list[str] = []
-        for part in batched(footers, AT_ONCE):
+        for part in batched(self._described, AT_ONCE):
             self._load({name: found[name] for name in part}, cached=cached)
         self._make_views()
 

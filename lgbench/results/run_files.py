@@ -232,7 +232,9 @@ def _is_nested(content: object) -> bool:
             if isinstance(outer, dict | list)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
-    return bool(level)
+        if not level:
+            return False
+    return True
 
 
 def is_run(path: Path, run_id: str) -> bool:
