@@ -86,7 +86,7 @@ class WorkQueue:
         """The first runs of `left` that no population has. Those before them that have a file are removed from it."""
         taken = self._markers.taken()
         free: list[Experiment] = []
-        finished = []
+        finished: list[Experiment] = []
         for run, experiment in left.items():
             if len(free) == most:
                 break

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain, islice
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError, first_line
@@ -49,6 +51,15 @@ _MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogExcep
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
 Content = TypeVar("Content")
+
+_TO_ARROW = "to_arrow_table" if hasattr(duckdb.DuckDBPyConnection, "to_arrow_table") else "fetch_arrow_table"
+"""Before DuckDB 2 it had another name."""
+
+Fetch = Callable[[duckdb.DuckDBPyConnection], Content]
+
+
+def _with_names(answer: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
+    return [column[0] for column in answer.description or []], answer.fetchall()
 
 
 class Database:
@@ -236,19 +247,22 @@ class Database:
                 raise UsageError("the query is empty; try select * from results limit 5")
             if self._guarded and _WRITING & {statement.type for statement in statements}:
                 raise UsageError("the query writes a file, which --unsafe allows")
-            return self._answer(sql)
+            return self._answer(sql, None, _with_names)
         except duckdb.PermissionException as error:
             raise UsageError(f"the query reaches for more than the table `results`, which --unsafe allows: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 
     def _rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self._answer(sql, parameters)[1]
+        return self._answer(sql, parameters, duckdb.DuckDBPyConnection.fetchall)
 
-    def _answer(self, sql: str, parameters: Mapping[str, Any] | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a query, which is asked again without the cache if a cache file was deleted or is broken."""
+    def _arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        return self._answer(sql, parameters, methodcaller(_TO_ARROW))
+
+    def _answer(self, sql: str, parameters: Mapping[str, Any] | None, fetch: Fetch[Content]) -> Content:
+        """What a query finds. It is asked again without the cache if a cache file was deleted or is broken."""
         try:
-            answer = self._fetched(sql, parameters)
+            answer = fetch(self.connection.execute(sql, parameters))
         except duckdb.Error as error:
             if self._unread and self._find() != self._files:
                 raise self._changed() from error
@@ -256,14 +270,10 @@ class Database:
             if not self._cached or (there and isinstance(error, _MISTAKES)):
                 raise
             self._read_again()
-            answer = self._fetched(sql, parameters)
+            answer = fetch(self.connection.execute(sql, parameters))
         if self._unread and self._find() != self._files:
             raise self._changed()
         return answer
-
-    def _fetched(self, sql: str, parameters: Mapping[str, Any] | None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        cursor = self.connection.execute(sql, parameters)
-        return [column[0] for column in cursor.description or []], cursor.fetchall()
 
     def _load(self, files: run_files.Files, *, cached: bool) -> None:
         """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
