@@ -22,7 +22,7 @@ from conftest import corrupt, simulated, write_rows
 import lgbench
 from lgbench import UsageError, atomic_files, user_cache
 from lgbench.errors import RunFileError
-from lgbench.results import cache, database, run_files
+from lgbench.results import cache, run_files, tables
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
 
@@ -30,7 +30,7 @@ from lgbench.results.metrics import described
 @pytest.fixture
 def many(tmp_path, monkeypatch):
     """A folder of six runs, which count as many, with a cache of its own beside it."""
-    monkeypatch.setattr(database, "MANY", 6)
+    monkeypatch.setattr(tables, "MANY", 6)
     monkeypatch.setenv(user_cache.VARIABLE, str(tmp_path / "it's a cache"))
     for seed in range(6):
         write_rows(tmp_path / "runs" / "it's [a]*" / f"{seed}.parquet", simulated({8: 0.1, 16: seed / 10}, seed=seed))
@@ -182,7 +182,7 @@ def test_where_nothing_can_be_written_results_are_the_same(many, monkeypatch, br
 
 def test_without_a_cache_many_files_are_read_for_every_query_and_must_not_change(many, monkeypatch):
     monkeypatch.setattr(cache, "write", lambda *given: None)
-    monkeypatch.setattr(database, "MOST", 0)
+    monkeypatch.setattr(tables, "MOST", 0)
     opened = Results(many)
     assert opened.ask("select count(*) from loose")[1] == [(0,)]
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
@@ -197,9 +197,9 @@ def test_without_a_cache_many_files_are_read_for_every_query_and_must_not_change
 @pytest.mark.parametrize(("least", "most"), [(1, 9), (9, 9), (9, 0)], ids=["cached", "in memory", "read for each query"])
 @pytest.mark.parametrize("at_once", [1, 4, 9])
 def test_the_rows_of_results_are_those_of_the_run_files_wherever_they_are_kept(many, monkeypatch, least, most, at_once):
-    monkeypatch.setattr(database, "MANY", least)
-    monkeypatch.setattr(database, "MOST", most)
-    monkeypatch.setattr(database, "AT_ONCE", at_once)
+    monkeypatch.setattr(tables, "MANY", least)
+    monkeypatch.setattr(tables, "MOST", most)
+    monkeypatch.setattr(tables, "AT_ONCE", at_once)
     curve = [row | {"metric": "train_loss", "length": None, "step": step, "metric_version": None, "on_boards": None}
              for row in simulated({8: None}, seed=9) for step in (1, 2, 2)]  # fmt: skip
     write_rows(many / "odd.parquet", [*simulated({8: float("nan"), 16: None, 32: 0.1, 64: 0.1}, seed=9), *curve])
@@ -270,7 +270,7 @@ def test_run_files_that_change_while_they_are_read_are_read_again(many, monkeypa
 
 
 def test_a_folder_that_never_rests_is_read_as_it_was_last_and_says_so(many, monkeypatch):
-    monkeypatch.setattr(database, "MANY", 1000)
+    monkeypatch.setattr(tables, "MANY", 1000)
     metadata, count = run_files.metadata, itertools.count(1)
 
     def busy(path):
@@ -318,7 +318,7 @@ def test_overlapping_cache_files_count_every_run_once(many):
     for part in (names, names[1:], names[:2]):
         with duckdb.connect() as connection:
             paths = [cache.unglobbed(f"{many}/{name}") for name in part]
-            connection.execute(f"create table opened as {database.packaged('kinds')}", {"paths": paths})
+            connection.execute(f"create table opened as {tables.packaged('kinds')}", {"paths": paths})
             assert cache.write(many, {name: files[name] for name in part}, dict.fromkeys(part, own), connection, "opened")
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
     assert len(cached_files(many)) == 3
@@ -391,10 +391,10 @@ def about(cached):
 
 BOARDS = """
 import json, sys
-from lgbench.results import database
+from lgbench.results import tables
 from lgbench.results.leaderboard import Results
 
-database.MANY = 6
+tables.MANY = 6
 while True:
     results = Results(sys.argv[1])
     (board,) = results.boards("tvd")

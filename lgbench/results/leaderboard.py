@@ -19,8 +19,9 @@ from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Values
-from lgbench.results.database import Database, packaged
+from lgbench.results.database import Database
 from lgbench.results.fit import NotFitted, not_fitted
+from lgbench.results.tables import packaged
 from lgbench.terminal import printable
 
 
