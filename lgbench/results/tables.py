@@ -79,9 +79,8 @@ class Tables:
         if self._unread:
             paths = f"[{', '.join(cache.quoted(self._path(name)) for name in self._unread)}]"
             rows.append(f"from read_parquet({paths}, hive_partitioning = false)")
-            kinds.append(
-                f"select * exclude (path, largest, shown) from ({packaged('kinds').replace('read_parquet($paths', f'read_parquet({paths}')})"
-            )
+            read = packaged("kinds").replace("read_parquet($paths", f"read_parquet({paths}")
+            kinds.append(f"select * exclude (path, largest, shown) from ({read})")
         self.connection.execute(f"create view results as {' union all '.join(rows)}")
         self.connection.execute(f"create view kinds as {' union all '.join(kinds)}")
 
