@@ -145,7 +145,9 @@ class Models:
         measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
         measured[found.index] = True
         np.logical_or.at(trained, found.index[2:], found.in_distribution)
-        return cls(*found.axes, values, measured, trained, *map(found.flagged, range(3)))
+        entries, seeds, tasks, lengths = found.axes
+        diverged, looks_ahead, not_finite = map(found.flagged, range(3))
+        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged, looks_ahead, not_finite)
 
     @cached_property
     def columns(self) -> dict[Column, Floats]:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import chain
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,11 +29,6 @@ _MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogExcep
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
 Content = TypeVar("Content")
-
-_TO_ARROW = "to_arrow_table" if hasattr(duckdb.DuckDBPyConnection, "to_arrow_table") else "fetch_arrow_table"
-"""Before DuckDB 2 it had another name."""
-
-Fetch = Callable[[duckdb.DuckDBPyConnection], Content]
 
 
 def _with_names(answer: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -166,22 +160,22 @@ class Database(Tables):
                 raise UsageError("the query is empty; try select * from results limit 5")
             if self._guarded and _WRITING & {statement.type for statement in statements}:
                 raise UsageError("the query writes a file, which --unsafe allows")
-            return self._answer(sql, None, _with_names)
+            return self._answer(lambda connection: _with_names(connection.execute(sql)))
         except duckdb.PermissionException as error:
             raise UsageError(f"the query reaches for more than the table `results`, which --unsafe allows: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 
     def _rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self._answer(sql, parameters, duckdb.DuckDBPyConnection.fetchall)
+        return self._answer(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def _arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        return self._answer(sql, parameters, methodcaller(_TO_ARROW))
+        return self._answer(lambda connection: connection.sql(sql, params=parameters).to_arrow_table())
 
-    def _answer(self, sql: str, parameters: Mapping[str, Any] | None, fetch: Fetch[Content]) -> Content:
-        """What a query finds. It is asked again without the cache if a cache file was deleted or is broken."""
+    def _answer(self, ask: Callable[[duckdb.DuckDBPyConnection], Content]) -> Content:
+        """What `ask` returns. It is called again without the cache if a cache file was deleted or is broken."""
         try:
-            answer = fetch(self.connection.execute(sql, parameters))
+            answer = ask(self.connection)
         except duckdb.Error as error:
             if self._unread and self._find() != self._files:
                 raise self._changed() from error
@@ -189,7 +183,7 @@ class Database(Tables):
             if not self._cached or (there and isinstance(error, _MISTAKES)):
                 raise
             self._read_again()
-            answer = fetch(self.connection.execute(sql, parameters))
+            answer = ask(self.connection)
         if self._unread and self._find() != self._files:
             raise self._changed()
         return answer
