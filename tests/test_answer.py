@@ -13,7 +13,7 @@ from rich.console import Console
 
 from lgbench.cli.main import main
 from lgbench.reports import answer
-from lgbench.results import database
+from lgbench.results import tables
 from lgbench.results.leaderboard import Results
 
 
@@ -85,7 +85,7 @@ REACHING = [
 @pytest.mark.parametrize("many", [1, 250], ids=["cached", "loose"])
 @pytest.mark.parametrize("query", REACHING)
 def test_a_query_reads_the_results_and_nothing_else(tmp_path, monkeypatch, query, many):
-    monkeypatch.setattr(database, "MANY", many)
+    monkeypatch.setattr(tables, "MANY", many)
     monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path / "cache"))
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     (tmp_path / "secret.csv").write_text("word\nopensesame\n")

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from conftest import corrupt, simulated, write_rows
 import lgbench
 from lgbench import UsageError, atomic_files, user_cache
 from lgbench.errors import RunFileError
-from lgbench.results import cache, database, run_files
+from lgbench.results import cache, run_files, tables
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
 
@@ -29,7 +30,7 @@ from lgbench.results.metrics import described
 @pytest.fixture
 def many(tmp_path, monkeypatch):
     """A folder of six runs, which count as many, with a cache of its own beside it."""
-    monkeypatch.setattr(database, "MANY", 6)
+    monkeypatch.setattr(tables, "MANY", 6)
     monkeypatch.setenv(user_cache.VARIABLE, str(tmp_path / "it's a cache"))
     for seed in range(6):
         write_rows(tmp_path / "runs" / "it's [a]*" / f"{seed}.parquet", simulated({8: 0.1, 16: seed / 10}, seed=seed))
@@ -134,9 +135,9 @@ def test_nothing_in_a_results_folder_is_a_cache_file(many, monkeypatch, place):
     """A pack of other rows under any name changes no board, whether lgbench made it or not."""
     genuine = of_folder(many)
     forged = next(genuine.iterdir())
-    rows = pq.read_table(forged)
-    value = rows.schema.get_field_index("value")
-    pq.write_table(rows.set_column(value, "value", pa.array([0.0] * len(rows))), forged)
+    kinds = pq.read_table(forged)
+    rows = [own | {"points": [point | {"value": 0.0} for point in own["points"]]} for own in kinds.to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=kinds.schema), forged)
     assert Results(many).boards("tvd")[0].rows[0].cell("OOD").mean == 0  # where it belongs, it would be read
     shutil.copytree(genuine, many / place / genuine.name)
     monkeypatch.setenv(user_cache.VARIABLE, str(many / "cache"))
@@ -181,7 +182,7 @@ def test_where_nothing_can_be_written_results_are_the_same(many, monkeypatch, br
 
 def test_without_a_cache_many_files_are_read_for_every_query_and_must_not_change(many, monkeypatch):
     monkeypatch.setattr(cache, "write", lambda *given: None)
-    monkeypatch.setattr(database, "MOST", 0)
+    monkeypatch.setattr(tables, "MOST", 0)
     opened = Results(many)
     assert opened.ask("select count(*) from loose")[1] == [(0,)]
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
@@ -191,6 +192,23 @@ def test_without_a_cache_many_files_are_read_for_every_query_and_must_not_change
     next(run_files.find(many)).unlink()
     with pytest.raises(RunFileError, match="changed while they were read; give the command again"):
         opened.boards("tvd")
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 9), (9, 9), (9, 0)], ids=["cached", "in memory", "read for each query"])
+@pytest.mark.parametrize("at_once", [1, 4, 9])
+def test_the_rows_of_results_are_those_of_the_run_files_wherever_they_are_kept(many, monkeypatch, least, most, at_once):
+    monkeypatch.setattr(tables, "MANY", least)
+    monkeypatch.setattr(tables, "MOST", most)
+    monkeypatch.setattr(tables, "AT_ONCE", at_once)
+    curve = [row | {"metric": "train_loss", "length": None, "step": step, "metric_version": None, "on_boards": None}
+             for row in simulated({8: None}, seed=9) for step in (1, 2, 2)]  # fmt: skip
+    write_rows(many / "odd.parquet", [*simulated({8: float("nan"), 16: None, 32: 0.1, 64: 0.1}, seed=9), *curve])
+    expected = pa.concat_tables([run_files.read(path) for path in run_files.find(many)])
+    for opened in (Results(many), Results(many)):  # which leaves a cache file, and reads it
+        names, rows = opened.ask("select * from results")
+        assert names == run_files.SCHEMA.names
+        typed = duckdb.from_arrow(expected).fetchall()
+        assert sorted(map(repr, rows)) == sorted(map(repr, typed))
 
 
 def refusing(*given, **named):
@@ -253,7 +271,7 @@ def test_run_files_that_change_while_they_are_read_are_read_again(many, monkeypa
 
 
 def test_a_folder_that_never_rests_is_read_as_it_was_last_and_says_so(many, monkeypatch):
-    monkeypatch.setattr(database, "MANY", 1000)
+    monkeypatch.setattr(tables, "MANY", 1000)
     metadata, count = run_files.metadata, itertools.count(1)
 
     def busy(path):
@@ -296,10 +314,13 @@ def test_whoever_writes_a_cache_file_deletes_what_nobody_wants_and_leaves_what_i
 
 
 def test_overlapping_cache_files_count_every_run_once(many):
-    files = cache.state(many, run_files.find(many))
+    files = run_files.states(many)
     names, own = list(files), described(run_files.metadata(many / next(iter(files))))
     for part in (names, names[1:], names[:2]):
-        assert cache.write(many, {name: files[name] for name in part}, dict.fromkeys(part, own))
+        with duckdb.connect() as connection:
+            paths = [cache.unglobbed(f"{many}/{name}") for name in part]
+            connection.execute(f"create table opened as {tables.packaged('kinds')}", {"paths": paths})
+            assert cache.write(many, {name: files[name] for name in part}, dict.fromkeys(part, own), connection, "opened")
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
     assert len(cached_files(many)) == 3
 
@@ -372,10 +393,10 @@ def about(cached):
 
 BOARDS = """
 import json, sys
-from lgbench.results import database
+from lgbench.results import tables
 from lgbench.results.leaderboard import Results
 
-database.MANY = 6
+tables.MANY = 6
 while True:
     results = Results(sys.argv[1])
     (board,) = results.boards("tvd")

@@ -20,9 +20,10 @@ from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import Done, InProcess
 from lgbench.execution.lease import name_of
+from lgbench.execution.markers import MARKERS
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.execution.work_queue import MARKERS, UNFINISHED
+from lgbench.execution.work_queue import UNFINISHED
 from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 

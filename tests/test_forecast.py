@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -76,7 +77,9 @@ def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys
     experiments = planned().experiments
     folder = tmp_path / UNFINISHED / "0123456789abcdef.0123456789ab-1-1-abcdef"
     folder.mkdir(parents=True)
-    (folder / "population.json").write_text(f'{{"runs": ["{experiments[0].run_id}"], "models": 2, "made_by": {{}}}}')
+    (folder / "population.json").write_text(
+        json.dumps({"files": {experiments[0].run_id: "a.parquet"}, "models": 2, "made_by": {}})
+    )
     before = sorted(tmp_path.rglob("*"))
     forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
     assert forecast.begun == 1 and sorted(tmp_path.rglob("*")) == before

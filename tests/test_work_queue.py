@@ -11,16 +11,18 @@ import toys
 from conftest import CPU, TESTS, simulated, write_rows
 from toy_registries import but, toys_and
 
-from lgbench.execution import lease, work_queue
+from lgbench.execution import lease
+from lgbench.execution.claim import RECORD, Claim, PopulationRecord
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import name_of
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.provenance import made_by
 from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import path_of
-from lgbench.execution.work_queue import RECORD, UNFINISHED, Claim, WorkQueue
+from lgbench.execution.work_queue import UNFINISHED, WorkQueue, by_id
 from lgbench.experiment.plan import Plan
 from lgbench.extensions.loading import Distribution
+from lgbench.results import run_files
 
 MADE_BY = {"lgbench": "1", "torch": "2", "device": "cpu"}
 
@@ -33,11 +35,11 @@ def runs(toy_registry, planned):
 
 def queue_on(folder: Path, experiments) -> WorkQueue:
     """As a command that asks for these experiments has them."""
-    return WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
+    return WorkQueue(folder, experiments)
 
 
 def take(folder: Path, experiments, most: int = 100, made_by=MADE_BY) -> Claim | None:
-    return queue_on(folder, experiments).take(experiments, most, lambda members: made_by)
+    return queue_on(folder, experiments).take(by_id(experiments), most, lambda members: made_by)
 
 
 def finish(folder: Path, experiments) -> None:
@@ -166,6 +168,22 @@ def test_a_population_has_as_many_members_as_there_are_up_to_its_stack(tmp_path,
     assert [experiment for experiments in taken for experiment in experiments] == list(runs)
 
 
+def test_taking_a_population_looks_at_its_own_runs_alone(tmp_path, runs, monkeypatch):
+    """Or a grid of n runs would take n looks for each population, and nobody could afford a large one."""
+    looked: list[str] = []
+    is_run = run_files.is_run
+    monkeypatch.setattr(run_files, "is_run", lambda path, run: looked.append(run) or is_run(path, run))
+    left, queue = by_id(runs), queue_on(tmp_path, runs)
+    for taken in (runs[:2], runs[2:4]):
+        with queue.take(left, 2, lambda members: MADE_BY) as claim:
+            assert claim.experiments == list(taken)
+            assert set(looked) == {experiment.run_id for experiment in taken}
+            finish(tmp_path, taken)
+        looked.clear()
+        for experiment in taken:
+            del left[experiment.run_id]
+
+
 def test_an_abandoned_population_is_gone_on_with_as_it_was(tmp_path, runs):
     folder = abandon(take(tmp_path, runs, most=4))
     with take(tmp_path, runs, most=3) as claim:  # less fits into memory now
@@ -243,7 +261,7 @@ def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned)
     """Two plugins may bring tasks of one shape, whose models are one population."""
 
     def take_all(wanted):
-        return queue_on(tmp_path, wanted).take(wanted, 100, lambda members: made_by(members, CPU))
+        return queue_on(tmp_path, wanted).take(by_id(wanted), 100, lambda members: made_by(members, CPU))
 
     known = toys_and(Distribution("other", "1"), task=but(toys.Walk(), name="toy-other", family="toy-other"))
     experiments = planned(known, ["toy-walk", "toy-other"], "toy-table")
@@ -303,7 +321,7 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
         raise failing
 
     with monkeypatch.context() as patch, pytest.raises(type(failing)):
-        patch.setattr(work_queue, "_write_record", fails)
+        patch.setattr(PopulationRecord, "write", fails)
         take(tmp_path, runs)
     queue_on(tmp_path, runs).clear()
     assert left(tmp_path) == set()
@@ -313,17 +331,21 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
 
 UNUSABLE = {
     "empty": "",
-    "cut short": '{"runs": ["a"',
+    "cut short": '{"files": {"a"',
     "no text": b"\xff\xfe",
     "nested too deeply": "[" * 100_000,
     "a list": "[]",
     "nothing": "null",
-    "one key more": '{"runs": ["a"], "made_by": {}, "since": 3}',
-    "one key less": '{"runs": ["a"]}',
-    "runs that are a text": '{"runs": "a", "made_by": {}}',
-    "runs that are no texts": '{"runs": [1], "made_by": {}}',
-    "makers that are a list": '{"runs": ["a"], "made_by": ["torch"]}',
-    "versions that are no texts": '{"runs": ["a"], "made_by": {"torch": 2}}',
+    "one key more": '{"files": {"a": "a.parquet"}, "models": 1, "made_by": {}, "since": 3}',
+    "one key less": '{"files": {"a": "a.parquet"}, "models": 1}',
+    "files that are a text": '{"files": "a", "models": 1, "made_by": {}}',
+    "files that are no texts": '{"files": {"a": 1}, "models": 1, "made_by": {}}',
+    "files in another folder": '{"files": {"a": "../a.parquet"}, "models": 1, "made_by": {}}',
+    "runs in another folder": '{"files": {"../a": "a.parquet"}, "models": 1, "made_by": {}}',
+    "models that are a text": '{"files": {"a": "a.parquet"}, "models": "1", "made_by": {}}',
+    "more files than models": '{"files": {"a": "a.parquet"}, "models": 0, "made_by": {}}',
+    "makers that are a list": '{"files": {"a": "a.parquet"}, "models": 1, "made_by": ["torch"]}',
+    "versions that are no texts": '{"files": {"a": "a.parquet"}, "models": 1, "made_by": {"torch": 2}}',
 }
 
 
@@ -367,7 +389,8 @@ def test_a_record_is_on_the_disk_before_it_gets_its_name(tmp_path, runs, monkeyp
     monkeypatch.setattr(os, "fsync", fsync)
     with take(tmp_path, runs) as claim:
         assert seen == [json.loads((claim.folder / RECORD).read_text())]
-        assert seen[0] == {"runs": [experiment.run_id for experiment in runs], "models": 100, "made_by": MADE_BY}
+        files = {experiment.run_id: path_of(experiment, tmp_path).name for experiment in runs}
+        assert seen[0] == {"files": files, "models": 100, "made_by": MADE_BY}
 
 
 def test_an_abandoned_population_that_other_commands_finish_is_removed(tmp_path, runs):

@@ -101,6 +101,11 @@ class Lease:
         """Whether another process is known to have the folder. The next heartbeat finds out."""
         return self._lost.is_set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether this process gave the folder back, or removed it."""
+        return self._ended.is_set()
+
     def require(self) -> None:
         """Raise LeaseLost unless this process holds the folder now. To be called before anything is written elsewhere."""
         self._beat()

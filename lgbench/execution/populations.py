@@ -65,9 +65,8 @@ def populations(group: Sequence[Experiment], stacks: Stacks) -> Iterator[Planned
 def scheduled(scheduler: Scheduler) -> Iterator[PlannedPopulation]:
     """Every population that is left. Raises RunFailed for a model whose step cannot be run."""
     for group in scheduler.groups:
-        if left := scheduler.left(group):
-            try:
-                stacks = scheduler.stacks_of(left)
-            except Exception as error:  # a plugin's model may raise anything
-                raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
-            yield from populations(left, stacks)
+        try:
+            stacks = scheduler.stacks_of(group)
+        except Exception as error:  # a plugin's model may raise anything
+            raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
+        yield from populations(group, stacks)

@@ -20,7 +20,7 @@ from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import Assignment, path_of
-from lgbench.execution.work_queue import WorkQueue
+from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.loading import Distribution
@@ -82,18 +82,17 @@ def _made_together(
     execution: Execution,
 ) -> dict[str, bytes]:
     """Train a population in a results folder, in which other processes may be making some of its runs."""
-    paths = {experiment: path_of(experiment, folder) for experiment in experiments}
-    queue = WorkQueue(folder, paths)
+    queue = WorkQueue(folder, experiments)
     runner = PopulationRunner(execution, folder, SilentProgress(), loaded(plugins))
     made_by = partial(provenance.made_by, device=execution.device)
-    while left := queue.unfinished(experiments):
-        if claim := queue.take(left, population.models, made_by):
+    while left := unfinished(experiments, folder):
+        if claim := queue.take(by_id(left), population.models, made_by):
             with suppress(LeaseLost), claim:  # then another process is making them
                 for _ in runner.run(Assignment(claim.experiments, claim.lease, claim.models, population.compile)):
                     pass
         else:
             time.sleep(WAIT_SECONDS)
-    return {path.name: path.read_bytes() for path in paths.values()}
+    return {path.name: path.read_bytes() for path in (path_of(experiment, folder) for experiment in experiments)}
 
 
 def made_in(

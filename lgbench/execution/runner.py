@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -15,12 +16,12 @@ import pyarrow as pa
 from lgbench.atomic_files import set_aside
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
+from lgbench.execution.claim import CHECKPOINT
 from lgbench.execution.device import Execution, full_float32, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
-from lgbench.execution.work_queue import CHECKPOINT
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
@@ -82,9 +83,9 @@ def run_plan(
                 display.say(f"{title_of(population)} needed more memory than is free; trained again, at most {half} at once")
             elif done.error:
                 fail(population, done.error)
-    everything = [path_of(experiment, folder) for experiment in plan.experiments]
-    mine = frozenset(written)
-    return PlanOutcome(written, [path for path in everything if path not in mine and path.exists()], failed)
+    others = set(os.listdir(folder)) - {path.name for path in written}
+    found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
+    return PlanOutcome(written, found, failed)
 
 
 @dataclass

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from lgbench.execution import provenance
+from lgbench.execution.claim import Claim
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import Held
 from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.work_queue import Claim, WorkQueue
+from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.results import run_files
 from lgbench.training import cost
@@ -87,10 +88,15 @@ class Scheduler:
     ) -> None:
         """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`."""
         self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
-        self._queue = WorkQueue(folder, {experiment: path_of(experiment, folder) for experiment in experiments})
-        self.groups = grouped(self._queue.unfinished(experiments))
-        self._tried: set[Experiment] = set()
-        self._given: list[Claim] = []
+        self.folder = folder
+        self._queue = WorkQueue(folder, experiments)
+        self.groups = grouped(unfinished(experiments, folder))
+        """Of the runs that had no file at the beginning."""
+        self._left = [by_id(group) for group in self.groups]
+        """Of each group the runs that were not tried here. Some may have a file by now."""
+        self._index = {group[0].population_key: index for index, group in enumerate(self.groups)}
+        self._given: list[tuple[int, Claim]] = []
+        """With the index of the group; claims that were not ended when this was last asked for."""
         self._stacks: dict[int, Stacks] = {}
 
     def __iter__(self) -> Iterator[Work | None]:
@@ -99,7 +105,7 @@ class Scheduler:
         waiting = False
         while True:
             yield from self._pass()
-            elsewhere = sum(len(self.left(group)) for group in self.groups)
+            elsewhere = sum(self._count(index) for index in range(len(self.groups)))
             if not elsewhere:
                 self._queue.clear()
             if not elsewhere or not self.wait:
@@ -117,10 +123,10 @@ class Scheduler:
         """Train the group of a population that ran out of memory in stacks half as large. False where it was of one model."""
         if work.models == 1:
             return False
-        index = next(index for index, group in enumerate(self.groups) if work.claim.experiments[0] in group)
+        index = self._index[work.claim.experiments[0].population_key]
         smaller = -(-work.models // 2)
         self._stacks[index] = replace(self._stacks[index], models=smaller, limit=smaller)
-        self._tried -= set(work.claim.experiments)
+        self._put_back(index, work.claim)
         return True
 
     def _pass(self) -> Iterator[Work]:
@@ -137,31 +143,48 @@ class Scheduler:
 
     def _next(self, index: int) -> Work | None:
         """The next population of a group; None if none of it is free now."""
-        group = self.groups[index]
-        if not (todo := self.left(group)):
+        self._look_for_lost()
+        if index not in self._stacks and not self._count(index):
             return None
+        left = self._left[index]
         if index not in self._stacks:
             try:
-                self._stacks[index] = self.stacks_of(todo)
+                self._stacks[index] = self.stacks_of(list(left.values()))
             except Exception as error:  # a plugin's model may raise anything
-                self._tried |= set(group)
-                self.fail(group, error)
+                left.clear()
+                self.fail(self.groups[index], error)
                 return None
+        if not left:
+            return None
         stacks = self._stacks[index]
         made_by = partial(provenance.made_by, device=self.execution.device)
-        claim = self._queue.take(todo, stacks.models, made_by, stacks.limit)
+        claim = self._queue.take(left, stacks.models, made_by, stacks.limit)
         if not claim:
             return None
-        self._tried |= set(claim.experiments)
-        self._given.append(claim)
+        for experiment in claim.experiments:
+            left.pop(experiment.run_id, None)
+        self._given.append((index, claim))
         return Work(claim, claim.models, stacks.compile)
 
-    def left(self, group: Group) -> Group:
-        """The runs of a group that have no file and were not tried here."""
-        for claim in [claim for claim in self._given if claim.lease.lost]:
-            self._given.remove(claim)
-            self._tried -= set(claim.experiments)  # another command is making them
-        return self._queue.unfinished([experiment for experiment in group if experiment not in self._tried])
+    def _count(self, index: int) -> int:
+        """How many runs of a group are left that were not tried here, and that have no file by now either."""
+        self._look_for_lost()
+        if left := self._left[index]:
+            self._left[index] = by_id(unfinished(list(left.values()), self.folder))
+        return len(self._left[index])
+
+    def _look_for_lost(self) -> None:
+        """Put back what other commands are making, since they took it over from this one."""
+        for index, claim in self._given:
+            if claim.lease.lost:
+                self._put_back(index, claim)
+        self._given = [own for own in self._given if not (own[1].lease.lost or own[1].lease.ended)]
+
+    def _put_back(self, index: int, claim: Claim) -> None:
+        """Make the runs of a population the first that are left of their group."""
+        for experiment in reversed(claim.experiments):
+            self._left[index][experiment.run_id] = experiment
+            self._left[index].move_to_end(experiment.run_id, last=False)
 
     def stacks_of(self, todo: Group) -> Stacks:
         """How this command trains these runs of a group. Raises what their first training step raises."""

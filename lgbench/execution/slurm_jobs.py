@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,11 +28,11 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.slurm_queue import Queue, failures
+from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, executor_for
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files
 
 JOBS = ".slurm"
 """The folder of the orders and logs of jobs, in the results folder."""
@@ -94,7 +94,7 @@ def run_in_jobs(
     executor = _executor(engine, manner, logs)
     require_writable(folder)
     experiments = planned.experiments
-    before = _left(experiments, folder)
+    before = unfinished(experiments, folder)
     job = Job(request, manner, str(folder), tuple(str(path.resolve()) for path in plugins))
     queue = Queue(executor, job)
     failed: list[str] = []
@@ -105,9 +105,9 @@ def run_in_jobs(
         finally:
             if not failed:
                 _remove(logs)
-    missing = set(_left(before, folder))
+    missing, asked = set(unfinished(before, folder)), set(before)
     written = [path_of(experiment, folder) for experiment in before if experiment not in missing]
-    found = [path_of(experiment, folder) for experiment in experiments if experiment not in set(before)]
+    found = [path_of(experiment, folder) for experiment in experiments if experiment not in asked]
     return PlanOutcome(written, found, [RunFailed(sentence) for sentence in failed])
 
 
@@ -122,7 +122,7 @@ def _wait(
     while True:
         time.sleep(LOOK_SECONDS)
         ended = queue.ended()  # before the folder, in which jobs that have ended write no more
-        left = _left(left, folder)
+        left = unfinished(left, folder)
         if len(left) < shown:
             shown = len(left)
             display.say(f"{len(experiments) - shown} of {_count(len(experiments), 'run')} written")
@@ -177,10 +177,6 @@ def _executor(engine: Engine, manner: Manner, logs: Path) -> Any:
     own = {name.replace("_", "-"): value for name, value in engine.slurm_options}
     executor.update_parameters(**options, additional_parameters=own)
     return executor
-
-
-def _left(experiments: Iterable[Experiment], folder: Path) -> list[Experiment]:
-    return [each for each in experiments if not run_files.is_run(path_of(each, folder), each.run_id)]
 
 
 def _count(number: int, thing: str) -> str:

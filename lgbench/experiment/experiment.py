@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 from torch import nn
@@ -61,7 +62,7 @@ class Experiment:
     def run_id(self) -> str:
         return self.record.run_id
 
-    @property
+    @cached_property
     def population_key(self) -> Hashable:
         """Experiments with equal keys can be trained as one population: one shape of models and one number of steps.
 
@@ -74,7 +75,9 @@ class Experiment:
 
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""
-        return replace(self, record=replace(self.record, seed=seed))
+        other = replace(self, record=self.record.with_seed(seed))
+        vars(other)["population_key"] = self.population_key
+        return other
 
     def parts_to_build(self) -> Parts:
         """What the architecture is given. Draws a context of each longest length, the first time that anybody asks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -96,13 +96,13 @@ def plan(request: Request, registry: Registry) -> Plan:
     with unchanged(_versions(chosen.optimizer, *chosen.averagers)) as require_unchanged:
         for (task, entry), changes in product(pairs, grid(request.changes or {})):
             try:
-                seeds = list(_experiments(task, entry, changes, chosen))
-                _require_answers(seeds[0], chosen)
-                _require_model(seeds[0])
+                first = _experiment(task, entry, changes, chosen)
+                _require_answers(first, chosen)
+                _require_model(first)
             except Unsupported as reason:
                 refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {reason}"] = None
             else:
-                experiments |= dict.fromkeys(seeds)
+                experiments |= dict.fromkeys(map(first.with_seed, chosen.seeds))
             if not asked >= {task.label, entry.label}:  # once for each: it takes a millisecond
                 asked |= {task.label, entry.label}
                 require_unchanged(_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
@@ -111,52 +111,49 @@ def plan(request: Request, registry: Registry) -> Plan:
     return Plan(tuple(experiments), tuple(refusals), chosen.loaded)
 
 
-def _experiments(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Iterator[Experiment]:
-    """An experiment for each seed. Raises Unsupported for a part or an optimizer that cannot have its options."""
+def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Experiment:
+    """With the first seed. Raises Unsupported for a part or an optimizer that cannot have its options."""
     plain = chosen.protocol.settings(task.thing)
     train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
     check_settings(task.thing, train, evaluate)
     options = _options(task.thing, entry, chosen.optimizer, changes)
     before, after = flat(*plain, _options(task.thing, entry, chosen.optimizer, {})), flat(train, evaluate, options)
     parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
-    optimizer = _configured("optimizer", chosen.optimizer, options, changes)
     named = {kind: part.label for kind, part in entry.parts.items()}
-    used = _used(task, entry, chosen)
-    for seed in chosen.seeds:
-        record = ExperimentRecord(
-            task=task.label,
-            family=task.label.replace(task.thing.name, task.thing.family, 1),
-            task_version=task.thing.version,
-            entry=_entry_label(entry, chosen.optimizer),
-            architecture=entry.architecture.label,
-            norm=named.get("norm"),
-            attention=named.get("attention"),
-            position=named.get("position"),
-            optimizer=chosen.optimizer.label,
-            options=tuple(sorted(options.items())),
-            averagers=tuple(averager.label for averager in chosen.averagers),
-            protocol=ProtocolUse(
-                chosen.protocol.name,
-                chosen.protocol.version,
-                (*_precision(chosen), *sorted((key, str(value)) for key, value in after.items() if value != before[key])),
-            ),
-            train=train,
-            evaluate=evaluate,
-            plugins=used,
-            seed=seed,
-        )
-        yield Experiment(
-            record=record,
-            task=task.thing,
-            architecture=entry.architecture.thing,
-            parts=parts,
-            optimizer=optimizer,
-            averagers={averager.label: averager.thing for averager in chosen.averagers},
-            measurements=tuple(measurement.thing for measurement in chosen.measurements),
-            plugins=_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
-            measured_by=_versions(*chosen.measurements),
-            positions=chosen.positions.setdefault(task.label, {}),
-        )
+    record = ExperimentRecord(
+        task=task.label,
+        family=task.label.replace(task.thing.name, task.thing.family, 1),
+        task_version=task.thing.version,
+        entry=_entry_label(entry, chosen.optimizer),
+        architecture=entry.architecture.label,
+        norm=named.get("norm"),
+        attention=named.get("attention"),
+        position=named.get("position"),
+        optimizer=chosen.optimizer.label,
+        options=tuple(sorted(options.items())),
+        averagers=tuple(averager.label for averager in chosen.averagers),
+        protocol=ProtocolUse(
+            chosen.protocol.name,
+            chosen.protocol.version,
+            (*_precision(chosen), *sorted((key, str(value)) for key, value in after.items() if value != before[key])),
+        ),
+        train=train,
+        evaluate=evaluate,
+        plugins=_used(task, entry, chosen),
+        seed=chosen.seeds[0],
+    )
+    return Experiment(
+        record=record,
+        task=task.thing,
+        architecture=entry.architecture.thing,
+        parts=parts,
+        optimizer=_configured("optimizer", chosen.optimizer, options, changes),
+        averagers={averager.label: averager.thing for averager in chosen.averagers},
+        measurements=tuple(measurement.thing for measurement in chosen.measurements),
+        plugins=_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
+        measured_by=_versions(*chosen.measurements),
+        positions=chosen.positions.setdefault(task.label, {}),
+    )
 
 
 def _precision(chosen: _Chosen) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -89,8 +89,24 @@ class ExperimentRecord:
 
     @cached_property
     def run_id(self) -> str:
-        """16 hexadecimal digits that change with any field."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """16 hexadecimal digits that change with any field: of the SHA-256 of the record as JSON, its keys sorted."""
+        before, after = self._around_seed
+        return hashlib.sha256(f"{before}{self.seed}{after}".encode()).hexdigest()[:16]
+
+    @cached_property
+    def _around_seed(self) -> tuple[str, str]:
+        """The record as JSON up to its seed, and what follows. Most of a large grid differs in the seed alone."""
+        about = asdict(self)
+        first = {key: value for key, value in about.items() if key < "seed"}
+        last = {key: value for key, value in about.items() if key > "seed"}
+        before, after = (json.dumps(part, sort_keys=True) for part in (first, last))
+        return f'{before[:-1]}, "seed": ', f", {after[1:]}"
+
+    def with_seed(self, seed: int) -> ExperimentRecord:
+        """The same experiment with another seed."""
+        other = replace(self, seed=seed)
+        vars(other)["_around_seed"] = self._around_seed
+        return other
 
     def plugins_of(self, weights: str) -> list[tuple[str, str]]:
         """Name, and version with source, of each distribution that decides the numbers of these weights."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lgbench.errors import RunFileError
-from lgbench.results.columns import Models, Value, mean_of_known, rounded
+from lgbench.results.columns import Models, Value, Values, mean_of_known, rounded
 from lgbench.results.drawn_values import primary_metric, raw_values
 from lgbench.results.metrics import Metric
 
@@ -79,7 +79,7 @@ def curve(paths: Iterable[Path]) -> LengthCurve | None:
             values += raw_values(path, metric) if metric else []
     if metric is None or metric.perfect in (None, metric.worst):
         return None
-    models = Models.of(values)
+    models = Models.of(Values.of(values))
     seeds = {length: np.isfinite(own).sum() for (kind, length), own in models.columns.items() if kind == "length"}
     # A mean over other seeds than its neighbour's would be a bend in the curve that no run has.
     lengths = [length for length in models.lengths if seeds.get(length) == max(seeds.values(), default=0)]

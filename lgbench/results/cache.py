@@ -1,4 +1,6 @@
-"""The cache: the rows of many run files in one Parquet file, since opening a file takes longer than reading its rows.
+"""The cache: many run files in one Parquet file, since opening a file takes longer than reading its rows.
+
+It holds what kinds.sql makes of their rows: a row for all that differ in their points alone.
 
 It is in the user's own cache folder, never in a results folder: a results folder may come from anybody, and its rows are those
 of its run files alone. LGBENCH_CACHE names another cache folder.
@@ -19,7 +21,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from dataclasses import replace as but
@@ -32,23 +34,32 @@ import pyarrow.parquet as pq
 
 from lgbench import user_cache
 from lgbench.atomic_files import SUFFIX, replaced
+from lgbench.results import run_files
 from lgbench.results.metrics import Metric, described
-from lgbench.results.run_files import METADATA_KEY, SCHEMA
+from lgbench.results.run_files import METADATA_KEY, SCHEMA, Files
 
-RULES = 2
+RULES = 3
 """Raised when other run files than before can be on a board: cache files hold those that could when they were written."""
 
-PATH = "path"
-"""The column of a cache file that has the path of the run file. Run files do not have it."""
-CACHED = SCHEMA.append(pa.field(PATH, pa.string()))
+PATH, POINTS = "path", "points"
+"""The column of a cache file that has the path of the run file, and the one with what differs within a kind."""
+IN_POINTS = ("step", "length", "value", "n", "in_distribution", "on_boards")
+"""The columns of run files that are in the points."""
+KIND = tuple(name for name in SCHEMA.names if name not in IN_POINTS)
+"""The columns of run files that all rows of a kind have in common."""
+CACHED = pa.schema(
+    [
+        pa.field(PATH, pa.string()),
+        *(SCHEMA.field(name) for name in KIND),
+        pa.field("lengths", pa.int32()),
+        pa.field(POINTS, pa.list_(pa.field("element", pa.struct([SCHEMA.field(name) for name in IN_POINTS])))),
+    ]
+)
 
 BUSY, FORGOTTEN = 10 * 60, 30 * 24 * 60 * 60
 """Seconds since the last use: below the first somebody may be reading a cache file, beyond the second nobody wants it."""
 MAX_BYTES = 2**30
 """Of all cache files together. The ones that were used last stay."""
-
-Files = Mapping[str, tuple[int, ...]]
-"""Run files by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +84,12 @@ class CacheFile:
                 counts[metric] += count
         return counts
 
-    def rows(self, results: Path) -> str:
-        """A query for the rows that are read."""
-        rows = f"select {', '.join(SCHEMA.names)} from read_parquet({quoted(unglobbed(self.path))})"
-        others = ", ".join(quoted(str(results.resolve() / name)) for name in self.others)
+    def kinds(self, results: Path) -> str:
+        """A query for the kinds that are read."""
+        rows = f"select * exclude ({PATH}) from read_parquet({quoted(unglobbed(str(self.path)))})"
+        root = results.resolve()
+        others = ", ".join(quoted(f"{root}/{name}") for name in self.others)
         return f"{rows} where {PATH} not in ({others})" if others else rows
-
-
-def state(folder: Path, paths: Iterable[Path]) -> Files:
-    """The run files as they are now."""
-    files = {}
-    for path in paths:
-        with suppress(FileNotFoundError):  # deleted since it was found
-            status = path.stat()
-            # Anybody can set the time of change of the content, but not that of the file's record.
-            files[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return files
 
 
 def find(results: Path, files: Files) -> tuple[list[CacheFile], Files]:
@@ -109,10 +110,13 @@ def find(results: Path, files: Files) -> tuple[list[CacheFile], Files]:
     return found, loose
 
 
-def write(results: Path, files: Files, described: Mapping[str, Sequence[Metric]]) -> CacheFile | None:
-    """Put run files with sound footers into a cache file; `described` has what each of them says of metrics.
+def write(
+    results: Path, files: Files, described: Mapping[str, Sequence[Metric]], connection: duckdb.DuckDBPyConnection, table: str
+) -> CacheFile | None:
+    """Put run files with sound footers, whose kinds are in a table, into a cache file.
 
-    None where that cannot be written, where the rows of a file cannot be read, or where a file has changed meanwhile.
+    `described` has what each of them says of metrics. None where the cache file cannot be written, or where a run file has
+    changed since it was read.
     """
     folder = _folder(results)
     if folder is None:
@@ -122,17 +126,14 @@ def write(results: Path, files: Files, described: Mapping[str, Sequence[Metric]]
     held = {name: [*own, ways[name]] for name, own in files.items()}
     about = json.dumps({"rules": RULES, "cached": held, "described": [[asdict(metric) for metric in way] for way in places]})
     path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
-    paths = [results.resolve() / name for name in files]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as partial, duckdb.connect() as connection:
-            connection.execute("set preserve_insertion_order = false")  # takes a quarter less time
+        with replaced(path) as partial:
             connection.execute(
-                f"""copy (from read_parquet($paths, hive_partitioning = false, filename = '{PATH}')) to {quoted(str(partial))}
-                (format parquet, compression zstd, use_tmp_file false, kv_metadata {{lgbench: {quoted(about)}}})""",
-                {"paths": [unglobbed(path) for path in paths]},
+                f"""copy (select {", ".join(CACHED.names)} from {table}) to {quoted(str(partial))}
+                (format parquet, compression zstd, use_tmp_file false, kv_metadata {{lgbench: {quoted(about)}}})"""
             )
-            if state(results.resolve(), paths) != files:
+            if run_files.states(results, files) != files:
                 raise FileNotFoundError("a run file has changed while it was read")
         _clean(path)
     except (OSError, duckdb.Error):
@@ -140,9 +141,9 @@ def write(results: Path, files: Files, described: Mapping[str, Sequence[Metric]]
     return CacheFile(path, list(files), (), list(places), ways)
 
 
-def unglobbed(path: Path) -> str:
+def unglobbed(path: str) -> str:
     """A path that DuckDB takes literally, whatever brackets and stars are in it."""
-    return re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path))
+    return re.sub(r"[*?[]", lambda special: f"[{special[0]}]", path)
 
 
 def quoted(text: str) -> str:
@@ -195,7 +196,8 @@ def _opened(path: Path) -> tuple[CacheFile, Files] | None:
     try:
         footer = pq.read_metadata(path)
         about: Any = json.loads(footer.metadata[METADATA_KEY])
-        if about["rules"] != RULES or not footer.schema.to_arrow_schema().remove_metadata().equals(CACHED):
+        columns = [field.with_nullable(True) for field in footer.schema.to_arrow_schema().remove_metadata()]
+        if about["rules"] != RULES or not pa.schema(columns).equals(CACHED):
             return None
         ways = [tuple(_metric(description) for description in way) for way in about["described"]]
         held = {name: (tuple(own[:-1]), own[-1]) for name, own in about["cached"].items()}

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -50,6 +51,57 @@ class Value(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Values:
+    """Many of :class:`Value`, in columns: a large board has millions, and an object for each would fill the memory."""
+
+    axes: tuple[tuple[Any, ...], ...]
+    """Entries, seeds, tasks and lengths, each once and sorted."""
+    index: tuple[NDArray[np.intp], ...]
+    """The place of each value on each axis."""
+    in_distribution: NDArray[np.bool_]
+    value: Floats
+    """NaN where the metric is not defined, or not finite."""
+    flags: tuple[NDArray[np.bool_], ...]
+    """Diverged, looks ahead, not finite."""
+
+    @classmethod
+    def of(cls, found: Iterable[Value]) -> Values:
+        columns = list(zip(*found, strict=True)) or [()] * len(Value._fields)
+        return cls.of_table(pa.table([pa.array(own, kind) for own, kind in zip(columns, _TYPES, strict=True)], Value._fields))
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> Values:
+        """From a table with the fields of :class:`Value` as columns."""
+        coded = [_coded(table[name]) for name in Value._fields[:4]]
+        value = table["value"].cast(pa.float64()).to_numpy().copy()
+        value[~np.isfinite(value)] = np.nan
+        in_distribution, *flags = (
+            table[name].fill_null(False).to_numpy() for name in ("in_distribution", "diverged", "looks_ahead", "not_finite")
+        )
+        return cls(tuple(names for names, _ in coded), tuple(index for _, index in coded), in_distribution, value, tuple(flags))
+
+    def flagged(self, flag: int) -> frozenset[tuple[str, int]]:
+        """Entry and seed of the values that have a flag."""
+        entries, seeds, *_ = self.axes
+        places = {*zip(*(index[self.flags[flag]].tolist() for index in self.index[:2]), strict=True)}
+        return frozenset((entries[e], seeds[s]) for e, s in places)
+
+
+_TYPES = (pa.string(), pa.int64(), pa.string(), pa.int64(), pa.bool_(), pa.float64(), *[pa.bool_()] * 3)
+"""Of the fields of :class:`Value`."""
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
+    """The values of a column, each once and sorted, and the place of each row among them."""
+    encoded = column.combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    order = sorted(range(len(names)), key=names.__getitem__)
+    places = np.empty(len(names), dtype=np.intp)
+    places[order] = np.arange(len(names))
+    return tuple(names[i] for i in order), places[encoded.indices.to_numpy()]
+
+
+@dataclass(frozen=True)
 class Models:
     """The values of one board before anything is averaged over seeds."""
 
@@ -71,37 +123,31 @@ class Models:
     """Entry and seed of each model with answers that are not finite, on any task."""
 
     @staticmethod
-    def too_many(found: Sequence[Value]) -> str | None:
+    def too_many(found: Values) -> str | None:
         """Why these values are no board, if they are not: there are too many entries, or they have too little in common.
 
         The tables of a board have a place for every seed of every entry at every length of every task, so a few thousand files
         that agree in nothing would fill any memory.
         """
-        counts = [len(set(names)) for names in zip(*(value[:4] for value in found), strict=True)] or [0]
-        counted = "{} entries, {} seeds, {} tasks and {} lengths".format(*counts) if found else ""
+        counts, size = [len(names) for names in found.axes], len(found.value)
+        counted = "{} entries, {} seeds, {} tasks and {} lengths".format(*counts)
         if counts[0] > MAX_ENTRIES:
             return f"it has {counted}, and a board can rank {MAX_ENTRIES} entries"
-        if prod(counts) > max(MAX_PLACES, len(found) / MIN_SHARE):
-            return f"it has {counted} with few values in common, {len(found)} in all"
+        if prod(counts) > max(MAX_PLACES, size / MIN_SHARE):
+            return f"it has {counted} with few values in common, {size} in all"
         return None
 
     @classmethod
-    def of(cls, found: Iterable[Value]) -> Models:
+    def of(cls, found: Values) -> Models:
         """From values in any order. Where several are of the same model, task and length, the last one counts."""
-        found = list(found)
-        axes = [sorted(set(names)) for names in zip(*(value[:4] for value in found), strict=True)] or [[]] * 4
-        places = [{name: i for i, name in enumerate(names)} for names in axes]
-        index = tuple([place[value[axis]] for value in found] for axis, place in enumerate(places))
-        values = np.full([len(names) for names in axes], np.nan)
-        values[index] = [np.nan if value.value is None else value.value for value in found]
-        values[~np.isfinite(values)] = np.nan
+        values = np.full([len(names) for names in found.axes], np.nan)
+        values[found.index] = found.value
         measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
-        measured[index] = True
-        np.logical_or.at(trained, index[2:], [value.in_distribution for value in found])
-        flags = zip(*(value[6:] for value in found), strict=True) if found else [()] * 3
-        flagged = (frozenset((v.entry, v.seed) for v, flag in zip(found, own, strict=True) if flag) for own in flags)
-        entries, seeds, tasks, lengths = map(tuple, axes)
-        return cls(entries, seeds, tasks, lengths, values, measured, trained, *flagged)
+        measured[found.index] = True
+        np.logical_or.at(trained, found.index[2:], found.in_distribution)
+        entries, seeds, tasks, lengths = found.axes
+        diverged, looks_ahead, not_finite = map(found.flagged, range(3))
+        return cls(entries, seeds, tasks, lengths, values, measured, trained, diverged, looks_ahead, not_finite)
 
     @cached_property
     def columns(self) -> dict[Column, Floats]:

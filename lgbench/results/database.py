@@ -5,43 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from importlib.resources import files
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.errors import RunFileError, UsageError, first_line
+from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
 from lgbench.results.addresses import Address, Place, place
-from lgbench.results.metrics import Metric, described
+from lgbench.results.metrics import Metric
 from lgbench.results.mirror import mirrored
+from lgbench.results.tables import SQL_TYPES, Tables, packaged
 from lgbench.results.variants import Plugins, Use, suffixes
 from lgbench.terminal import printable
 
-MANY = 250
-"""So many run files that are in no cache file get one; opening fewer takes less than half a second."""
-
-MOST = 8
-"""So many times MANY run files have room in the memory, at about 400 kB each. Without a cache, more are read by every query."""
-
 READINGS = 5
 """So often a folder is read that changes while it is read."""
-
-LIMITS = {"max_lengths": 1000, "max_text": 2000}
-"""Boards show about twenty lengths, and names have at most hundreds of characters. A file with much more fills the memory."""
-
-SQL_TYPES = {
-    "string": "varchar",
-    "int32": "integer",
-    "int64": "bigint",
-    "double": "double",
-    "bool": "boolean",
-    "map<string, string>": "map(varchar, varchar)",
-}
 
 _MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
 """What DuckDB raises over a wrong query. Over a broken file it raises anything else."""
@@ -50,7 +32,11 @@ _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 Content = TypeVar("Content")
 
 
-class Database:
+def _with_names(answer: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
+    return [column[0] for column in answer.description or []], answer.fetchall()
+
+
+class Database(Tables):
     """The runs of a folder as the DuckDB view `results`, and the files that had to be left out.
 
     All that it says is of one moment, even if run files come, change and go meanwhile.
@@ -91,29 +77,9 @@ class Database:
     def _changed(self) -> RunFileError:
         return RunFileError(f"run files in {printable(str(self.place))} changed while they were read; give the command again")
 
-    def _find(self) -> cache.Files:
+    def _find(self) -> run_files.Files:
         """The run files as they are now, whatever their names are."""
-        return cache.state(self.folder, run_files.find(self.folder))
-
-    def _open(self, files: cache.Files, *, cached: bool = True) -> None:
-        """Make a connection with the view `results` of the rows of these files. If not `cached`, the cache is left alone."""
-        self.left_out = [*self._not_copied]
-        self.connection = duckdb.connect()
-        # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
-        columns = ", ".join(f"{field.name} {SQL_TYPES[str(field.type)]}" for field in run_files.SCHEMA)
-        self.connection.execute(f"create table loose ({columns})")
-        self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
-        self._cached, found = cache.find(self.folder, readable) if cached else ([], readable)
-        footers = {name: about for name in found if (about := self._read(name, run_files.metadata))}
-        self._described = {name: described(about) for name, about in footers.items()}
-        self._loose: list[str] = []
-        self._unread: list[str] = []
-        self._load({name: found[name] for name in footers}, cached=cached)
-        rows = [own.rows(self.folder) for own in self._cached] + ["from loose"]
-        if self._unread:
-            paths = ", ".join(cache.quoted(cache.unglobbed(self.folder / name)) for name in self._unread)
-            rows.append(f"from read_parquet([{paths}], hive_partitioning = false)")
-        self.connection.execute(f"create view results as {' union all '.join(rows)}")
+        return run_files.states(self.folder)
 
     def _read_again(self) -> None:
         """Leave the cache alone, of which something was deleted or is broken. RunFileError if the run files have changed."""
@@ -128,25 +94,6 @@ class Database:
             self.connection.execute(packaged("scores"))
         if self._guarded:
             self.guard()
-
-    def _has_text(self, name: str) -> bool:
-        """Whether a path is text, which DuckDB needs. A name on a disk may be any bytes."""
-        try:
-            str(self.folder.resolve() / name).encode()
-        except UnicodeEncodeError:
-            self.left_out.append(f"{str(self.folder / name)!r} cannot be read: its name is not UTF-8; rename it")
-            return False
-        return True
-
-    @property
-    def names(self) -> list[str]:
-        """The run files that together hold every row once, by their names within the folder."""
-        return [name for own in self._cached for name in own.names] + self._loose + self._unread
-
-    @property
-    def files(self) -> list[str]:
-        """The run files, named as DuckDB wants it."""
-        return [cache.unglobbed(self.folder / name) for name in self.names]
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -187,13 +134,13 @@ class Database:
 
     def _name_variants(self) -> None:
         """Make the table of entries with several versions of a package, and of their suffixes."""
+        named = [
+            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
+        ]
         kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
         self.connection.execute(
             f"create or replace table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)"
         )
-        named = [
-            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
-        ]
         if named:
             self.connection.executemany("insert into variants values (?, ?, ?, ?)", named)
 
@@ -204,8 +151,8 @@ class Database:
 
     def guard(self) -> None:
         """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
-        own = [str(path) for path in [*(cached.path for cached in self._cached), *map(self.folder.joinpath, self._unread)]]
-        if any(cache.unglobbed(Path(path)) != path for path in own):  # which DuckDB searches for, and may not from now on
+        own = [str(cached.path) for cached in self._cached] + [f"{self._root}/{name}" for name in self._unread]
+        if any(cache.unglobbed(path) != path for path in own):  # which DuckDB searches for, and may not from now on
             self.connection.execute("create table kept as from results; create or replace view results as from kept")
         self.connection.execute(f"set allowed_paths = [{', '.join(map(cache.quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
@@ -219,19 +166,22 @@ class Database:
                 raise UsageError("the query is empty; try select * from results limit 5")
             if self._guarded and _WRITING & {statement.type for statement in statements}:
                 raise UsageError("the query writes a file, which --unsafe allows")
-            return self._answer(sql)
+            return self._answer(lambda connection: _with_names(connection.execute(sql)))
         except duckdb.PermissionException as error:
             raise UsageError(f"the query reaches for more than the table `results`, which --unsafe allows: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 
     def _rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self._answer(sql, parameters)[1]
+        return self._answer(lambda connection: connection.execute(sql, parameters).fetchall())
 
-    def _answer(self, sql: str, parameters: Mapping[str, Any] | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a query, which is asked again without the cache if a cache file was deleted or is broken."""
+    def _arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        return self._answer(lambda connection: connection.sql(sql, params=parameters).to_arrow_table())
+
+    def _answer(self, ask: Callable[[duckdb.DuckDBPyConnection], Content]) -> Content:
+        """What `ask` returns. It is called again without the cache if a cache file was deleted or is broken."""
         try:
-            answer = self._fetched(sql, parameters)
+            answer = ask(self.connection)
         except duckdb.Error as error:
             if self._unread and self._find() != self._files:
                 raise self._changed() from error
@@ -239,63 +189,7 @@ class Database:
             if not self._cached or (there and isinstance(error, _MISTAKES)):
                 raise
             self._read_again()
-            answer = self._fetched(sql, parameters)
+            answer = ask(self.connection)
         if self._unread and self._find() != self._files:
             raise self._changed()
         return answer
-
-    def _fetched(self, sql: str, parameters: Mapping[str, Any] | None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        cursor = self.connection.execute(sql, parameters)
-        return [column[0] for column in cursor.description or []], cursor.fetchall()
-
-    def _load(self, files: cache.Files, *, cached: bool) -> None:
-        """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
-        try:
-            unsound = self._unsound(files)
-        except duckdb.Error as error:
-            self._load_halves(files, error, cached=cached)
-            return
-        self.left_out += [f"{self.folder / name} cannot be on a board: {reason}" for name, reason in unsound.items()]
-        files = {name: state for name, state in files.items() if name not in unsound}
-        if len(files) >= MANY and cached and (new := cache.write(self.folder, files, self._described)):
-            self._cached.append(new)
-            return
-        # Too many rows would fill the memory: they are read now to see that they can be, and again for every query.
-        many = len(files) > MOST * MANY
-        load = "select max(hash(own)) from rows as own" if many else "insert into loose from rows"
-        try:
-            if files:
-                paths = {"paths": [cache.unglobbed(self.folder / name) for name in files]}
-                self.connection.execute(f"with rows as (from read_parquet($paths, hive_partitioning = false)) {load}", paths)
-            (self._unread if many else self._loose).extend(files)
-        except duckdb.Error as error:
-            self._load_halves(files, error, cached=cached)
-
-    def _load_halves(self, files: cache.Files, error: duckdb.Error, *, cached: bool) -> None:
-        names = list(files)
-        if half := len(names) // 2:
-            for part in (names[:half], names[half:]):
-                self._load({name: files[name] for name in part}, cached=cached)
-        elif self._read(names[0], run_files.read):
-            self.left_out.append(f"{self.folder / names[0]} cannot be read by DuckDB: {first_line(error)}")
-
-    def _unsound(self, files: cache.Files) -> dict[str, str]:
-        """The files whose rows cannot be on a board, each with the reason."""
-        if not files:
-            return {}
-        names = {str(self.folder / name): name for name in files}
-        asked = {"paths": [cache.unglobbed(Path(path)) for path in names], **LIMITS}
-        return {names[path]: reason for path, reason in self.connection.execute(packaged("unsound"), asked).fetchall()}
-
-    def _read(self, name: str, read: Callable[[Path], Content]) -> Content | None:
-        """What `read` returns of a run file; None where it refuses the file, which is then left out."""
-        try:
-            return read(self.folder / name)
-        except RunFileError as error:
-            self.left_out.append(str(error))
-            return None
-
-
-def packaged(name: str) -> str:
-    """The text of an SQL file."""
-    return files("lgbench.results").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
-from lgbench.results.columns import Models, Value
-from lgbench.results.database import Database, packaged
+from lgbench.results.columns import Models, Values
+from lgbench.results.database import Database
 from lgbench.results.fit import NotFitted, not_fitted
+from lgbench.results.tables import packaged
 from lgbench.terminal import printable
 
 
@@ -98,15 +99,19 @@ class Results(Database):
         return [number for number, use in self.protocols.items() if meant(use)]
 
     def _query(self, sql: str, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[tuple[Any, ...]]:
-        parameters = {"metric": metric, "name": name, "protocols": self._numbers(protocol), "apart": apart}
-        return self._rows(packaged(sql), parameters)
+        return self._rows(packaged(sql), self._parameters(metric, name, protocol, apart))
+
+    def _table(self, sql: str, metric: str, name: str | None, protocol: str | None, apart: bool) -> pa.Table:
+        return self._arrow(packaged(sql), self._parameters(metric, name, protocol, apart))
+
+    def _parameters(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> dict[str, Any]:
+        return {"metric": metric, "name": name, "protocols": self._numbers(protocol), "apart": apart}
 
     def _measured(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[Unranked]:
         """Boards that have any value, by name and label; of versions the newest first."""
         asked = metric, name, protocol, apart
         if asked not in self._answers:
-            rows = groupby(self._query("values", *asked), itemgetter(slice(5)))
-            every = (self._board(metric, Key(*start[:4]), start[4], [row[5:] for row in own]) for start, own in rows)
+            every = (self._board(metric, *own) for own in _boards_of(self._table("values", *asked)))
             found = [each for each in every if each]
             found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
             self._answers[asked] = found
@@ -122,11 +127,11 @@ class Results(Database):
         """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
         return {}
 
-    def _board(self, metric: str, key: Key, train_length: int | None, rows: Sequence[tuple[Any, ...]]) -> Unranked | None:
+    def _board(self, metric: str, key: Key, train_length: int | None, rows: pa.Table) -> Unranked | None:
         """None where no run file describes this version of the metric, or nothing has a value."""
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
-        values = [Value(*row) for row in rows if row[0] is not None]
-        levels = [Value("chance", 0, *row[2:]) for row in rows if row[0] is None]
+        of_chance = pc.is_null(rows["entry"])
+        values, levels = Values.of_table(rows.filter(pc.invert(of_chance))), Values.of_table(_named(rows.filter(of_chance)))
         if reason := Models.too_many(values) or Models.too_many(levels):
             said = f"the board of {key.name} by {metric} under protocol {self.protocols[key.protocol]}, since {reason}"
             self.no_boards[f"{said}; put runs that belong together into a results folder of their own"] = None
@@ -160,6 +165,23 @@ class Results(Database):
             else:
                 lacking[key][entry] += 1
         return incomplete, lacking
+
+
+def _boards_of(values: pa.Table) -> Iterator[tuple[Key, int | None, pa.Table]]:
+    """The rows of each board, which follow each other, with the longest length that its models are trained on."""
+    names = list(Key._fields)
+    start = 0
+    every = values.rename_columns(["name", *names[1:], *values.column_names[len(names) :]])
+    counted = every.group_by(names, use_threads=False).aggregate([("train_length", "max"), ([], "count_all")])
+    for row in counted.to_pylist():
+        yield Key(*(row[name] for name in names)), row["train_length_max"], every.slice(start, row["count_all"])
+        start += row["count_all"]
+
+
+def _named(chance: pa.Table) -> pa.Table:
+    """The chance level as one entry with one seed."""
+    named = {"entry": pa.repeat("chance", len(chance)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(chance))}
+    return pa.table({name: named.get(name, chance[name]) for name in chance.column_names})
 
 
 def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFitted]:

@@ -10,7 +10,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
 
 METADATA_KEY = b"lgbench"
+
+Files = Mapping[str, tuple[int, ...]]
+"""Run files by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
 
 SCHEMA = pa.schema(
     [
@@ -53,15 +59,22 @@ SCHEMA = pa.schema(
 CHECKSUM = "checksum"
 _ZEROS = "0" * 64
 _SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
+_SEAL_BEGINS = b'"checksum": "'
 
 _MAX_DEPTH, MAX_BYTES, _MAX_FOOTER, _MAX_ROWS = 20, 2**26, 2**20, 2**18
 """Levels of a footer's JSON, bytes of a file and of its footer, and rows. A run has about 6, 20,000, 10,000 and 2,000."""
+_ARROW = b"ARROW:schema"
 _RUN_ID = SCHEMA.get_field_index("run_id")
+
+
+def name_for(record: ExperimentRecord) -> str:
+    """The name of a run's file."""
+    return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
 
 
 def path_for(folder: Path, record: ExperimentRecord) -> Path:
     """Where a run's file is."""
-    return folder / f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
+    return folder / name_for(record)
 
 
 def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:
@@ -89,18 +102,31 @@ def _serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
 
 def sealed(content: bytes) -> bytes:
     """The bytes of a file with its checksum in place of the zeros."""
-    *_, place = _SEAL.finditer(content)
+    place = _stated(content)
+    assert place
     start, end = place.span(1)
     return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[end:]
 
 
 def is_sealed(content: bytes) -> bool | None:
     """Whether these bytes of a file are those that were written; None if there is no checksum that could tell."""
-    *_, stated = [None, *_SEAL.finditer(content)]
+    stated = _stated(content)
     if stated is None:
         return None
     start, end = stated.span(1)
-    return hashlib.sha256(content[:start] + _ZEROS.encode() + content[end:]).hexdigest().encode() == stated[1]
+    digest = hashlib.sha256(memoryview(content)[:start])
+    digest.update(_ZEROS.encode())
+    digest.update(memoryview(content)[end:])
+    return digest.hexdigest().encode() == stated[1]
+
+
+def _stated(content: bytes) -> re.Match[bytes] | None:
+    """The last checksum in a file, which is near its end."""
+    place = len(content)
+    while (place := content.rfind(_SEAL_BEGINS, 0, place)) >= 0:
+        if stated := _SEAL.match(content, place):
+            return stated
+    return None
 
 
 def damaged(path: Path) -> str:
@@ -130,7 +156,7 @@ def content_of(path: Path) -> bytes:
     """The bytes of a file that may be a run file. Raises RunFileError where it cannot be one."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(min(os.fstat(file.fileno()).st_size, MAX_BYTES) + 1)
     except OSError as error:
         raise RunFileError(f"{path} cannot be read: {error.strerror}") from error
     if not content:
@@ -154,7 +180,8 @@ def _checked(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any
 def _footer(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]]:
     try:
         footer = pq.read_metadata(pa.BufferReader(content))
-        found = footer.schema.to_arrow_schema()
+        about = footer.metadata or {}
+        found = SCHEMA if _is_usual(footer, about) else footer.schema.to_arrow_schema()
         names = found.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RunFileError(f"{path} is no readable Parquet file ({first_line(error)})") from error
@@ -171,14 +198,28 @@ def _footer(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]
     if not footer.num_rows:
         raise RunFileError(f"{path} has no rows")
     try:
-        about = json.loads((footer.metadata or {})[METADATA_KEY])
+        said = json.loads(about[METADATA_KEY])
     except (KeyError, ValueError, RecursionError) as error:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata") from error
-    if not isinstance(about, dict):
+    if not isinstance(said, dict):
         raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are not an object")
-    if _is_nested(about):
+    if _is_nested(said):
         raise RunFileError(f"{path} is not a run of lgbench: its footer metadata are nested deeper than {_MAX_DEPTH} levels")
-    return footer, about
+    return footer, said
+
+
+def _is_usual(footer: pq.FileMetaData, about: Mapping[bytes, bytes]) -> bool:
+    """Whether a file has the columns of a run file exactly as :func:`write` writes them here: a comparison without a copy."""
+    schema, arrow = _usual()
+    return about.get(_ARROW) == arrow and bool(footer.schema.equals(schema))
+
+
+@cache
+def _usual() -> tuple[pq.ParquetSchema, bytes]:
+    out = pa.BufferOutputStream()
+    pq.write_table(SCHEMA.empty_table(), out)
+    footer = pq.read_metadata(pa.BufferReader(out.getvalue()))
+    return footer.schema, footer.metadata[_ARROW]
 
 
 def _is_nested(content: object) -> bool:
@@ -191,7 +232,9 @@ def _is_nested(content: object) -> bool:
             if isinstance(outer, dict | list)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
-    return bool(level)
+        if not level:
+            return False
+    return True
 
 
 def is_run(path: Path, run_id: str) -> bool:
@@ -206,8 +249,26 @@ def is_run(path: Path, run_id: str) -> bool:
 
 def find(folder: Path) -> Iterator[Path]:
     """Every Parquet file under a results folder, in a fixed order, except those that are hidden or in a hidden folder."""
-    found: list[Path] = []
+    return (folder / name for name in states(folder))
+
+
+def states(folder: Path, names: Iterable[str] | None = None) -> Files:
+    """The same files as they are now, or those of them that have these names."""
+    found = {}
+    for name in _names(str(folder)) if names is None else names:
+        with suppress(FileNotFoundError, NotADirectoryError):  # deleted since it was found
+            status = os.stat(f"{folder}/{name}")
+            if stat.S_ISREG(status.st_mode):
+                # Anybody can set the time of change of the content, but not that of the file's record.
+                found[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    found: list[str] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in files if name.endswith(".parquet") and not name.startswith(".")]
-    return iter(sorted(path for path in found if path.is_file()))
+        within = parent.removeprefix(folder).strip("/")
+        place = f"{within}/" if within else ""
+        found += [place + name for name in files if name.endswith(".parquet") and not name.startswith(".")]
+    return sorted(found, key=lambda name: name.split("/"))

@@ -21,7 +21,7 @@ from uuid import uuid4
 from lgbench.errors import RunFileError
 from lgbench.execution import lease
 from lgbench.execution.lease import Lease
-from lgbench.execution.work_queue import MARKERS, Markers
+from lgbench.execution.markers import MARKERS, Markers
 from lgbench.results import run_files
 from lgbench.submissions.inspection import Run
 
@@ -83,7 +83,7 @@ class Turn:
         if any(self._held.folder.glob(f"{_WHOLE}*")):
             self._held.park()
             return
-        self._markers.give_back(self._held)
+        self._markers.give_back(self._held, [_TURN])
         self._held.remove()
         for folder in (self._markers.folder, self._markers.folder.parent):
             with suppress(OSError):  # another process waits for its turn
@@ -129,7 +129,7 @@ def _own_turn(folder: Path, markers: Markers, watch: lease.Watch, say: Callable[
             waits = True
             time.sleep(LOOK_SECONDS)
     except BaseException:
-        markers.give_back(mine)
+        markers.give_back(mine, [_TURN])
         mine.remove()
         raise
     return mine
@@ -139,7 +139,7 @@ def _taken_over(folder: Path, markers: Markers, watch: lease.Watch) -> Lease | N
     """The lease of the process that has the marker, if that process is dead and no other one takes it."""
     leases = _leases(folder)
     markers.give_back_orphans({lease.name_of(path) for path in leases}, watch)
-    owner = markers.all().get(_TURN)
+    owner = markers.taker(_TURN)
     for path in leases:
         if lease.name_of(path) == owner and (lease.is_parked(path) or watch.is_dead(path)):
             return lease.take(path)

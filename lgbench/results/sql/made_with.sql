@@ -1,6 +1,6 @@
 -- The packages that decide the numbers of each entry and its weights on each task.
 select distinct entry, weights, plugins, task
-from results
+from kinds
 where entry is not null
     and weights <> 'chance'
-    and length is not null
+    and lengths > 0

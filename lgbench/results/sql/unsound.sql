@@ -1,31 +1,10 @@
--- The run files whose rows no board can be made from, and why. A run file is one run, so all its rows name the same one.
+-- The run files of the table `opened` whose rows no board can be made from, and why. A run file is one run, so all its rows name
+-- the same one.
 
--- Most rows differ in length, step and value alone. What is asked of the other columns is asked once of all that are the same.
-with kinds as (
-    select
-        filename,
-        run_id,
-        entry,
-        task,
-        family,
-        task_version,
-        protocol,
-        protocol_version,
-        changes,
-        plugins,
-        seed,
-        weights,
-        metric,
-        max(abs(value)) filter (isfinite(value)) as largest,
-        count(*) filter (on_boards) as lengths
-    from read_parquet($paths, hive_partitioning = false, filename = true)
-    group by all
-)
-
-select filename, reason
+select path, reason
 from (
     select
-        filename,
+        path,
         case
             when bool_or(
                 run_id is null or entry is null or task is null or family is null or task_version is null or protocol is null
@@ -51,11 +30,11 @@ from (
             ))
             then 'it has a character in a name or a setting that cannot be shown, such as an end of line'
             when max(largest) > 1e100 then 'it has a value beyond 1e100'
-            when max(lengths) > $max_lengths
+            when max(shown) > $max_lengths
             then 'it has more than ' || $max_lengths || ' lengths for boards'
         end as reason
-    from kinds
-    group by filename
+    from opened
+    group by path
 )
 where reason is not null
-order by filename
+order by path

@@ -7,11 +7,20 @@
 -- $protocols, numbers of the table `protocols`.
 
 with chosen as (
-    select *, board_of(family, task, $name, $apart) as board
-    from scores
-    where metric = $metric
-        and list_contains($protocols, protocol)
-        and belongs(family, task, $name)
+    select
+        * exclude (points, point),
+        point.length as length,
+        point.value as value,
+        point.in_distribution as in_distribution,
+        point.on_boards as on_boards
+    from (
+        select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
+        from scores
+        where metric = $metric
+            and list_contains($protocols, protocol)
+            and belongs(family, task, $name)
+    )
+    where point.length is not null
 ),
 
 trained as (

@@ -1,0 +1,33 @@
+-- The rows of run files, those together that differ in their points alone: a training curve, or one metric of one model at all
+-- lengths. So the other columns are looked at once for some hundred rows. `lengths` counts the points that have one.
+--
+-- Parameter: $paths.
+select
+    filename as path,
+    run_id,
+    entry,
+    task,
+    family,
+    task_version,
+    protocol,
+    protocol_version,
+    changes,
+    plugins,
+    seed,
+    weights,
+    metric,
+    metric_version,
+    diverged_step,
+    count(length)::integer as lengths,
+    list({
+        'step': step,
+        'length': length,
+        'value': value,
+        'n': n,
+        'in_distribution': in_distribution,
+        'on_boards': on_boards
+    }) as points,
+    max(abs(value)) filter (isfinite(value)) as largest,
+    count(*) filter (on_boards) as shown
+from read_parquet($paths, hive_partitioning = false, filename = true)
+group by all
