@@ -203,6 +203,7 @@ def test_ten_kills_of_a_run_on_ray_and_of_its_tasks(tmp_path, environ, grid):
 def test_ten_kills_of_a_run_on_slurm_and_of_its_jobs(tmp_path, environ, grid):
     words = [*LGBENCH, *GRID, "--seeds", "0:3", "--checkpoint", "0", "--population", "1", "--executor", "slurm", "--jobs", "2"]
     words += ["--slurm-partition", "main"]
+    (tmp_path / "slurm").mkdir()
     with cluster(tmp_path / "slurm") as setting:
         setting |= environ | {"TOYS_SLEEP": "0.05"}
 

@@ -107,7 +107,7 @@ def footer_of(folder: Path) -> str:
 @needs_slurm
 @pytest.mark.engine
 def test_jobs_that_all_end_early_are_followed_by_others(slurm, tmp_path):
-    process = in_jobs(tmp_path, slurm, 1, grid="--task tomita-1 --arch pre-norm --seeds 0:6")
+    process = in_jobs(tmp_path, slurm, 1, steps=300, grid="--task tomita-1 --arch pre-norm --seeds 0:6")
     wait_until(lambda: len(list(tmp_path.glob("*.parquet"))) >= 1)
     said(f"scancel {' '.join(jobs(slurm))}", slurm)
     out, error = process.communicate(timeout=500)
