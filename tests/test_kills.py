@@ -23,6 +23,8 @@ from test_resume import GRID, left, lgbench, rows
 from test_slurm import needs_slurm
 from warm import COMMAND
 
+from lgbench.results import run_files
+
 LGBENCH = [sys.executable, "-c", COMMAND]
 
 
@@ -47,7 +49,7 @@ class Files:
     def look(self, folder: Path) -> None:
         for path, written in self._seen.items():
             assert _version(path) == written, f"{path} was lost, or made a second time"
-        self._seen |= {path: _version(path) for path in folder.rglob("*.parquet")}
+        self._seen |= {path: _version(path) for path in run_files.find(folder)}
 
 
 def _version(path: Path) -> tuple[int, int]:
@@ -171,8 +173,8 @@ def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
     def report(folder: Path, said: str) -> str:
         return (folder / "site" / "index.html").read_text(encoding="utf-8") if command == "site" else said
 
-    out, _ = start(tmp_path / "whole").communicate()
-    expected = report(tmp_path / "whole", out)
+    with start(tmp_path / "whole") as undisturbed:
+        expected = report(tmp_path / "whole", undisturbed.communicate()[0])
 
     def check(folder: Path, said: str) -> None:
         assert report(folder, said) == expected
