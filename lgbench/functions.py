@@ -12,7 +12,7 @@ import pyarrow as pa
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.execution.device import Execution
 from lgbench.execution.engines import carry_out
-from lgbench.execution.manner import Engine, Manner
+from lgbench.execution.manner import Command, Engine, Manner
 from lgbench.execution.populations import PlannedPopulation, scheduled
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.publishing import folder_of
@@ -65,7 +65,8 @@ def run(
     request = _request(task, arch, average, optimizer, seeds, protocol, set, precision)
     files, where = _paths(plugins), place(results)
     manner = Manner(device, compile, population, checkpoint, workers)
-    outcome = carry_out(request, resolve(request, Registry.load(files=files)), manner, engine, where, files, SilentProgress())
+    planned = resolve(request, Registry.load(files=files))
+    outcome = carry_out(Command(request, planned, manner, engine, files, SilentProgress()), where)
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])

@@ -29,8 +29,10 @@ from lgbench.experiment.protocols import PRECISIONS
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
-    from lgbench.execution.manner import Engine
+    from lgbench.execution.manner import Command, Engine
+    from lgbench.execution.runner import PlanOutcome
     from lgbench.experiment.experiment import Experiment
+    from lgbench.experiment.plan import Plan
 
 
 @click.command()
@@ -121,12 +123,8 @@ def run(
     """
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.engines import carry_out
-    from lgbench.execution.forecast import Forecast
-    from lgbench.execution.manner import Manner
-    from lgbench.execution.publishing import folder_of
-    from lgbench.execution.scheduler import path_of
+    from lgbench.execution.manner import Command, Manner
     from lgbench.experiment.plan import Request, plan
-    from lgbench.reports import curves
 
     named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer, precision)
     planned = plan(named, installed(plugins))
@@ -134,21 +132,38 @@ def run(
     display = ConsoleProgress(console(stderr=True))
     for sentence in planned.refusals:
         display.say(sentence)
+    command = Command(named, planned, manner, engine, plugins, display)
     if dry_run:
-        folder = folder_of(results, planned.experiments, display.say)
-        forecast = Forecast.of(planned, manner.here(), folder, display)
-        for line in forecast.lines():
-            echo(line)
-        if forecast.failed:
-            raise RunFailed("; ".join(forecast.failed))
+        _forecast(command, results)
         return
     try:
-        outcome = carry_out(named, planned, manner, engine, results, plugins, display)
+        outcome = carry_out(command, results)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
+    _tell(outcome, planned, results)
+
+
+def _forecast(command: Command, results: Place) -> None:
+    """Say what would run. Raises RunFailed where a training cannot make a step."""
+    from lgbench.execution.forecast import Forecast
+    from lgbench.execution.publishing import folder_of
+
+    folder = folder_of(results, command.plan.experiments, command.display.say)
+    forecast = Forecast.of(command.plan, command.manner.here(), folder, command.display)
+    for line in forecast.lines():
+        echo(line)
+    if forecast.failed:
+        raise RunFailed("; ".join(forecast.failed))
+
+
+def _tell(outcome: PlanOutcome, planned: Plan, results: Place) -> None:
+    """Say which runs there are, and draw their curves. Raises RunFailed where some failed."""
+    from lgbench.execution.scheduler import path_of
+    from lgbench.reports import curves
+
     experiments = {path_of(experiment, Path()).name: experiment for experiment in planned.experiments}
     if outcome.found:
         where = results / outcome.found[0].name if len(outcome.found) == 1 else f"{results}/"

@@ -1,19 +1,22 @@
-"""The options of `lgbench run` that say where and how, as they were given: each machine makes of them what it has."""
+"""What `lgbench run` was asked for: the options that say where and how, as they were given, and all of a command."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from lgbench.errors import UsageError, unknown
 from lgbench.execution.device import Execution
+from lgbench.execution.progress import ProgressDisplay
+from lgbench.experiment.plan import Plan, Request
 
 EXECUTORS = ("local", "ray", "slurm")
 
 
 @dataclass(frozen=True)
 class Manner:
-    """Plain values, for this machine or for another one."""
+    """Plain values, for this machine or for another one: each makes of them what it has."""
 
     device: str = "auto"
     compile: bool | None = None
@@ -70,3 +73,16 @@ class Engine:
             raise UsageError(f"--jobs is {self.jobs}, expected at least 1 job")
         if self.time is not None and self.time < 1:
             raise UsageError(f"--time is {self.time}, expected minutes, at least 1")
+
+
+@dataclass(frozen=True)
+class Command:
+    """Everything that a user asked for, except for the place of the run files."""
+
+    request: Request
+    plan: Plan
+    """Made of the request, with these plugin files."""
+    manner: Manner
+    engine: Engine
+    plugins: Sequence[Path]
+    display: ProgressDisplay

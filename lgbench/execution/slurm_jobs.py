@@ -23,7 +23,7 @@ from rich.console import Console
 from lgbench.errors import LgbenchError, RunFailed, UsageError
 from lgbench.execution.console import ConsoleProgress
 from lgbench.execution.device import Execution
-from lgbench.execution.manner import Engine, Manner
+from lgbench.execution.manner import Command, Engine, Manner
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
 from lgbench.execution.scheduler import path_of
@@ -31,7 +31,7 @@ from lgbench.execution.slurm_queue import Queue, failures
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, executor_for
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 
 JOBS = ".slurm"
@@ -72,20 +72,12 @@ class Job:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def run_in_jobs(
-    request: Request,
-    planned: Plan,
-    manner: Manner,
-    engine: Engine,
-    folder: Path,
-    plugins: Sequence[Path],
-    display: ProgressDisplay,
-) -> PlanOutcome:
-    """Run everything of a plan in jobs of SLURM, and wait for them. `engine` has the options of SLURM.
+def run_in_jobs(command: Command, folder: Path) -> PlanOutcome:
+    """Run everything of a command's plan in jobs of SLURM, and wait for them.
 
     Raises UsageError where SLURM is not here or does not take the jobs. An interrupt cancels them.
     """
-    manner = replace(manner, workers=manner.workers or 1)
+    engine, manner = command.engine, replace(command.manner, workers=command.manner.workers or 1)
     Execution(
         torch.device("cpu"), manner.compile, manner.population, manner.checkpoint, manner.workers or 1
     )  # the numbers are in range
@@ -93,15 +85,15 @@ def run_in_jobs(
     logs = folder / JOBS / uuid4().hex[:8]
     executor = _executor(engine, manner, logs)
     require_writable(folder)
-    experiments = planned.experiments
+    experiments = command.plan.experiments
     before = unfinished(experiments, folder)
-    job = Job(request, manner, str(folder), tuple(str(path.resolve()) for path in plugins))
+    job = Job(command.request, manner, str(folder), tuple(str(path.resolve()) for path in command.plugins))
     queue = Queue(executor, job)
     failed: list[str] = []
     if before:
         try:
             with _stopped(queue):
-                failed = _wait(queue, min(engine.jobs or 1, len(before)), before, folder, logs, display)
+                failed = _wait(queue, min(engine.jobs or 1, len(before)), before, folder, logs, command.display)
         finally:
             if not failed:
                 _remove(logs)

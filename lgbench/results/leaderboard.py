@@ -81,7 +81,9 @@ class Results(Database):
         if name is not None and name not in self.task_names:
             raise self._unknown("task", name, self.task_names)
         if protocol is not None and not self._numbers(protocol):
-            raise self._unknown("protocol", protocol, {n for use in self.protocols.values() for n in (use.name, str(use))})
+            uses = self.protocols.values()
+            names = {use.name for use in uses if not use.changes}
+            raise self._unknown("protocol", protocol, names | {str(use) for use in uses})
 
     def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
         """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
