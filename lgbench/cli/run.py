@@ -29,8 +29,7 @@ from lgbench.experiment.protocols import PRECISIONS
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
-    from lgbench.execution.manner import Command, Engine
-    from lgbench.execution.runner import PlanOutcome
+    from lgbench.execution.manner import Command, Engine, PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lgbench.errors import UsageError
-from lgbench.execution.manner import Command
+from lgbench.execution.manner import Command, PlanOutcome
 from lgbench.execution.publishing import failures, published
-from lgbench.execution.runner import PlanOutcome, run_plan
+from lgbench.execution.runner import run_plan
 from lgbench.execution.workers import executor_for
 from lgbench.results.addresses import Place
 

@@ -1,4 +1,4 @@
-"""What `lgbench run` was asked for: the options that say where and how, as they were given, and all of a command."""
+"""What `lgbench run` was asked for: options as they were given, all of a command, and its outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lgbench.errors import UsageError, unknown
+from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.plan import Plan, Request
@@ -86,3 +86,12 @@ class Command:
     engine: Engine
     plugins: Sequence[Path]
     display: ProgressDisplay
+
+
+@dataclass(frozen=True)
+class PlanOutcome:
+    """The run files of all experiments, written by this command or found at its end, and its failures."""
+
+    written: list[Path]
+    found: list[Path]
+    failed: list[RunFailed]

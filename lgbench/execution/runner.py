@@ -20,6 +20,7 @@ from lgbench.execution.claim import CHECKPOINT
 from lgbench.execution.device import Execution, full_float32, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
+from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
 from lgbench.experiment.experiment import Experiment
@@ -35,15 +36,6 @@ from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import Trained, train
-
-
-@dataclass(frozen=True)
-class PlanOutcome:
-    """The run files of all experiments, written by this command or found at its end, and its failures."""
-
-    written: list[Path]
-    found: list[Path]
-    failed: list[RunFailed]
 
 
 def run_plan(

@@ -23,9 +23,9 @@ from rich.console import Console
 from lgbench.errors import LgbenchError, RunFailed, UsageError
 from lgbench.execution.console import ConsoleProgress
 from lgbench.execution.device import Execution
-from lgbench.execution.manner import Command, Engine, Manner
+from lgbench.execution.manner import Command, Engine, Manner, PlanOutcome
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.runner import PlanOutcome, require_writable, run_plan
+from lgbench.execution.runner import require_writable, run_plan
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.slurm_queue import Queue, failures
 from lgbench.execution.work_queue import unfinished
