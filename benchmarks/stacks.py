@@ -17,6 +17,7 @@ import torch
 from rich.console import Console
 from sides import WIDTH, table
 
+from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training import cost
@@ -55,6 +56,7 @@ def main() -> None:
     options.add_argument("--sizes", default="1,2,4,8,16")
     chosen = options.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     registry = Registry.load()
     rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
     for task in chosen.task or TASKS:

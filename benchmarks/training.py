@@ -3,7 +3,8 @@
 Every task of a family with three seeds, transformer+peri-norm with EMA and BEMA, the sampling included. The first fifth of the
 steps, in which a program is compiled or loaded, is not timed. lgbench here trains as `lgbench run` does: one thread a worker, a
 stack of the size that its rule says, a compiled step. The other side is another lgbench, such as an earlier commit, in an
-environment of its own: one population of all models with all threads, compiled. Sides take turns.
+environment of its own: one population of all models with all threads, compiled. Sides take turns. The last column is the share
+of what all cores reach together in products of large float32 matrices, measured in the same rounds.
 
     python benchmarks/training.py [--rounds 5] [--steps 200] [--old PYTHON] [--family tomita ...]
 """
@@ -16,7 +17,7 @@ import sys
 import time
 
 import torch
-from sides import compare
+from sides import show, take_turns
 
 FAMILIES = ("tomita", "dyck", "set-complement")
 SEEDS = 3
@@ -60,13 +61,24 @@ def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of 
     return plan(asked, Registry.load()).experiments
 
 
+def mean_flops(family: str, steps: int) -> float:
+    """Floating-point operations of products in a model-step, the mean over a family's models."""
+    from lgbench.training.train import step_cost
+
+    trained = groups(experiments(family, steps))
+    flops = sum(step_cost(group[0], torch.device("cpu")).flops * len(group) for group in trained)
+    return flops / sum(map(len, trained))
+
+
 def stack(family: str, steps: int, workers: int) -> None:
     """In a worker process: train one stack of each group, each as long as a worker's share of it, and print their rate."""
+    from lgbench.execution.device import keep_freed_memory
     from lgbench.training import cost
     from lgbench.training.train import step_cost, train
 
     device, clock = torch.device("cpu"), Clock()
     torch.set_num_threads(1)
+    keep_freed_memory()
     for group in groups(experiments(family, steps)):
         share = -(-len(group) // workers)
         size = int(min(share, cost.stack_size(step_cost(group[0], device), device)))
@@ -78,17 +90,32 @@ def stack(family: str, steps: int, workers: int) -> None:
 OLD = f"""
 import sys, time, torch
 {inspect.getsource(Clock)}
-{inspect.getsource(groups)}
 from lgbench.experiment import Request, plan
 from lgbench.registry import Registry
-from lgbench.training.train import train
+from lgbench.training.train import population_key, train
 known, clock, steps = Registry.load(), Clock(), sys.argv[2]
 planned = plan(Request([sys.argv[1]], ["peri-norm"], ["ema", "bema"], range(3), "standard", {{"train.steps": steps}}), known)
-for group in groups(planned.experiments):
+groups = {{}}
+for experiment in planned.experiments:
+    groups.setdefault(population_key(experiment, known), []).append(experiment)
+for group in groups.values():
     train(group, known, torch.device("cpu"), clock.tick, compile=True)
     clock.ended(len(group))
 print(clock.rate())
 """
+
+
+def products() -> None:
+    """In a worker process: print the floating-point operations a second of large float32 products."""
+    torch.set_num_threads(1)
+    size, rounds = 768, 60
+    square = torch.randn(size, size)
+    for _ in range(rounds // 3):
+        square @ square
+    started = time.perf_counter()
+    for _ in range(rounds):
+        square @ square
+    print(rounds * 2 * size**3 / (time.perf_counter() - started))
 
 
 def together(commands: list[list[str]], threads: int) -> float:
@@ -105,9 +132,13 @@ def main() -> None:
     options.add_argument("--old", help="the Python of an environment with lgbench at an earlier commit")
     options.add_argument("--family", action="append", choices=FAMILIES)
     options.add_argument("--stack", nargs=2, help=argparse.SUPPRESS)
+    options.add_argument("--products", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.stack:
         stack(chosen.stack[0], chosen.steps, int(chosen.stack[1]))
+        return
+    if chosen.products:
+        products()
         return
     workers = torch.get_num_threads()
     for family in chosen.family or FAMILIES:
@@ -116,7 +147,13 @@ def main() -> None:
         old = [chosen.old, "-P", "-c", OLD, family, few]
         sides = {"the other lgbench": lambda old=old: together([old], workers)} if chosen.old else {}
         sides[f"lgbench, {family}, {workers} workers"] = lambda here=here: together([here] * workers, 1)
-        compare(sides, chosen.rounds, "model-steps/s", "the first")  # type: ignore[arg-type]
+        sides["peak"] = lambda: together([[sys.executable, __file__, "--products"]] * workers, 1)
+        results = take_turns(sides, chosen.rounds)
+        peak, flops = results.pop("peak").rate, mean_flops(family, chosen.steps)
+        share = {
+            f"of the peak, {peak / 1e9:.0f} GFLOP/s": lambda name, rate, peak=peak, flops=flops: f"{rate * flops / peak:.0%}"
+        }
+        show(results, chosen.rounds, "model-steps/s", "the first", share)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

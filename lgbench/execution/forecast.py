@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lgbench.execution.device import Execution, full_float32, threads
+from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import located
 from lgbench.execution.populations import named
 from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, training_tokens
@@ -112,6 +112,7 @@ def _of_group(scheduler: Scheduler, group: Group) -> GroupForecast:
     execution = scheduler.execution
     stacks = scheduler.stacks_of(group)
     population = group[: stacks.models]
+    keep_freed_memory()
     one_thread = threads(1) if execution.device.type == "cpu" else nullcontext()
     with full_float32(), one_thread:
         pace = measured(population, execution.device)

@@ -17,7 +17,7 @@ from lgbench.atomic_files import set_aside
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
 from lgbench.execution.claim import CHECKPOINT
-from lgbench.execution.device import Execution, full_float32, threads
+from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
@@ -100,6 +100,7 @@ class PopulationRunner:
         plugins = {**work.experiments[0].plugins, **work.experiments[0].measured_by}
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
+        keep_freed_memory()
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
         with full_float32(), one_thread, unchanged(plugins) as require_unchanged:
             trained = self._trained(work)

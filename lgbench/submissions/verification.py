@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lgbench.errors import LgbenchError
 from lgbench.execution import provenance
-from lgbench.execution.device import full_float32, threads
+from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
@@ -149,6 +149,7 @@ class _Verifier:
     def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
         """One outcome for each run of the population."""
         self._ends = time.monotonic() + self.seconds
+        keep_freed_memory()
         try:
             with threads(population.threads), full_float32(), unchanged(population.runs[0].experiment.plugins):
                 trained = self._trained(population)
