@@ -8,7 +8,8 @@ from pathlib import Path
 
 from lgbench.reports import plots
 from lgbench.reports.figure import Spec, figure
-from lgbench.reports.table import markdown, pipes
+from lgbench.reports.markdown import pipes
+from lgbench.reports.table import markdown
 from lgbench.results.boards import Board, Cell
 from lgbench.results.compare import Difference, compare
 from lgbench.results.leaderboard import Results
