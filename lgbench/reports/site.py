@@ -22,7 +22,7 @@ import lgbench
 from lgbench.contracts import CURVE_METRICS
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports import plots, table
+from lgbench.reports import overall, plots, table
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
@@ -31,7 +31,7 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
 
-SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "main.js")
+SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "overall.js", "main.js")
 """Run as one, in this order: the later ones use the earlier ones."""
 
 PAGE = "index.html"
@@ -57,10 +57,12 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     if not boards:
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     runs = _runs(results, {page_board.board.protocol for page_board in boards})
+    summary = [own for metric in results.metric_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
+    documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
+    documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
-    documents["overall"] = [asdict(own) for metric in results.metric_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
     return _filled(documents, _summary(boards, runs))
 

@@ -19,10 +19,10 @@ const rulesText = () => {
   return text;
 };
 
-const VIEWS = { board: boardView, entry: entryView, compare: compareView, rules: rulesView, malformed: nowhere };
+const VIEWS = { overall: overallView, board: boardView, entry: entryView, compare: compareView, rules: rulesView, malformed: nowhere };
 
 const viewOf = ([name, ...rest]) => {
-  if (name === undefined) return boardView();
+  if (name === undefined) return overalls().length ? overallView() : boardView();
   return Object.hasOwn(VIEWS, name) ? VIEWS[name](...rest) : nowhere();
 };
 
