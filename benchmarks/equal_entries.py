@@ -1,6 +1,6 @@
 """How often boards of entries that are all equal call any two of them significantly different: at most one board in twenty.
 
-    python benchmarks/equal_entries.py --boards 1000
+python benchmarks/equal_entries.py --boards 1000
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.columns import Models
 from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.leaderboard import Results
-from lgbench.results.statistics import MOST_SEEDS, CONFIDENCE, Floats, Moments, seeds_needed
+from lgbench.results.statistics import CONFIDENCE, MOST_SEEDS, Floats, Moments, seeds_needed
 
 SHARES = (0.5, 0.75, 0.9)
 

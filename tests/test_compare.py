@@ -90,6 +90,10 @@ def test_a_verdict_names_the_better_whichever_comes_first(results):
 def test_a_difference_that_is_not_significant_is_called_so(results):
     (beta,) = compare(results, "good", "plain", "tvd", "beta")
     said, at_lengths = re.split(r"(?<=\)\.) ", beta.verdict)
+    assert (
+        beta.planned.difference == 0.02
+        and f"{beta.planned.seeds} seeds find a difference of 0.02 in 80 % of cases" in at_lengths
+    )
     assert "transformer+good" in said and "transformer+plain" in said and "on beta OOD is not significant" in said
     assert "not significant at any of 5 lengths" in at_lengths and "significantly better" not in beta.verdict
     assert not beta.mean.significant and not any(d.significant for d in beta.lengths)

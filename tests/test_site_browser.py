@@ -31,7 +31,8 @@ DASHED = "svg .mark-line path[aria-label^='chance']"
 """The curve of the chance level."""
 
 VIEWS = {
-    "board": "#/",
+    "overall": "#/",
+    "board": "#/board",
     "entry": f"#/entry/{quote(HOSTILE, safe='')}",
     "compare": f"#/compare/{BEST}/{POOR}",
     "rules": "#/rules",
@@ -68,7 +69,9 @@ def boards(tmp_path_factory) -> dict[tuple[str, str], dict]:
     """What the command prints (tests/test_site.py), by metric and name, of the protocol that has all entries."""
     results = site_runs.made(tmp_path_factory.getbasetemp()).results
     names = [(metric, name) for metric in ("tvd", "accuracy", "roc_auc") for name in ("alpha", "alpha-1", "alpha-2", "beta")]
-    found = {(metric, name): json.loads(table.as_json(results.boards(metric, name, "quick"))) for metric, name in names}
+    found = {
+        (metric, name): json.loads(table.as_json(results.boards(metric, name, "quick")))["boards"] for metric, name in names
+    }
     return {names: own for names, (own,) in found.items()}
 
 
@@ -81,7 +84,7 @@ class Watch:
         self.asked: list[str] = []
         self.said: list[str] = []
 
-    def open(self, view: str = "#/", width: int = 1280, height: int = 900, **options) -> Page:
+    def open(self, view: str = "#/board", width: int = 1280, height: int = 900, **options) -> Page:
         context = self.browser.new_context(viewport={"width": width, "height": height}, **options)
         self.contexts.append(context)
         context.set_offline(True)
@@ -128,7 +131,7 @@ def look(shared) -> Iterator[Visit]:
     """Opens a view on a page that tests share, which is faster: for tests that choose nothing, since choices outlive a view."""
     watch, pages = shared
 
-    def show(view: str = "#/", width: int = 1280, height: int = 900) -> Page:
+    def show(view: str = "#/board", width: int = 1280, height: int = 900) -> Page:
         if (width, height) not in pages:
             pages[width, height] = watch.open(view, width, height)
             return pages[width, height]

@@ -22,9 +22,7 @@ from lgbench.results.addresses import Place
 )
 @baseline_option
 @results_option
-def leaderboard(
-    task: str | None, metric: str, protocol: str | None, form: str, baseline: str | None, results: Place
-) -> None:
+def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, baseline: str | None, results: Place) -> None:
     """Rank entries. Entries of one tier are not significantly different.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lgbench.reports.markdown import pipes
+from lgbench.reports.widths import fits
 from lgbench.results.entries import short
 from lgbench.results.overall import Estimate, Overall, OverallRow
 
@@ -27,7 +28,7 @@ def table(found: Sequence[Overall], console: Console) -> None:
         names = [row.entry for row in board.rows]
         columns = _columns(board)
         forms = [_lines(columns, names), *(_lines(columns[:count], short(names)) for count in (len(columns), _fewer(board), 3))]
-        lines = next((form for form in forms if console.measure(form).maximum <= console.width), forms[-1])
+        lines = next((form for form in forms if fits(form, console)), forms[-1])
         console.print(escape(title(board)), style="bold", highlight=False)
         console.print(lines)
         for note in notes(board):
@@ -52,7 +53,13 @@ def csv_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
         about = {"board": NAME, "metric": board.metric.name, "metric_version": board.metric.version, "protocol": board.protocol}
         for row in board.rows:
             own = about | {"entry": row.entry}
-            yield own | {"column": "IQM", "mean": row.score.value, "low": row.score.low, "high": row.score.high, "n": sum(row.seeds)}
+            yield own | {
+                "column": "IQM",
+                "mean": row.score.value,
+                "low": row.score.low,
+                "high": row.score.high,
+                "n": sum(row.seeds),
+            }
             if better := row.improvement:
                 yield own | {"column": "improvement", "mean": better.value, "low": better.low, "high": better.high}
             for family, mean, n in zip(board.families, row.families, row.seeds, strict=True):

@@ -18,15 +18,13 @@ from rich.table import Table
 
 from lgbench.reports import overall
 from lgbench.reports.markdown import pipes
+from lgbench.reports.widths import fits
 from lgbench.results.boards import Board, Cell, Row
 from lgbench.results.entries import short
 from lgbench.results.overall import Overall
 
 DIFFERENCE = tuple(f"baseline_{name}" for name in ("difference", "low", "high", "n", "p", "verdict"))
 """Columns of the CSV: the fields of the difference to the baseline."""
-
-MAX_WIDTH = 1000
-"""No board needs more columns of a terminal than this."""
 
 STANDING = ("tier", "rank interval", "entry", "seeds")
 AGAINST = "against baseline"
@@ -45,11 +43,11 @@ def table(boards: Sequence[Board], console: Console, summary: Sequence[Overall] 
     for board in boards:
         names = [row.entry for row in board.rows]
         lengths, lines = board.lengths, _table(board, board.lengths, names)
-        if not _fits(lines, console):
+        if not fits(lines, console):
             # Numbers are at least four characters wide.
             counts = range(min(len(board.lengths), console.width // 4), -1, -1)
             count = bisect_left(
-                counts, True, key=lambda count: _fits(_table(board, _spread(board.lengths, count), short(names)), console)
+                counts, True, key=lambda count: fits(_table(board, _spread(board.lengths, count), short(names)), console)
             )
             lengths = _spread(board.lengths, counts[min(count, len(counts) - 1)])
             lines = _table(board, lengths, short(names))
@@ -64,10 +62,6 @@ def table(boards: Sequence[Board], console: Console, summary: Sequence[Overall] 
 def _header(board: Board, lengths: Sequence[int]) -> list[str]:
     against = [AGAINST] if board.compared else []
     return [*STANDING, "ID", "OOD", *against, "effective length", *map(str, lengths)]
-
-
-def _fits(lines: Table, console: Console) -> bool:
-    return console.measure(lines, options=console.options.update(max_width=MAX_WIDTH)).maximum <= console.width
 
 
 def _table(board: Board, lengths: Sequence[int], names: Sequence[str]) -> Table:
@@ -147,7 +141,7 @@ def title(board: Board) -> str:
 
 def notes(board: Board) -> list[str]:
     """Sentences that belong under a board: what is left out, what lacks the metric, and what was not fitted."""
-    found = [*_about_baseline(board), *(f"{sentence}." for sentence in board.unsound), *board.incomplete]
+    found = [*(f"{sentence}." for sentence in board.unsound), *board.incomplete]
     if board.lacking:
         entries = (f"{entry} ({count} {'seed' if count == 1 else 'seeds'})" for entry, count in sorted(board.lacking.items()))
         found.append(f"{board.metric.label} is missing in runs of {', '.join(entries)}.")
@@ -158,7 +152,7 @@ def notes(board: Board) -> list[str]:
     if counts:
         tasks = (f"{task} by {'all' if n == seeds else f'{n} of {seeds}'} seeds" for task, n in sorted(counts.items()))
         found.append(f"Not fitted: {', '.join(tasks)}.")
-    return found
+    return [*found, *_about_baseline(board)]
 
 
 def _about_baseline(board: Board) -> list[str]:
@@ -194,7 +188,9 @@ def _against(board: Board, row: Row, show: Callable[[Cell | None], str]) -> str:
     verdict = f" {found.verdict}" if found.verdict else ""
     if show is _one_line:
         return f"{found.difference:+.4f}" + ("" if found.low is None else f" [{found.low:+.4f}, {found.high:+.4f}]") + verdict
-    return f"{found.difference:+.4f}{verdict}" + ("" if found.low is None else f"\n[dim]{found.low:+.3f} {found.high:+.3f}[/dim]")
+    return f"{found.difference:+.4f}{verdict}" + (
+        "" if found.low is None else f"\n[dim]{found.low:+.3f} {found.high:+.3f}[/dim]"
+    )
 
 
 def _chance(board: Board, lengths: Sequence[int]) -> list[str]:

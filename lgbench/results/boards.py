@@ -130,9 +130,7 @@ def chance_levels(chance: Models) -> tuple[Level, ...]:
     return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in chance.columns.items())
 
 
-def ranked_rows(
-    models: Models, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str
-) -> tuple[Row, ...]:
+def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str) -> tuple[Row, ...]:
     """The rows of a board, best mean first."""
     cells, standing = _cells(models, metric), _standings(models, metric)
     ranked = list(standing)

@@ -97,7 +97,8 @@ def compare(
         raise UsageError(f"{first} and {second} have no seed in common on any board; run both on one task, under one protocol")
     means = _corrected([_difference(board, models, first, second, models.ranked_by) for board, models in shared])
     return [
-        _comparison(board, models, first, second, mean, len(shared)) for (board, models), mean in zip(shared, means, strict=True)
+        _comparison(board, models, first, second, mean, len(shared))
+        for (board, models), mean in zip(shared, means, strict=True)
     ]
 
 
@@ -183,7 +184,7 @@ def _outlook(planned: Planned, mean: Difference) -> str:
     """One sentence on how many seeds would decide."""
     if planned.seeds is None:
         return f"More than {MOST_SEEDS:,} seeds would be needed to find a difference of {planned.difference:g}."
-    enough = f"{planned.seeds} seeds find a difference of {planned.difference:g} in {POWER:.0%} of cases"
+    enough = f"{planned.seeds} seeds find a difference of {planned.difference:g} in {100 * POWER:.0f} % of cases"
     return f"{enough}, and there are {mean.n}, so it is hardly larger." if planned.seeds <= mean.n else f"{enough}."
 
 

@@ -1,7 +1,7 @@
 """What a handful of seeds can say: pure functions of arrays, with seeds on the last axis and NaN where one is missing."""
 
 from lgbench.results.statistics.effective import effective_length
-from lgbench.results.statistics.intervals import CONFIDENCE, RESAMPLES, Floats, interval
+from lgbench.results.statistics.intervals import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, RESAMPLES, Floats, interval
 from lgbench.results.statistics.moderated import MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, spread, tested
 from lgbench.results.statistics.overall import improvement, interquartile_mean, profile, resampled, stratified_interval
 from lgbench.results.statistics.power import MOST_SEEDS, POWER, power, seeds_needed
@@ -9,6 +9,7 @@ from lgbench.results.statistics.tiers import Standing, layers, standings
 
 __all__ = [
     "CONFIDENCE",
+    "MIN_BOOTSTRAP_SEEDS",
     "MIN_PAIRED_SEEDS",
     "MOST_SEEDS",
     "POWER",
