@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -19,6 +19,7 @@ from rich.table import Table
 from lgbench.reports import overall
 from lgbench.reports.markdown import pipes
 from lgbench.reports.widths import fits
+from lgbench.results.baseline import Against
 from lgbench.results.boards import Board, Cell, Row
 from lgbench.results.entries import short
 from lgbench.results.overall import Overall
@@ -70,7 +71,7 @@ def _table(board: Board, lengths: Sequence[int], names: Sequence[str]) -> Table:
         side: Literal["left", "right"] = "left" if name == "entry" else "right"
         lines.add_column(name.replace(" ", "\n"), justify=side, no_wrap=bool(lengths), overflow="fold")
     for row, name in zip(board.rows, names, strict=True):
-        lines.add_row(*_standing(row), escape(name), _seeds(row), *_numbers(board, row, lengths, _two_lines))
+        lines.add_row(*_standing(row), escape(name), _seeds(row), *_numbers(board, row, lengths, IN_TERMINAL))
     if board.chance:
         lines.add_row("", "", "chance", "", *_chance(board, lengths), style="dim")
     return lines
@@ -92,7 +93,7 @@ def markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
     for board in boards:
         header = _header(board, board.lengths)
         rows = [
-            [*_standing(row), f"`{row.entry}`", _seeds(row), *_numbers(board, row, board.lengths, _one_line)]
+            [*_standing(row), f"`{row.entry}`", _seeds(row), *_numbers(board, row, board.lengths, IN_MARKDOWN)]
             for row in board.rows
         ]
         rows += [["", "", "chance", "", *_chance(board, board.lengths)]] if board.chance else []
@@ -171,26 +172,17 @@ def _standing(row: Row) -> tuple[str, str]:
     return str(row.tier), str(best) if best == worst else f"{best}-{worst}"
 
 
-def _numbers(board: Board, row: Row, lengths: Sequence[int], show: Callable[[Cell | None], str]) -> list[str]:
+def _numbers(board: Board, row: Row, lengths: Sequence[int], show: Show) -> list[str]:
     """The ID and OOD means, the difference to the baseline, the effective length, and the mean at each of `lengths`."""
-    cells = (show(row.cell("length", length)) for length in lengths)
+    cells = (show.cell(row.cell("length", length)) for length in lengths)
     against = [_against(board, row, show)] if board.compared else []
-    return [show(row.cell("ID")), show(row.cell("OOD")), *against, effective_length(board, row), *cells]
+    return [show.cell(row.cell("ID")), show.cell(row.cell("OOD")), *against, effective_length(board, row), *cells]
 
 
-def _against(board: Board, row: Row, show: Callable[[Cell | None], str]) -> str:
-    """A difference as `show` shows a mean, and the verdict where there is one."""
+def _against(board: Board, row: Row, show: Show) -> str:
     if row.entry == board.baseline:
         return "baseline"
-    found = row.against
-    if found is None:
-        return "-"
-    verdict = f" {found.verdict}" if found.verdict else ""
-    if show is _one_line:
-        return f"{found.difference:+.4f}" + ("" if found.low is None else f" [{found.low:+.4f}, {found.high:+.4f}]") + verdict
-    return f"{found.difference:+.4f}{verdict}" + (
-        "" if found.low is None else f"\n[dim]{found.low:+.3f} {found.high:+.3f}[/dim]"
-    )
+    return "-" if row.against is None else show.difference(row.against)
 
 
 def _chance(board: Board, lengths: Sequence[int]) -> list[str]:
@@ -214,6 +206,13 @@ def _seeds(row: Row) -> str:
     return f"{len(row.seeds)} ({', '.join(flagged)})" if flagged else str(len(row.seeds))
 
 
+class Show(NamedTuple):
+    """How a format writes a mean with its interval, and a difference with its own and the verdict."""
+
+    cell: Callable[[Cell | None], str]
+    difference: Callable[[Against], str]
+
+
 def _two_lines(cell: Cell | None) -> str:
     if cell is None:
         return "-"
@@ -224,3 +223,17 @@ def _one_line(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     return f"{cell.mean:.4f}" + ("" if cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]")
+
+
+def _two_lines_of_difference(own: Against) -> str:
+    first = f"{own.difference:+.4f} {own.verdict or ''}".rstrip()
+    return first + ("" if own.low is None else f"\n[dim]{own.low:+.3f} {own.high:+.3f}[/dim]")
+
+
+def _one_line_of_difference(own: Against) -> str:
+    ends = "" if own.low is None else f" [{own.low:+.4f}, {own.high:+.4f}]"
+    return f"{own.difference:+.4f}{ends} {own.verdict or ''}".rstrip()
+
+
+IN_TERMINAL = Show(_two_lines, _two_lines_of_difference)
+IN_MARKDOWN = Show(_one_line, _one_line_of_difference)

@@ -87,19 +87,17 @@ def compare(
     Raises UsageError where a name is unknown, or no board has both.
     """
     results.check(metric, name, protocol)
-    boards = results.models(metric, name, protocol)
-    known = {entry for _, models in boards for entry in models.entries}
+    every = results.models(metric, name, protocol)
+    known = {entry for _, models in every for entry in models.entries}
     first, second = find_entry(first, known), find_entry(second, known)
     if first == second:
         raise UsageError(f"{first} cannot be compared with itself; name two entries")
-    shared = [(about, models) for about, models in boards if _common(models, first, second, models.ranked_by)]
+    shared = [(about, models) for about, models in every if _common(models, first, second, models.ranked_by)]
     if not shared:
         raise UsageError(f"{first} and {second} have no seed in common on any board; run both on one task, under one protocol")
     means = _corrected([_difference(board, models, first, second, models.ranked_by) for board, models in shared])
-    return [
-        _comparison(board, models, first, second, mean, len(shared))
-        for (board, models), mean in zip(shared, means, strict=True)
-    ]
+    boards = zip(shared, means, strict=True)
+    return [_comparison(board, models, first, second, mean, len(shared)) for (board, models), mean in boards]
 
 
 def _comparison(board: Board, models: Models, first: str, second: str, mean: Difference, tests: int) -> Comparison:

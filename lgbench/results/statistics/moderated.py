@@ -133,7 +133,7 @@ def fitted(variances: Floats, freedom: Floats) -> tuple[float, float]:
 
 
 def trigamma_inverse(value: float) -> float:
-    """The y > 0 with trigamma(y) = value > 0, by Newton's method on 1 / trigamma, which is nearly a line (Smyth 2004, appendix).
+    """The y > 0 with trigamma(y) = value > 0, by Newton's method on 1 / trigamma, nearly a line (Smyth 2004, appendix).
 
     >>> round(trigamma_inverse(5.0), 7)
     0.4961687
