@@ -580,6 +580,44 @@ def test_the_policy_stops_what_would_get_in(browser, address):
     assert refused and harmed is None and loaded == [address]
 
 
+def test_the_first_view_has_all_families_together_with_the_numbers_of_the_command(look, folder):
+    page = look("#/")
+    (board,) = json.loads(CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "json"]).stdout)[
+        "overall"
+    ]
+    expect(page.locator("h1")).to_have_text("All families")
+    for line, row in zip(page.locator("tbody tr").all(), board["rows"], strict=True):
+        entry, seeds, score, *families = line.locator("th, td").all_text_contents()
+        own = row["score"]
+        assert (entry, seeds, score) == (row["entry"], "5", f"{own['value']:.4f} {own['low']:.4f}–{own['high']:.4f}")
+        assert families == [f"{value:.4f}" for value in row["families"]]
+    assert page.locator("svg.profile .curve").count() == page.locator(".legend li").count() == 4  # raw weights alone
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Boards").click()
+    expect(page.locator("h1")).to_have_text("alpha")
+
+
+@pytest.mark.slow
+def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(browser, folder, tmp_path):
+    results = Results(folder)
+    watch = Watch(browser, site.write(site.page(results, "quick", BEST), tmp_path).as_uri())
+    (board,) = results.boards("tvd", "alpha", "quick", baseline=BEST)
+    page = watch.open()
+    header = [text.strip() for text in page.locator("thead tr:last-child th").all_text_contents()]
+    column = header.index("against baseline")
+    for line, row in zip(page.locator("tbody tr").all(), board.rows, strict=True):
+        text, own = line.locator("th, td").all_text_contents()[column], row.against
+        if own is None:
+            assert (text, row.entry) == ("baseline", BEST)
+            continue
+        value, low, high = (f"{end:+.4f}".replace("-", "−") for end in (own.difference, own.low, own.high))
+        assert text == f"{value}{f' {own.verdict}' if own.verdict else ''} {low} to {high}"
+    assert len(page.locator("tfoot").locator("th, td").all()) == len(header)
+    page.goto(page.url.partition("#")[0] + "#/")
+    assert "baseline" in page.locator("tbody").inner_text()
+    watch.close()
+    watch.check()
+
+
 @pytest.mark.slow
 def test_two_versions_of_a_metric_are_two_boards_that_say_so(browser, tmp_path):
     """The metric comes from run files alone, has no greatest value, and is missing in some runs."""

@@ -64,8 +64,8 @@ def resampled(strata: Strata, key: int = 0) -> list[Floats]:
 def stratified_interval(draws: Floats, *samples: Strata) -> tuple[float, float]:
     """The 95 % interval of a number that depends on these samples, from the number's value on each of their resamples.
 
-    The percentile interval, expanded as that of means is: the variance of resamples of n values is (n - 1) / n of what it should
-    be, and few seeds ask for Student's t. NaN where a stratum has one seed.
+    The percentile interval, expanded as that of means is: the variance of resamples of n values is (n - 1) / n of what it
+    should be, and few seeds ask for Student's t. NaN where a stratum has one seed.
     """
     sizes = np.array([own.shape[-1] for strata in samples for own in strata])
     if sizes.min() < 2:
