@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lgbench.results.statistics import CONFIDENCE, Floats, Moments, Spread, holm, spread, tested
+from lgbench.results.statistics import CONFIDENCE, Floats, Moments, Spread, holm, moderated_t, spread
 from lgbench.results.statistics.moderated import ALONE
 
 Draw = Callable[[np.random.Generator, int, int], Floats]
@@ -47,7 +47,7 @@ WORLDS: dict[str, Draw] = {
 def separated(values: Floats, known: Spread) -> bool:
     """Whether a board calls any two of its entries significantly different."""
     first, second = np.triu_indices(len(values), 1)
-    p = tested(Moments.of(values[first] - values[second]), known).p
+    p = moderated_t(Moments.of(values[first] - values[second]), known).p
     return bool((holm(p) < 1 - CONFIDENCE).any())
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import polygamma
 from statsmodels.stats.multitest import multipletests
 
-from lgbench.results.statistics import Moments, Spread, holm, spread, tested
+from lgbench.results.statistics import Moments, Spread, holm, moderated_t, spread
 from lgbench.results.statistics.moderated import ALONE, fitted, trigamma_inverse
 
 NAN = float("nan")
@@ -30,7 +30,7 @@ def unequal(table, seeds=8):
 @pytest.mark.parametrize("table", range(5))
 def test_where_nothing_is_borrowed_pairs_are_tested_as_scipy_tests_them_on_the_seeds_that_both_have(table):
     differences = unequal(table)
-    found = tested(Moments.of(differences), ALONE)
+    found = moderated_t(Moments.of(differences), ALONE)
     for values, p, low, high in zip(differences, *found, strict=True):
         common = values[np.isfinite(values)]
         if len(common) < 3:
@@ -44,13 +44,13 @@ def test_where_nothing_is_borrowed_pairs_are_tested_as_scipy_tests_them_on_the_s
 @pytest.mark.parametrize("differences", [[], [NAN] * 3, [0.5], [0.5, 0.5], [0.5, NAN, 0.4]])
 @pytest.mark.parametrize("known", [ALONE, Spread(0.1, 3.0, 9.0), Spread(0.1, np.inf, 9.0)])
 def test_with_fewer_than_three_common_seeds_p_is_one(differences, known):
-    found = tested(Moments.of(np.array(differences, dtype=float)), known)
+    found = moderated_t(Moments.of(np.array(differences, dtype=float)), known)
     assert found.p == 1 and np.isnan([found.low, found.high]).all()
 
 
 def test_p_is_one_for_differences_of_zero_and_zero_for_equal_differences():
     def p(values, known=ALONE):
-        return tested(Moments.of(np.array(values)), known).p
+        return moderated_t(Moments.of(np.array(values)), known).p
 
     assert p(np.zeros(5)) == p([0.0, NAN, 0.0, 0.0]) == p(np.zeros(5), Spread(0.1, 2.0, 9.0)) == 1
     for seeds in (3, 4, 5, 10):
@@ -81,7 +81,7 @@ def test_nothing_is_borrowed_from_fewer_than_three_variances_or_where_half_of_th
     assert fitted(np.array(own), np.full(len(own), 4.0))[1] == 0
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(1e-9, 1e9))
 def test_trigamma_is_inverted(value):
     assert polygamma(1, trigamma_inverse(value)) == pytest.approx(value, rel=1e-6)
@@ -100,7 +100,7 @@ def test_the_prior_of_simulated_variances_is_found_whatever_their_degrees_of_fre
 @given(st.integers(0, 1000), st.sampled_from([0.0, 1.0, 8.0, np.inf]))
 def test_an_interval_leaves_out_zero_exactly_where_p_is_below_one_in_twenty(table, weight):
     moments = Moments.of(unequal(table) + 0.8)
-    found = tested(moments, Spread(1.0, weight, 50.0))
+    found = moderated_t(moments, Spread(1.0, weight, 50.0))
     known = moments.seeds >= 3
     assert ((found.p < 0.05) == ((found.low > 0) | (found.high < 0)))[known].all()
 
@@ -116,7 +116,7 @@ def test_with_one_variance_for_all_the_test_is_that_of_the_two_way_analysis_of_v
     pairs = Moments.of(values[[0, 0, 1]] - values[[1, 2, 2]])
     expected = 2 * scipy.stats.t.sf(np.abs(pairs.mean) / np.sqrt(2 * square / 6), known.freedom)
     assert known.weight == np.inf and known.variance == pytest.approx(2 * square)
-    np.testing.assert_allclose(tested(pairs, known).p, expected)
+    np.testing.assert_allclose(moderated_t(pairs, known).p, expected)
 
 
 def test_no_test_has_more_degrees_of_freedom_than_the_board():
@@ -132,7 +132,7 @@ def test_two_entries_borrow_nothing():
     assert spread(values) is ALONE
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.01, 0.05, 1.0])), min_size=1, max_size=30))
 def test_holm_corrects_as_statsmodels_does(p):
     with patch("gc.collect"):  # which statsmodels calls every time, and which is slow where much is loaded

@@ -35,7 +35,7 @@ def test_numbers_are_those_of_rliable():
 scores = st.lists(st.integers(0, 20).map(lambda n: n / 20), min_size=1, max_size=7).map(np.array)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(scores, min_size=1, max_size=4))
 def test_the_interquartile_mean_is_that_of_copies_which_give_families_equal_numbers(families):
     """Copies of every score until all families have 420 times 4: then it is the trimmed mean of SciPy."""
@@ -43,7 +43,7 @@ def test_the_interquartile_mean_is_that_of_copies_which_give_families_equal_numb
     assert interquartile_mean(families) == pytest.approx(scipy.stats.trim_mean(copies, 0.25), abs=1e-9)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=4))
 def test_the_probability_of_improvement_is_counted_over_all_pairs_of_runs(pairs):
     shares = [np.mean([(a < b) + (a == b) / 2 for a in one for b in other]) for one, other in pairs]
@@ -52,7 +52,7 @@ def test_the_probability_of_improvement_is_counted_over_all_pairs_of_runs(pairs)
     assert improvement(ones, others) + improvement(others, ones) == pytest.approx(1)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(scores, min_size=1, max_size=4))
 def test_a_profile_has_the_mean_over_families_of_the_share_of_runs(families):
     limits = np.array([0.0, 0.3, 0.5, 1.0])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from lgbench.results.statistics import Moments, layers, spread, standings, tested
+from lgbench.results.statistics import Moments, layers, moderated_t, spread, standings
 from lgbench.results.statistics.tiers import significantly_better, without_circles
 
 NAN = float("nan")
@@ -30,13 +30,13 @@ def longest_path(better, entry):
     return 1 + max((longest_path(better, other) for other in np.flatnonzero(better[:, entry])), default=0)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(orders())
 def test_the_tier_of_an_entry_is_the_longest_row_of_better_ones_that_ends_with_it(better):
     assert layers(better) == [longest_path(better, entry) for entry in range(len(better))]
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(orders())
 def test_entries_of_a_tier_are_never_significantly_different(better):
     tiers = layers(better)
@@ -44,7 +44,7 @@ def test_entries_of_a_tier_are_never_significantly_different(better):
         assert tiers[i] != tiers[j] or not (better[i, j] or better[j, i])
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(orders(), st.data())
 def test_a_newcomer_that_is_not_significantly_different_from_anybody_is_first_and_changes_nobodys_tier(better, data):
     place = data.draw(st.integers(0, len(better)))
@@ -54,7 +54,7 @@ def test_a_newcomer_that_is_not_significantly_different_from_anybody_is_first_an
     assert found == layers(better)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(orders(), st.integers(0, 2**32 - 1))
 def test_entries_of_a_circle_are_not_different_from_each_other_and_all_else_stays(better, key):
     """Around the first entries a circle is closed; those outside it keep what they are to each entry of it."""
@@ -100,7 +100,7 @@ def tables(draw, missing=0.0):
 def test_entries_are_significantly_better_where_the_moderated_test_and_holm_of_statsmodels_say_so(values):
     known, pairs = spread(values), list(combinations(range(len(values)), 2))
     moments = [Moments.of(values[i] - values[j]) for i, j in pairs]
-    p = [float(tested(own, known).p) for own in moments]
+    p = [float(moderated_t(own, known).p) for own in moments]
     real = multipletests(p, method="holm")[0] if p else []
     expected = {
         (i, j) if own.mean < 0 else (j, i) for (i, j), own, different in zip(pairs, moments, real, strict=True) if different
@@ -108,7 +108,7 @@ def test_entries_are_significantly_better_where_the_moderated_test_and_holm_of_s
     assert {(int(i), int(j)) for i, j in zip(*np.nonzero(significantly_better(values)), strict=True)} == expected
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(missing=0.2))
 def test_tiers_and_rank_intervals_follow_from_the_significant_pairs(values):
     found = standings(values)
@@ -119,21 +119,21 @@ def test_tiers_and_rank_intervals_follow_from_the_significant_pairs(values):
         assert standing.worst_rank == len(values) - len(standing.better_than)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables())
 def test_with_the_same_seeds_for_all_nobody_is_better_than_an_entry_with_a_lower_mean(values):
     for i, standing in enumerate(standings(values)):
         assert all(j > i for j in standing.better_than)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(missing=0.2), st.randoms(use_true_random=False))
 def test_standings_do_not_depend_on_the_order_of_seeds(values, random):
     order = random.sample(range(values.shape[1]), values.shape[1])
     assert standings(values[:, order]) == standings(values)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(missing=0.2), st.data())
 def test_copies_share_a_tier(values, data):
     original = data.draw(st.integers(0, len(values) - 1))

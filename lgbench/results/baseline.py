@@ -10,7 +10,7 @@ import numpy as np
 
 from lgbench.results.columns import Models, rounded
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import CONFIDENCE, Moments, holm, tested
+from lgbench.results.statistics import CONFIDENCE, Moments, holm, moderated_t
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def against(models: Models, metric: Metric, baseline: str, ranked: Sequence[str]
     moments = Moments.of(values - values[list(ranked).index(baseline)])
     others = np.array([entry != baseline for entry in ranked]) & (moments.seeds > 0)
     moments = Moments(*(own[others] for own in moments))
-    found = tested(moments, models.spread(models.ranked_by))
+    found = moderated_t(moments, models.spread(models.ranked_by))
     corrected, most = holm(found.p), metric.highest - metric.low
     low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
     names = [entry for entry, other in zip(ranked, others, strict=True) if other]

@@ -22,8 +22,8 @@ from lgbench.results.statistics import (
     Floats,
     Moments,
     holm,
+    moderated_t,
     seeds_needed,
-    tested,
 )
 
 INTEREST = 0.02
@@ -147,7 +147,7 @@ def _difference(board: Board, models: Models, first: str, second: str, column: C
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
     moments, most = _moments(models, first, second, column), board.metric.highest - board.metric.low
-    p, *ends = tested(moments, models.spread(column))
+    p, *ends = moderated_t(moments, models.spread(column))
     low, high = (np.clip(end, -most, most).item() for end in ends)
     return Difference(
         kind=column[0],

@@ -2,7 +2,7 @@
 
 from lgbench.results.statistics.effective import effective_length
 from lgbench.results.statistics.intervals import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, RESAMPLES, Floats, interval
-from lgbench.results.statistics.moderated import MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, spread, tested
+from lgbench.results.statistics.moderated import MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, moderated_t, spread
 from lgbench.results.statistics.overall import improvement, interquartile_mean, profile, resampled, stratified_interval
 from lgbench.results.statistics.power import MOST_SEEDS, POWER, power, seeds_needed
 from lgbench.results.statistics.tiers import Standing, layers, standings
@@ -32,5 +32,5 @@ __all__ = [
     "spread",
     "standings",
     "stratified_interval",
-    "tested",
+    "moderated_t",
 ]

@@ -152,7 +152,7 @@ def trigamma_inverse(value: float) -> float:
     return float(y)
 
 
-def tested(moments: Moments, spread: Spread = ALONE) -> Verdict:
+def moderated_t(moments: Moments, spread: Spread = ALONE) -> Verdict:
     """The moderated t-test of each difference. Where entries agree on every seed, p is 1."""
     variance, free = spread.borrowed(moments)
     enough = moments.seeds >= MIN_PAIRED_SEEDS

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from lgbench.results.statistics.intervals import CONFIDENCE, Floats
-from lgbench.results.statistics.moderated import Pairs, holm, spread_of, tested
+from lgbench.results.statistics.moderated import Pairs, holm, moderated_t, spread_of
 
 Relation = NDArray[np.bool_]
 """(E, E): [i, j] says that entry i is significantly better than entry j."""
@@ -44,7 +44,7 @@ def standings(values: Floats) -> list[Standing]:
 def significantly_better(values: Floats) -> Relation:
     """Of entries (E, seeds)."""
     pairs = Pairs.of(values)
-    real = holm(tested(pairs.moments, spread_of(pairs, values)).p) < 1 - CONFIDENCE
+    real = holm(moderated_t(pairs.moments, spread_of(pairs, values)).p) < 1 - CONFIDENCE
     lower = np.nan_to_num(pairs.moments.mean) < 0
     better = np.zeros((len(values), len(values)), dtype=bool)
     better[pairs.first, pairs.second] = real & lower
