@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.power import TTestPower
 
@@ -16,16 +16,19 @@ from lgbench.results.statistics import MOST_SEEDS, POWER, power, seeds_needed
 @given(st.integers(3, 60), st.floats(0.01, 3), st.floats(0.01, 2), st.sampled_from([0.05, 0.01, 0.001]))
 def test_power_is_that_of_statsmodels(seeds, difference, deviation, alpha):
     expected = TTestPower().power(difference / deviation, seeds, alpha)
+    assume(np.isfinite(expected))  # it knows none of large effects
     assert power(seeds, difference, deviation**2, alpha) == pytest.approx(expected, abs=1e-6)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.floats(0.05, 3), st.sampled_from([0.05, 0.01, 0.001]))
+@given(st.floats(0.05, 1.2), st.sampled_from([0.05, 0.01, 0.001]))
 def test_as_many_seeds_are_needed_as_statsmodels_says(effect, alpha):
     """It solves for a number with a fraction."""
     found = seeds_needed(effect, 1.0, alpha)
-    assert TTestPower().power(effect, found, alpha) >= POWER - 1e-9
-    assert found == 3 or TTestPower().power(effect, found - 1, alpha) < POWER
+    enough, too_few = (TTestPower().power(effect, seeds, alpha) for seeds in (found, found - 1))
+    assume(np.isfinite([enough, too_few]).all())
+    assert enough >= POWER - 1e-9
+    assert found == 3 or too_few < POWER
 
 
 def test_one_more_experiment_in_five_finds_nothing():
