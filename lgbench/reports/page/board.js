@@ -224,7 +224,7 @@ class BoardView {
       {
         name: "tier",
         title: "tier",
-        sort: (row) => (row.tier === null ? null : rank(row)),
+        sort: (row) => (row.tier === null ? null : row.tier * 1e6 + rank(row)),
         cell: (row) => element("td", { class: "standing" }, tierChip(row)),
       },
       {
