@@ -446,7 +446,7 @@ def test_two_entries_are_chosen_by_keyboard_and_a_hostile_name_is_one_word_to_a_
 def test_the_rules_are_there(look):
     page = look("#/rules")
     expect(page.locator("h1")).to_have_text("How boards are made")
-    assert page.locator("main li").count() == 11
+    assert page.locator("main li").count() == 14
 
 
 def test_an_address_of_nothing_says_so(look):

@@ -7,7 +7,7 @@ const nowhere = () => ({
   page: "",
   nodes: [
     heading("There is no such page"),
-    element("p", {}, "These results have nothing of that name. ", element("a", { href: "#/" }, "All boards"), "."),
+    element("p", {}, "These results have nothing of that name. ", element("a", { href: "#/board" }, "All boards"), "."),
   ],
 });
 
