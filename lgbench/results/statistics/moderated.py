@@ -111,7 +111,7 @@ def spread_of(pairs: Pairs, values: Floats) -> Spread:
     shared = known[:, known.sum(0) >= 2]
     freedom = float(shared.sum() - shared.any(1).sum() - shared.shape[1] + 1)
     enough = pairs.moments.seeds >= MIN_PAIRED_SEEDS
-    variance, weight = fitted(pairs.moments.variance[enough], pairs.moments.seeds[enough] - 1.0)
+    variance, weight = fitted(pairs.moments.variance[enough], (pairs.moments.seeds[enough] - 1).astype(np.float64))
     return Spread(variance, weight, freedom) if weight else ALONE
 
 
