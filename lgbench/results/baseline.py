@@ -33,9 +33,9 @@ def against(models: Models, metric: Metric, baseline: str, ranked: Sequence[str]
     if baseline not in ranked:
         return {}
     values = models.column(models.ranked_by, ranked)
-    moments = Moments.of(values - values[list(ranked).index(baseline)])
-    others = np.array([entry != baseline for entry in ranked]) & (moments.seeds > 0)
-    moments = Moments(*(own[others] for own in moments))
+    differences = values - values[list(ranked).index(baseline)]
+    others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
+    moments = Moments.of(differences[others])
     found = moderated_t(moments, models.spread(models.ranked_by))
     corrected, most = holm(found.p), metric.highest - metric.low
     low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
