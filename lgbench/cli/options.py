@@ -15,6 +15,7 @@ from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.experiment.protocols import MAX_SEEDS
 from lgbench.results.addresses import Address, place
+from lgbench.results.entries import BASELINE_ENTRY
 
 if TYPE_CHECKING:
     from lgbench.results.leaderboard import Results
@@ -139,6 +140,13 @@ protocol_option = click.option(
     "--protocol",
     type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
     help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
+)
+
+
+baseline_option = click.option(
+    "--baseline",
+    metavar="ENTRY",
+    help=f"Entry that the others are compared with, as on boards or short: peri-norm, lstm.  [default: {BASELINE_ENTRY}]",
 )
 
 

@@ -66,9 +66,16 @@ def named_as(address: Address) -> None:
 
 def boards(folder: Place, metric: str, task: str | None, protocol: str | None) -> list[Board]:
     """The boards that the options of :func:`lgbench.cli.options.board_options` choose. Raises UsageError if there are none."""
-    results = opened(folder)
-    found = results.boards(metric, task, protocol)
+    return boards_of(opened(folder), metric, task, protocol)
+
+
+def boards_of(
+    results: Results, metric: str, task: str | None, protocol: str | None, baseline: str | None = None
+) -> list[Board]:
+    """The same, of results that are open."""
+    found = results.boards(metric, task, protocol, baseline=baseline)
     warn(results.no_boards)
     if not found:
-        raise UsageError(f"no {metric} in {printable(str(folder))} for this task and protocol; leave one out to see all boards")
+        place = printable(str(results.place))
+        raise UsageError(f"no {metric} in {place} for this task and protocol; leave one out to see all boards")
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.options import protocol_option, results_option
+from lgbench.cli.options import baseline_option, protocol_option, results_option
 from lgbench.cli.output import echo
 from lgbench.cli.setup import opened, warn
 from lgbench.results.addresses import Place
@@ -21,8 +21,9 @@ from lgbench.results.addresses import Place
     help="Folder for the page, index.html. A page that is already there is replaced.",
 )
 @protocol_option
+@baseline_option
 @results_option
-def site(out: Path, protocol: str | None, results: Place) -> None:
+def site(out: Path, protocol: str | None, baseline: str | None, results: Place) -> None:
     """Write all boards as one HTML page that works offline.
 
     The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.
@@ -31,7 +32,7 @@ def site(out: Path, protocol: str | None, results: Place) -> None:
 
     runs = opened(results)
     try:
-        page = pages.page(runs, protocol)
+        page = pages.page(runs, protocol, baseline)
     finally:
         warn(runs.no_boards)
     path = pages.write(page, out)

@@ -22,7 +22,7 @@ import lgbench
 from lgbench.contracts import CURVE_METRICS
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports import plots, table
+from lgbench.reports import overall, plots, table
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
@@ -31,7 +31,7 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
 
-SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "main.js")
+SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "overall.js", "main.js")
 """Run as one, in this order: the later ones use the earlier ones."""
 
 PAGE = "index.html"
@@ -45,17 +45,22 @@ class PageBoard:
     board: Board
 
 
-def page(results: Results, protocol: str | None = None) -> str:
+def page(results: Results, protocol: str | None = None, baseline: str | None = None) -> str:
     """The page of all boards of these results, HTML as text. UsageError where there is nothing to show.
+
+    `baseline` is the entry that the others are compared with; :meth:`Results.boards` has what it may be.
 
     The same results make the same text, wherever and whenever it is made.
     """
     families = _families(results)
-    boards = _boards(results, families, protocol)
+    boards = _boards(results, families, protocol, baseline)
     if not boards:
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     runs = _runs(results, {page_board.board.protocol for page_board in boards})
+    summary = [own for metric in results.metric_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
+    documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
+    documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
@@ -77,11 +82,15 @@ def _families(results: Results) -> dict[str, list[str]]:
     return found
 
 
-def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: str | None) -> list[PageBoard]:
+def _boards(
+    results: Results, families: Mapping[str, Sequence[str]], protocol: str | None, baseline: str | None
+) -> list[PageBoard]:
     """Every board: by metric, and within a metric each family before its tasks."""
     found = []
     for metric in results.metric_names:
-        of_families, of_tasks = (_by_name(results.boards(metric, None, protocol, apart=apart)) for apart in (False, True))
+        of_families, of_tasks = (
+            _by_name(results.boards(metric, None, protocol, baseline=baseline, apart=apart)) for apart in (False, True)
+        )
         for family, tasks in families.items():
             found += [PageBoard("family", board) for board in of_families.get(family, ())]
             for task in tasks:
