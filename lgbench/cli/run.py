@@ -148,14 +148,22 @@ def run(
 def _forecast(command: Command, results: Place) -> None:
     """Say what would run. Raises RunFailed where a training cannot make a step."""
     from lgbench.execution.forecast import Forecast
-    from lgbench.execution.publishing import folder_of
+    from lgbench.execution.progress import duration
+    from lgbench.execution.tuning import Stage
 
-    folder = folder_of(results, command.plan.experiments, command.display.say)
-    forecast = Forecast.of(command.plan, command.manner.here(), folder, command.display)
-    for line in forecast.lines():
-        echo(line)
-    if forecast.failed:
-        raise RunFailed("; ".join(forecast.failed))
+    plan, execution, display = command.plan, command.manner.here(), command.display
+    stage = Stage.begin(plan.experiments, results, display.say)
+    stages = [("run", plan, stage.results)]
+    if any(experiment.tuning_runs for experiment in plan.experiments):
+        stages.insert(0, ("tuning run", stage.plan(plan), stage.tuning))
+    forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in stages]
+    for kind, forecast in forecasts:
+        for line in forecast.lines(kind):
+            echo(line)
+    if len(forecasts) > 1:
+        echo(f"tuning and runs together take about {duration(sum(forecast.seconds for _, forecast in forecasts))}")
+    if failed := [sentence for _, forecast in forecasts for sentence in forecast.failed]:
+        raise RunFailed("; ".join(dict.fromkeys(failed)))
 
 
 def _tell(outcome: PlanOutcome, planned: Plan, results: Place) -> None:
