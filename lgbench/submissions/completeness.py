@@ -126,8 +126,8 @@ def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator
         if len(rates) > 1:
             each = ", ".join(f"{lr:g} with {_ranges(sorted({*own}))}" for lr, own in sorted(rates.items()))
             yield (
-                f"{series.entry} on {task} under {series.protocol} has several learning rates, {each}: all seeds need the same; "
-                "make them in one results folder, whose tuning runs choose one"
+                f"{series.entry} on {task} under {series.protocol} has several learning rates, {each}: all seeds need the "
+                "same; make them in one results folder, whose tuning runs choose one"
             )
 
 

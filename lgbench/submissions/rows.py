@@ -90,8 +90,8 @@ class Expected(NamedTuple):
 
 
 def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
-    """Every row of a run: the scores of each weight variant, the chance level of the task, the training curve, and its learning rate if
-    tuning chose it."""
+    """Every row of a run: the scores of each weight variant, the chance level of the task, the training curve, and the learning
+    rate if tuning chose it."""
     task, train, evaluate, last = experiment.task, experiment.train, experiment.evaluate, experiment.train.steps
     metrics = {measurement.name: Metric.of(measurement) for measurement in experiment.measurements}
     bounds = {name: Bounds.of(metric) for name, metric in metrics.items()}
