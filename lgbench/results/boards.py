@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -99,6 +99,8 @@ class Board:
     """A sentence for each entry that is not ranked because its answers cannot be trusted."""
     lacking: dict[str, int]
     """By entry, how many of its seeds have runs but lack this metric."""
+    learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """By entry and task, the learning rates that tuning chose; one, unless runs of several results folders are together."""
 
     @property
     def lengths(self) -> list[int]:
