@@ -38,7 +38,7 @@ const entryView = (entry, metric, protocol) => {
       resultsSection(entry, results),
       seedsSection(results),
       trainingSection(entry, runs),
-      tuningSection(runs),
+      ...tuningSection(runs),
       configurationSection(runs),
       provenanceSection(runs),
     ],
@@ -171,7 +171,7 @@ const trainingSection = (entry, runs) => {
 // The losses of the tuning runs that chose learning rates: a line for each task and rate. The first seed of a task has them.
 const tuningSection = (runs) => {
   const tuned = runs.filter((run) => Array.isArray(run.tuning?.grid) && Array.isArray(run.tuning.seeds) && Array.isArray(run.tuning.runs));
-  if (!tuned.length) return null;
+  if (!tuned.length) return [];
   const seeds = distinct(tuned.flatMap((run) => run.tuning.seeds)).sort((a, b) => a - b);
   const loss = (found) => {
     if (!found) return MISSING;
@@ -192,11 +192,9 @@ const tuningSection = (runs) => {
   );
   const header = [["task", "name"], ["learning rate", "number"], ...seeds.map((seed) => [`loss, seed ${seed}`, "number"]), ["", null]];
   const steps = distinct(tuned.map((run) => String(run.tuning.steps))).join(" or ");
-  return section(
-    "Learning rate",
-    element("p", { class: "lead" }, `The rate with the smallest training loss, in the last tenth of ${steps} steps, on seeds that no result has.`),
-    simpleTable("Tuning of the learning rate", header, lines),
-  );
+  const rule = `The rate with the smallest training loss, in the last tenth of ${steps} steps, on seeds that no result has.`;
+  const table = simpleTable("Tuning of the learning rate", header, lines);
+  return [section("Learning rate", element("p", { class: "lead" }, rule), table)];
 };
 
 // The settings of an experiment as [name, text], however deep they stand. Footers are strangers' files: nothing is sure of them.
