@@ -100,12 +100,9 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
     lgbench.run(**asked, set={"train.lr": GRID}, results=tmp_path / "each")
     ood = {}
     for path in (tmp_path / "each").glob("*.parquet"):
-        rows = [
-            r for r in run_files.read(path).to_pylist() if r["metric"] == "tvd" and r["length"] > 6 and r["weights"] == "raw"
-        ]
-        ood.setdefault(run_files.metadata(path)["experiment"]["train"]["lr"], []).extend(
-            r["value"] for r in raw if r["length"] > 6
-        )
+        lr = run_files.metadata(path)["experiment"]["train"]["lr"]
+        late = (row for row in run_files.read(path).to_pylist() if row["metric"] == "tvd" and row["length"] > 6)
+        ood.setdefault(lr, []).extend(row["value"] for row in late if row["weights"] == "raw")
     assert min(ood, key=lambda lr: fmean(ood[lr])) == 0.002
 
 
