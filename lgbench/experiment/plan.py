@@ -173,16 +173,11 @@ def _with_tuning_runs(
 
     They are runs like others, with changed settings: each learning rate in turn, fewer steps, and as good as no test.
     """
-    asked, train = experiment.record.tuning, experiment.train
+    asked = experiment.record.tuning
     if asked is None:
         return experiment
-    cheap = {
-        "train.steps": asked.steps,
-        "evaluate.contexts": 1,
-        "evaluate.strings": 4,
-        "evaluate.max_length": max(train.max_length, min(task.thing.lengths or (1,))),
-    }
-    common = {**changes, **{key: str(value) for key, value in cheap.items()}}
+    longest = max(experiment.train.max_length, min(task.thing.lengths or (1,)))
+    common = {**changes, **tuning.TEST, "train.steps": str(asked.steps), "evaluate.max_length": str(longest)}
     alone = replace(chosen, averagers=())
     tried = [_experiment(task, entry, {**common, "train.lr": str(lr)}, alone) for lr in asked.grid]
     return replace(experiment, tuning_runs=tuple(each.with_seed(seed) for each in tried for seed in asked.seeds))

@@ -26,6 +26,7 @@ from lgbench.reports import plots, table
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
+from lgbench.reports.tunings import each_tuning_once, without_tuning
 from lgbench.results import run_files
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
@@ -166,35 +167,15 @@ def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, lis
             columns = ("run_id", "task", "task_version", "seed", "diverged_step")
             run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
             run |= {name: _curve(rows, name) for name in CURVE_METRICS}
-            tuning, about = _without_tuning(about)
+            tuning, about = without_tuning(about)
             run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
             run |= {"tuning": _finite(tuning)}
             found.setdefault(_label(results, rows), {}).setdefault(first["run_id"], run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
     return {
-        entry: _each_tuning_once(sorted(own.values(), key=lambda run: [run[name] for name in order]))
+        entry: each_tuning_once(sorted(own.values(), key=lambda run: [run[name] for name in order]))
         for entry, own in sorted(found.items())
     }
-
-
-def _without_tuning(about: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The tuning in a footer, and the footer without it. Footers are strangers' files: nothing is sure of them."""
-    experiment = about.get("experiment")
-    if not isinstance(experiment, dict):
-        return None, dict(about)
-    left = {key: value for key, value in experiment.items() if key != "tuning"}
-    return experiment.get("tuning"), {**about, "experiment": left}
-
-
-def _each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All seeds of an entry on a task share a tuning, so only the first of them keeps it."""
-    seen: set[str] = set()
-    for run in runs:
-        said = repr((run["protocol"], run["task"], run["task_version"], run["tuning"]))
-        if said in seen:
-            run["tuning"] = None
-        seen.add(said)
-    return runs
 
 
 def _label(results: Results, rows: pa.Table) -> str:
