@@ -16,6 +16,8 @@ SHARE = 4
 """A tuning run has as many steps as a run divided by this number."""
 TEST = {"evaluate.contexts": "1", "evaluate.strings": "4"}
 """The test of a tuning run, as --set has it: as small as it can be, since nobody reads it."""
+MAX_POPULATION = 2**20
+"""More models than any memory holds."""
 TENTHS = 10
 """Points of the loss curve that is kept of a tuning run, at most."""
 
@@ -119,6 +121,8 @@ def wrong(tuning: Tuning, lr: float, seed: int) -> str | None:
         named = f"the tuning run with the rate {run.lr:g} and seed {run.seed}"
         if len(run.losses) != points:
             return f"{named} has {len(run.losses)} losses, expected {points}"
+        if not 1 <= run.population <= MAX_POPULATION:
+            return f"{named} was trained in a population of {run.population}, expected from 1 to {MAX_POPULATION}"
         if any(loss is not None and loss < 0 for loss in run.losses):
             return f"{named} has a loss below 0"
         if run.diverged_step is None and None in run.losses:

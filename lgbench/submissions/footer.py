@@ -24,7 +24,7 @@ MAX_TEXT = 1000
 _LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
 """A name in results. After a tilde it has the hash of a plugin file."""
 
-MAX_THREADS, MAX_POPULATION = 2**14, 2**20
+MAX_THREADS, MAX_POPULATION = 2**14, tuning.MAX_POPULATION
 """More threads than any machine has, and more models than any memory holds. Both are a stranger's numbers."""
 
 Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
