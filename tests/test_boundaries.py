@@ -138,6 +138,7 @@ ROOMS = {
     # The front doors: the package, and the command line.
     "functions": {
         "contracts",
+        "errors",
         "execution",
         "execution.engines",
         "execution.remote",

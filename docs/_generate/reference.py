@@ -16,7 +16,7 @@ from mkdocs.exceptions import PluginError
 from tables import prose, table
 
 from lgbench import Task
-from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
 from lgbench.results.run_files import SCHEMA
@@ -93,16 +93,16 @@ def _sizes(own: list[Task]) -> str:
 def _budgets(own: list[Task]) -> str:
     rows = []
     for protocol in PROTOCOLS.values():
-        for key, same in groupby(own, key=lambda task: _budget(protocol.settings(task))):
+        for key, same in groupby(own, key=lambda task: _budget(protocol, task)):
             names = [task.name for task in same]
             whom = "all" if len(names) == len(own) else ", ".join(f"`{name}`" for name in names)
             rows.append([protocol.name, whom, *key])
     return table(["protocol", "tasks", "steps", "contexts per step", "learning rate", "tested to length"], rows)
 
 
-def _budget(settings: tuple[Any, Any]) -> tuple[str, ...]:
-    train, evaluate = settings
-    return f"{train.steps:,}", str(train.batch), f"{train.lr:g}", f"{evaluate.max_length:,}"
+def _budget(protocol: Protocol, task: Task) -> tuple[str, ...]:
+    train, evaluate = protocol.settings(task)
+    return f"{train.steps:,}", str(train.batch), describe.learning_rate(protocol, train), f"{evaluate.max_length:,}"
 
 
 def _samples(own: list[Task]) -> str:
@@ -138,6 +138,8 @@ def _sorted(catalog: Iterable[Any]) -> list[Any]:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(_value, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -26,6 +26,7 @@ from lgbench.reports import overall, plots, table
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
+from lgbench.reports.tunings import each_tuning_once, without_tuning
 from lgbench.results import run_files
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
@@ -175,10 +176,15 @@ def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, lis
             columns = ("run_id", "task", "task_version", "seed", "diverged_step")
             run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
             run |= {name: _curve(rows, name) for name in CURVE_METRICS}
+            tuning, about = without_tuning(about)
             run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
+            run |= {"tuning": _finite(tuning)}
             found.setdefault(_label(results, rows), {}).setdefault(first["run_id"], run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
-    return {entry: sorted(own.values(), key=lambda run: [run[name] for name in order]) for entry, own in sorted(found.items())}
+    return {
+        entry: each_tuning_once(sorted(own.values(), key=lambda run: [run[name] for name in order]))
+        for entry, own in sorted(found.items())
+    }
 
 
 def _label(results: Results, rows: pa.Table) -> str:

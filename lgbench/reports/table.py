@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, NamedTuple
@@ -153,6 +153,8 @@ def notes(board: Board) -> list[str]:
     if counts:
         tasks = (f"{task} by {'all' if n == seeds else f'{n} of {seeds}'} seeds" for task, n in sorted(counts.items()))
         found.append(f"Not fitted: {', '.join(tasks)}.")
+    if board.learning_rates:
+        found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
     return [*found, *_about_baseline(board)]
 
 
@@ -163,6 +165,15 @@ def _about_baseline(board: Board) -> list[str]:
     if sum(row.tier is not None for row in board.rows) < 2:
         return []
     return [f"No entry is compared with {board.baseline}, which is not ranked here; --baseline names another entry."]
+
+
+def _learning_rates(board: Board) -> list[str]:
+    """The entries that have each learning rate, or each range of them over the tasks."""
+    entries: dict[tuple[float, ...], list[str]] = defaultdict(list)
+    for entry, by_task in board.learning_rates.items():
+        rates = [rate for own in by_task.values() for rate in own]
+        entries[tuple(sorted({min(rates), max(rates)}))].append(entry)
+    return [f"{' to '.join(f'{lr:g}' for lr in rates)} for {', '.join(short(own))}" for rates, own in sorted(entries.items())]
 
 
 def _standing(row: Row) -> tuple[str, str]:

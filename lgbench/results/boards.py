@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -104,6 +104,8 @@ class Board:
     """By entry, how many of its seeds have runs but lack this metric."""
     baseline: str
     """The entry that the others are compared with."""
+    learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """By entry and task, the learning rates that tuning chose; one, unless runs of several results folders are together."""
 
     @property
     def compared(self) -> bool:

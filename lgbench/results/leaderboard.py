@@ -42,6 +42,10 @@ Counts = Mapping[Key, dict[str, int]]
 """By board and entry."""
 
 
+ByEntry = dict[str, dict[str, list[float]]]
+"""Learning rates by entry and task."""
+
+
 class Unranked(NamedTuple):
     """A board that has no rows yet, and the values that its rows are made from."""
 
@@ -76,6 +80,7 @@ class Results(Database):
         found = self._measured(metric, *asked)
         unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, *asked))
         incomplete, lacking = self._missing(metric, *asked)
+        rates = self._learning_rates(*asked)
         return [
             replace(
                 about,
@@ -83,6 +88,7 @@ class Results(Database):
                 incomplete=tuple(incomplete.get(key, ())),
                 lacking=dict(lacking.get(key, {})),
                 baseline=entry,
+                learning_rates=rates.get(key[:3], {}),
             )
             for key, about, models, _ in found
         ]
@@ -186,6 +192,14 @@ class Results(Database):
             baseline=BASELINE_ENTRY,
         )
         return Unranked(key, about, models, chance)
+
+    def _learning_rates(self, name: str | None, protocol: str | None, apart: bool) -> Mapping[tuple[Any, ...], ByEntry]:
+        """By family or task, version and protocol, the learning rates that tuning chose."""
+        asked = {"name": name, "protocols": self._numbers(protocol), "apart": apart}
+        found: dict[tuple[Any, ...], dict[str, dict[str, list[float]]]] = defaultdict(dict)
+        for *place, entry, task, rate in self._rows(packaged("learning_rates"), asked):
+            found[tuple(place)].setdefault(entry, {}).setdefault(task, []).append(rate)
+        return found
 
     def _missing(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> tuple[Sentences, Counts]:
         """By board, what to say of seeds that lack runs, and how many seeds of each entry have runs that lack the metric."""
