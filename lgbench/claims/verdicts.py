@@ -1,0 +1,170 @@
+"""What runs say of a claim: a verdict for each task, test and protocol, with the difference and its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from lgbench.claims.claim import Claim, ClaimTest
+from lgbench.claims.power import seeds_needed
+from lgbench.claims.samples import Sample, samples
+from lgbench.claims.wanted import Wanted, wanted
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results.columns import rounded
+from lgbench.results.leaderboard import Results
+from lgbench.results.statistics import MIN_PAIRED_SEEDS, Floats, holm, interval, paired, significant
+
+State = Literal["confirmed", "refuted", "undecided", "not run"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """On one test on one task under one protocol. Numbers are None where nothing was run."""
+
+    claim: str
+    """Its name."""
+    task: str
+    test: ClaimTest
+    protocol: ProtocolUse
+    state: State
+    reason: str
+    """A sentence: why it is so, or what would decide it."""
+    tasks: int = 0
+    """How many tasks the numbers are means over."""
+    first: float | None = None
+    """The mean of the entry, or the mean exponent."""
+    second: float | None = None
+    """The mean of the other entry, or the exponent that is claimed."""
+    difference: float | None = None
+    """The mean of first - second over seeds."""
+    low: float | None = None
+    high: float | None = None
+    """The 95 % interval of the difference."""
+    n: int = 0
+    """Seeds."""
+    p: float | None = None
+    """Of the paired t-test of the difference against the nearest end of the margin; corrected (Holm) for the claim's others."""
+    seeds_needed: int | None = None
+    """Of an undecided test: with so many seeds it would be decided, if differences go on as they are."""
+    wanted: tuple[Wanted, ...] = ()
+    """Runs that the claim asks for and that are not there. Without them nothing is decided, or with fewer seeds."""
+
+
+def decide(claim: Claim, results: Results | None, protocol: str | None = None) -> list[Verdict]:
+    """The verdicts on a claim: under the protocols that it names, and under every other one that was run.
+
+    `protocol` is a name, which means its versions without changes, or a full label. None for results where there are no runs.
+    """
+    found = {(task, test): _by_protocol(results, task, test) for task in claim.runs.tasks for test in claim.tests}
+    uses = [
+        use
+        for use in _uses(claim, found.values())
+        if protocol in (None, str(use)) or (protocol == use.name and not use.changes)
+    ]
+    return [verdict for use in uses for verdict in _under(claim, use, {part: own.get(use) for part, own in found.items()})]
+
+
+def _by_protocol(results: Results | None, task: str, test: ClaimTest) -> dict[ProtocolUse, Sample]:
+    return {} if results is None else samples(results, task, test)
+
+
+def _uses(claim: Claim, found: Iterable[dict[ProtocolUse, Sample]]) -> list[ProtocolUse]:
+    """The protocols that the claim names, in their present versions; then the others, by name."""
+    named = [ProtocolUse(name, PROTOCOLS[name].version) for name in claim.runs.protocols]
+    others = sorted({use for own in found for use, sample in own.items() if sample.n} - {*named}, key=str)
+    return [*named, *others]
+
+
+def _under(claim: Claim, use: ProtocolUse, found: dict[tuple[str, ClaimTest], Sample | None]) -> list[Verdict]:
+    """Under one protocol, with p corrected for all that were tested."""
+    undecided = [_measured(claim, use, task, test, sample) for (task, test), sample in found.items()]
+    tested = [at for at, verdict in enumerate(undecided) if verdict.p is not None]
+    p = holm(np.array([undecided[at].p for at in tested], dtype=np.float64))
+    corrected = dict(zip(tested, p.tolist(), strict=True))
+    every = list(found.values())
+    return [
+        _judged(verdict, sample, corrected[at], len(tested)) if at in corrected and sample else verdict
+        for at, (verdict, sample) in enumerate(zip(undecided, every, strict=True))
+    ]
+
+
+def _measured(claim: Claim, use: ProtocolUse, task: str, test: ClaimTest, sample: Sample | None) -> Verdict:
+    """The numbers, with a p that is not corrected yet, and None where no test is made; then the state is the last one."""
+    lacking = wanted(claim, task, test, sample)
+    plain = Verdict(claim.name, task, test, use, "not run", "", wanted=lacking)
+    if sample is None or sample.n == 0:
+        return replace(plain, reason=sample.reason if sample and sample.reason else _nothing(test, task, use))
+    low, high = (np.clip(end, -sample.most, sample.most).item() for end in interval(sample.differences))
+    numbers = replace(
+        plain,
+        tasks=sample.tasks,
+        first=rounded(sample.first),
+        second=rounded(sample.second),
+        difference=rounded(sample.differences.mean()),
+        low=rounded(low) if sample.n > 1 else None,
+        high=rounded(high) if sample.n > 1 else None,
+        n=sample.n,
+    )
+    if sample.reason:
+        return replace(numbers, state="undecided", reason=sample.reason)
+    if sample.n < MIN_PAIRED_SEEDS:
+        seeds = max(len(claim.runs.seeds), MIN_PAIRED_SEEDS)
+        return replace(numbers, state="undecided", reason=f"a test needs {MIN_PAIRED_SEEDS} seeds", seeds_needed=seeds)
+    return replace(numbers, p=paired(_beyond(test, sample)).item())
+
+
+def _nothing(test: ClaimTest, task: str, use: ProtocolUse) -> str:
+    return f"no seed of {' and '.join(test.entries)} on {task} under {use} is here"
+
+
+def _beyond(test: ClaimTest, sample: Sample) -> Floats:
+    """How far each seed is beyond the margin, in the claimed direction: (n,).
+
+    Alike entries have two margins. The nearest one counts, and what lies within it has a negative sign here.
+    """
+    differences = sample.differences
+    if test.expect == "better":
+        return -sample.sign * differences - test.margin
+    side = 1.0 if differences.mean() >= 0 else -1.0
+    return side * differences - test.margin
+
+
+def _judged(verdict: Verdict, sample: Sample, p: float, tests: int) -> Verdict:
+    test, beyond = verdict.test, _beyond(verdict.test, sample)
+    verdict = replace(verdict, p=float(f"{p:.3g}"))
+    real = bool(significant(beyond[None], np.array([p]))[0])
+    above = bool(beyond.mean() > 0)
+    if real and test.expect == "alike" and not above:
+        low, high = interval(sample.differences)
+        real = bool(low > -test.margin and high < test.margin)
+    if real:
+        holds = above == (test.expect == "better")
+        return replace(verdict, state="confirmed" if holds else "refuted", reason=_evidence(verdict))
+    return _undecided(verdict, beyond, tests)
+
+
+def _evidence(verdict: Verdict) -> str:
+    return f"p = {verdict.p:.2g} over {verdict.n} seeds"
+
+
+def _undecided(verdict: Verdict, beyond: Floats, tests: int) -> Verdict:
+    needed = seeds_needed(beyond.mean().item(), beyond.std(ddof=1).item(), tests)
+    if needed is None:
+        return replace(verdict, state="undecided", reason=f"{_evidence(verdict)}; more than 1000 would not decide it")
+    needed = max(needed, verdict.n + 1)
+    reason = f"{_evidence(verdict)}; about {needed} would decide it, if differences go on as they are"
+    return replace(verdict, state="undecided", reason=reason, seeds_needed=needed)
+
+
+def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """How many verdicts there are of each state."""
+    found = {state: sum(verdict.state == state for verdict in verdicts) for state in STATES}
+    return {state: count for state, count in found.items() if count}
+
+
+STATES: tuple[State, ...] = ("confirmed", "refuted", "undecided", "not run")
+"""In the order in which they are told."""

@@ -1,0 +1,179 @@
+"""`lgbench claims`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lgbench.cli.options import (
+    RESULTS,
+    Seeds,
+    device_option,
+    json_option,
+    plugin_option,
+    protocol_option,
+    results_option,
+)
+from lgbench.cli.output import console, echo, echo_data
+from lgbench.cli.run import ordered
+from lgbench.cli.setup import installed, opened, warn
+from lgbench.errors import RunFailed, UsageError
+from lgbench.results.addresses import Address, Place
+
+if TYPE_CHECKING:
+    from lgbench.claims.claim import Claim
+    from lgbench.claims.verdicts import Verdict
+    from lgbench.claims.wanted import Wanted
+    from lgbench.execution.manner import Manner
+    from lgbench.results.leaderboard import Results
+
+
+@click.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--claims",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Folder of claims.  [default: those of leaderboards/claims]",
+)
+@click.option("--run", "missing", is_flag=True, help="Make the runs that these claims lack, and then decide.")
+@click.option("--seeds", type=Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
+@device_option
+@click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
+@protocol_option
+@json_option
+@plugin_option
+@results_option
+def claims(
+    names: Sequence[str],
+    folder: Path | None,
+    missing: bool,
+    seeds: tuple[int, ...] | None,
+    device: str,
+    workers: int | None,
+    protocol: str | None,
+    as_json: bool,
+    plugins: Sequence[Path],
+    results: Place,
+) -> None:
+    """Decide claims of papers from the runs that are there.
+
+    A claim is a TOML file. It says who said what, which runs decide it, and by which test. It is confirmed, refuted or undecided
+    on each of its tasks, or it was not run, under each protocol. NAME shows a claim in full, with its source, its numbers, and
+    the commands for runs that are missing. --run makes these runs under the first protocol that the claim names, or under
+    --protocol. Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
+    """
+    from lgbench.claims.files import default_folder, read_claims
+    from lgbench.execution.manner import Manner
+    from lgbench.reports import claims as shown
+
+    _require_sense(names, missing, seeds)
+    found = read_claims(folder or default_folder(), names)
+    failures = _run(found, seeds, protocol, Manner(device, workers=workers), plugins, results) if missing else []
+    judged = _judged(found, results, protocol, plugins)
+    where = None if results == RESULTS else str(results)
+    if as_json:
+        echo_data(shown.as_json(judged, where))
+    elif names:
+        for claim, verdicts in judged:
+            shown.page(claim, verdicts, where, console())
+    else:
+        shown.table(judged, console())
+    if failures:
+        raise RunFailed("; ".join(failures))
+
+
+def _require_sense(names: Sequence[str], missing: bool, seeds: tuple[int, ...] | None) -> None:
+    """Raise UsageError for options that do not go together."""
+    if missing and not names:
+        raise UsageError("--run takes the names of claims, as in `lgbench claims post-norm --run`; all of them would take days")
+    context = click.get_current_context()
+    for option in ("seeds", "device", "workers"):
+        if not missing and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{option} says nothing without --run: nothing is trained")
+
+
+def _judged(
+    found: Sequence[Claim], results: Place, protocol: str | None, plugins: Sequence[Path]
+) -> list[tuple[Claim, list[Verdict]]]:
+    """Every claim with its verdicts. Where something was not run that cannot be run here, the verdict says so."""
+    from lgbench.claims.verdicts import decide
+
+    runs = _opened(results)
+    _check_protocol(found, runs, protocol)
+    judged = [(claim, decide(claim, runs, protocol)) for claim in found]
+    if runs:
+        warn(runs.no_boards)
+    if not any(verdict.state == "not run" for _, verdicts in judged for verdict in verdicts):
+        return judged
+    from lgbench.claims.obstacles import with_obstacles
+
+    registry = installed(plugins)
+    return [(claim, with_obstacles(claim, verdicts, registry)) for claim, verdicts in judged]
+
+
+def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str | None) -> None:
+    """Raise UsageError for a protocol that neither claims nor runs have."""
+    from lgbench.errors import unknown
+
+    known = {name for claim in found for name in claim.runs.protocols}
+    uses = runs.protocols.values() if runs else ()
+    known |= {name for use in uses for name in (str(use), *([] if use.changes else [use.name]))}
+    if protocol is not None and protocol not in known:
+        raise unknown("protocol of these claims and runs", protocol, known)
+
+
+def _opened(results: Place) -> Results | None:
+    """None where nothing was run yet: then every claim says how it is run."""
+    from lgbench.results import run_files
+
+    if isinstance(results, Address) or (results.is_dir() and any(run_files.find(results))):
+        return opened(results)
+    return None
+
+
+def _run(
+    found: Sequence[Claim],
+    seeds: tuple[int, ...] | None,
+    protocol: str | None,
+    manner: Manner,
+    plugins: Sequence[Path],
+    results: Place,
+) -> list[str]:
+    """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
+    from lgbench.claims.obstacles import require_possible
+    from lgbench.claims.wanted import orders
+    from lgbench.execution.manner import Engine
+    from lgbench.experiment.plan import Request
+
+    registry, failures = installed(plugins), []
+    for claim in found:
+        require_possible(claim, registry)
+    for claim in found:
+        name = protocol or claim.runs.protocols[0]
+        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=seeds or claim.runs.seeds))
+        lacking = orders(asked, _lacking(asked, results))
+        if not lacking:
+            echo(f"{claim.name} lacks no run under {name}")
+        for order in lacking:
+            request = Request(order.tasks, order.archs, order.average or None, order.seeds, name)
+            try:
+                ordered(request, registry, manner, Engine(), plugins, results)
+            except RunFailed as error:
+                failures.append(str(error))
+    return failures
+
+
+def _lacking(claim: Claim, results: Place) -> list[Wanted]:
+    """The runs that a claim lacks under the one protocol that it names. Raises UsageError for an unknown protocol."""
+    from lgbench.claims.verdicts import decide
+    from lgbench.experiment.protocols import protocol_named
+
+    (name,) = claim.runs.protocols
+    version = protocol_named(name).version
+    verdicts = decide(claim, _opened(results), name)
+    return [each for verdict in verdicts if verdict.protocol.version == version for each in verdict.wanted]
