@@ -12,6 +12,7 @@ import click
 from lgbench.cli.options import (
     RESULTS,
     Seeds,
+    claims_option,
     device_option,
     json_option,
     plugin_option,
@@ -34,12 +35,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option(
-    "--claims",
-    "folder",
-    type=click.Path(path_type=Path),
-    help="Folder of claims.  [default: those of leaderboards/claims]",
-)
+@claims_option
 @click.option("--run", "missing", is_flag=True, help="Make the runs that these claims lack, and then decide.")
 @click.option("--seeds", type=Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
 @device_option
@@ -50,7 +46,7 @@ if TYPE_CHECKING:
 @results_option
 def claims(
     names: Sequence[str],
-    folder: Path | None,
+    claims_folder: Path | None,
     missing: bool,
     seeds: tuple[int, ...] | None,
     device: str,
@@ -62,17 +58,17 @@ def claims(
 ) -> None:
     """Decide claims of papers from the runs that are there.
 
-    A claim is a TOML file. It says who said what, which runs decide it, and by which test. It is confirmed, refuted or undecided
-    on each of its tasks, or it was not run, under each protocol. NAME shows a claim in full, with its source, its numbers, and
-    the commands for runs that are missing. --run makes these runs under the first protocol that the claim names, or under
-    --protocol. Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
+    A claim is a TOML file. It says who said what, which runs decide it, and by which test. On each of its tasks, and under each
+    protocol, it is confirmed, refuted, undecided, or not run. NAME shows a claim in full: its source, its numbers, and the
+    commands for missing runs. --run makes these runs, under the first protocol that the claim names or under --protocol.
+    Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
     """
     from lgbench.claims.files import default_folder, read_claims
     from lgbench.execution.manner import Manner
     from lgbench.reports import claims as shown
 
     _require_sense(names, missing, seeds)
-    found = read_claims(folder or default_folder(), names)
+    found = read_claims(claims_folder or default_folder(), names)
     failures = _run(found, seeds, protocol, Manner(device, workers=workers), plugins, results) if missing else []
     judged = _judged(found, results, protocol, plugins)
     where = None if results == RESULTS else str(results)

@@ -165,7 +165,7 @@ def markdown(found: Judged, digits: int = 3) -> str:
         for (task, test), own in by_part.items():
             lines.append([*about, task, pair(test), *(_cell(own.get(use), digits) for use in uses)])
             about = ["", ""]
-    return "".join(f"{line}\n" for line in pipes(lines))
+    return "".join(f"{line}\n" for line in pipes([[cell.replace("|", "\\|") for cell in line] for line in lines]))
 
 
 def _cited(claim: Claim) -> str:

@@ -19,7 +19,7 @@ const rulesText = () => {
   return text;
 };
 
-const VIEWS = { board: boardView, entry: entryView, compare: compareView, rules: rulesView, malformed: nowhere };
+const VIEWS = { board: boardView, entry: entryView, compare: compareView, claims: claimsView, rules: rulesView, malformed: nowhere };
 
 const viewOf = ([name, ...rest]) => {
   if (name === undefined) return boardView();
