@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import MIN_PAIRED_SEEDS, Floats, holm, interval, paired, significant
 
 State = Literal["confirmed", "refuted", "undecided", "not run"]
+STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True)
@@ -59,45 +60,56 @@ def decide(claim: Claim, results: Results | None, protocol: str | None = None) -
 
     `protocol` is a name, which means its versions without changes, or a full label. None for results where there are no runs.
     """
-    found = {(task, test): _by_protocol(results, task, test) for task in claim.runs.tasks for test in claim.tests}
-    uses = [
-        use
-        for use in _uses(claim, found.values())
-        if protocol in (None, str(use)) or (protocol == use.name and not use.changes)
-    ]
-    return [verdict for use in uses for verdict in _under(claim, use, {part: own.get(use) for part, own in found.items()})]
+    parts = [_Part(task, test, *_found(results, task, test)) for task in claim.runs.tasks for test in claim.tests]
+    uses = [use for use in _uses(claim, parts) if protocol in (None, str(use)) or (protocol == use.name and not use.changes)]
+    return [verdict for use in uses for verdict in _under(claim, use, parts)]
 
 
-def _by_protocol(results: Results | None, task: str, test: ClaimTest) -> dict[ProtocolUse, Sample]:
-    return {} if results is None else samples(results, task, test)
+@dataclass(frozen=True)
+class _Part:
+    """A test on a task."""
+
+    task: str
+    test: ClaimTest
+    samples: Mapping[ProtocolUse, Sample]
+    nothing: str
+    """What is said where there is no sample."""
 
 
-def _uses(claim: Claim, found: Iterable[dict[ProtocolUse, Sample]]) -> list[ProtocolUse]:
+def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping[ProtocolUse, Sample], str]:
+    if results is None:
+        return {}, "there is no run of it"
+    if test.metric not in results.metric_names:
+        return {}, f"no run has the measurement {test.metric}"
+    return samples(results, task, test), "there is no run of it"
+
+
+def _uses(claim: Claim, parts: Iterable[_Part]) -> list[ProtocolUse]:
     """The protocols that the claim names, in their present versions; then the others, by name."""
     named = [ProtocolUse(name, PROTOCOLS[name].version) for name in claim.runs.protocols]
-    others = sorted({use for own in found for use, sample in own.items() if sample.n} - {*named}, key=str)
+    others = sorted({use for part in parts for use, sample in part.samples.items() if sample.n} - {*named}, key=str)
     return [*named, *others]
 
 
-def _under(claim: Claim, use: ProtocolUse, found: dict[tuple[str, ClaimTest], Sample | None]) -> list[Verdict]:
+def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdict]:
     """Under one protocol, with p corrected for all that were tested."""
-    undecided = [_measured(claim, use, task, test, sample) for (task, test), sample in found.items()]
-    tested = [at for at, verdict in enumerate(undecided) if verdict.p is not None]
-    p = holm(np.array([undecided[at].p for at in tested], dtype=np.float64))
-    corrected = dict(zip(tested, p.tolist(), strict=True))
-    every = list(found.values())
+    found = [(_measured(claim, use, part), part.samples.get(use)) for part in parts]
+    tested = [verdict.p for verdict, _ in found if verdict.p is not None]
+    corrected = iter(holm(np.array(tested, dtype=np.float64)).tolist())
     return [
-        _judged(verdict, sample, corrected[at], len(tested)) if at in corrected and sample else verdict
-        for at, (verdict, sample) in enumerate(zip(undecided, every, strict=True))
+        _judged(verdict, sample, next(corrected), len(tested)) if sample and verdict.p is not None else verdict
+        for verdict, sample in found
     ]
 
 
-def _measured(claim: Claim, use: ProtocolUse, task: str, test: ClaimTest, sample: Sample | None) -> Verdict:
-    """The numbers, with a p that is not corrected yet, and None where no test is made; then the state is the last one."""
-    lacking = wanted(claim, task, test, sample)
-    plain = Verdict(claim.name, task, test, use, "not run", "", wanted=lacking)
-    if sample is None or sample.n == 0:
-        return replace(plain, reason=sample.reason if sample and sample.reason else _nothing(test, task, use))
+def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
+    """The numbers. Where a test can be made they have a p, which is not corrected yet; else the verdict is final."""
+    test, sample = part.test, part.samples.get(use)
+    plain = Verdict(claim.name, part.task, test, use, "not run", part.nothing, wanted=wanted(claim, part.task, test, sample))
+    if sample is None:
+        return plain
+    if sample.n == 0:
+        return replace(plain, reason=sample.reason or "no seed has all numbers that it needs")
     low, high = (np.clip(end, -sample.most, sample.most).item() for end in interval(sample.differences))
     numbers = replace(
         plain,
@@ -115,10 +127,6 @@ def _measured(claim: Claim, use: ProtocolUse, task: str, test: ClaimTest, sample
         seeds = max(len(claim.runs.seeds), MIN_PAIRED_SEEDS)
         return replace(numbers, state="undecided", reason=f"a test needs {MIN_PAIRED_SEEDS} seeds", seeds_needed=seeds)
     return replace(numbers, p=paired(_beyond(test, sample)).item())
-
-
-def _nothing(test: ClaimTest, task: str, use: ProtocolUse) -> str:
-    return f"no seed of {' and '.join(test.entries)} on {task} under {use} is here"
 
 
 def _beyond(test: ClaimTest, sample: Sample) -> Floats:
@@ -164,7 +172,3 @@ def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
     """How many verdicts there are of each state."""
     found = {state: sum(verdict.state == state for verdict in verdicts) for state in STATES}
     return {state: count for state, count in found.items() if count}
-
-
-STATES: tuple[State, ...] = ("confirmed", "refuted", "undecided", "not run")
-"""In the order in which they are told."""
