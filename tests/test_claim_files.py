@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+import zipfile
+from dataclasses import MISSING, fields
 from pathlib import Path
 
+import hatchling.build
 import pytest
 from claim_files import CLAIM, write_claim
 
@@ -214,3 +217,28 @@ def test_a_package_that_is_not_installed_is_named(registry, tmp_path):
     text = CLAIM.replace("seeds = 5", 'seeds = 5\nplugins = ["lgbench-of-mine"]')
     (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
     assert obstacle(claim, "alpha", claim.tests[0], registry) == "it needs lgbench-of-mine, which is not installed"
+
+
+def test_keys_are_the_fields_of_what_is_read():
+    for table, owner in (("", Claim), ("source", Source), ("runs", Runs), ("tests", ClaimTest)):
+        assert set(KEYS[table]) == {field.name for field in fields(owner)} - {"name"}
+        optional = {field.name for field in fields(owner) if field.default is not MISSING}
+        assert {key for key, own in KEYS[table].items() if not own.required} == optional
+
+
+def test_the_reference_asks_for_every_key_and_for_the_published_claims():
+    page = (ROOT / "docs" / "reference" / "claims.md").read_text(encoding="utf-8")
+    assert "\n<!-- claims -->\n" in page and "\n<!-- published -->\n" in page
+
+
+def test_an_installed_lgbench_has_the_published_claims(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    wheel = zipfile.ZipFile(tmp_path / hatchling.build.build_wheel(str(tmp_path)))
+    there = files.PACKAGED.relative_to(ROOT).as_posix()
+    packaged = {name: wheel.read(name) for name in wheel.namelist() if name.startswith(there)}
+    assert packaged == {f"{there}/{path.name}": path.read_bytes() for path in (ROOT / "leaderboards" / "claims").iterdir()}
+
+
+def test_without_a_checkout_the_packaged_claims_are_the_default(monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    assert files.default_folder() == files.PACKAGED
