@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from lgbench.cli.options import (
     RESULTS,
+    NameInResults,
     Seeds,
     claims_option,
     device_option,
     json_option,
     plugin_option,
-    protocol_option,
     results_option,
 )
 from lgbench.cli.output import console, echo, echo_data
@@ -33,14 +34,31 @@ if TYPE_CHECKING:
     from lgbench.results.leaderboard import Results
 
 
+class ClaimName(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
+    """The name of a claim. The shell completes those of the folder."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from lgbench.claims.files import default_folder
+
+        folder: Path = ctx.params.get("claims_folder") or default_folder()
+        names = sorted(path.stem for path in folder.glob("*.toml"))
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 @click.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=ClaimName())
 @claims_option
 @click.option("--run", "missing", is_flag=True, help="Make the runs that these claims lack, and then decide.")
 @click.option("--seeds", type=Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
 @device_option
 @click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
-@protocol_option
+@click.option(
+    "--protocol",
+    type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
+    help='Protocol to decide under, or to run: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
+)
 @json_option
 @plugin_option
 @results_option
