@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lgbench.claims.claim import Claim
     from lgbench.claims.verdicts import Verdict
     from lgbench.claims.wanted import Wanted
-    from lgbench.execution.manner import Manner
     from lgbench.results.leaderboard import Results
 
 
@@ -82,12 +81,11 @@ def claims(
     Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
     """
     from lgbench.claims.files import default_folder, read_claims
-    from lgbench.execution.manner import Manner
     from lgbench.reports import claims as shown
 
     _require_sense(names, missing, seeds)
     found = read_claims(claims_folder or default_folder(), names)
-    failures = _run(found, seeds, protocol, Manner(device, workers=workers), plugins, results) if missing else []
+    failures = _run(found, seeds, protocol, device, workers, plugins, results) if missing else []
     judged = _judged(found, results, protocol, plugins)
     where = None if results == RESULTS else str(results)
     if as_json:
@@ -154,14 +152,15 @@ def _run(
     found: Sequence[Claim],
     seeds: tuple[int, ...] | None,
     protocol: str | None,
-    manner: Manner,
+    device: str,
+    workers: int | None,
     plugins: Sequence[Path],
     results: Place,
 ) -> list[str]:
     """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
     from lgbench.claims.obstacles import require_possible
     from lgbench.claims.wanted import orders
-    from lgbench.execution.manner import Engine
+    from lgbench.execution.manner import Engine, Manner
     from lgbench.experiment.plan import Request
 
     registry, failures = installed(plugins), []
@@ -176,7 +175,7 @@ def _run(
         for order in lacking:
             request = Request(order.tasks, order.archs, order.average or None, order.seeds, name)
             try:
-                ordered(request, registry, manner, Engine(), plugins, results)
+                ordered(request, registry, Manner(device, workers=workers), Engine(), plugins, results)
             except RunFailed as error:
                 failures.append(str(error))
     return failures

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from lgbench.claims.claim import Claim, ClaimTest
 from lgbench.claims.verdicts import Verdict, counts
-from lgbench.claims.wanted import command, orders
+from lgbench.claims.wanted import Wanted, command, orders
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.table import pipes
 from lgbench.terminal import printable
@@ -67,17 +68,13 @@ def reasons(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = None) -> list[str]:
-    """Commands for the runs without which something was not decided, by protocol."""
-    lacking: dict[ProtocolUse, list[Any]] = {}
+    """Commands for the runs without which something was not decided under the protocols that the claim names."""
+    named = {ProtocolUse(name, PROTOCOLS[name].version): name for name in claim.runs.protocols}
+    lacking: dict[str, list[Wanted]] = {}
     for verdict in verdicts:
-        if verdict.state in ("undecided", "not run") and not verdict.protocol.changes:
-            lacking.setdefault(verdict.protocol, []).extend(verdict.wanted)
-    return [
-        command(order, use.name, results)
-        for use, own in lacking.items()
-        if use.name in claim.runs.protocols
-        for order in orders(claim, own)
-    ]
+        if verdict.state in ("undecided", "not run") and verdict.protocol in named:
+            lacking.setdefault(named[verdict.protocol], []).extend(verdict.wanted)
+    return [command(order, name, results) for name, own in lacking.items() for order in orders(claim, own)]
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
