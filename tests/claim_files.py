@@ -10,6 +10,9 @@ from conftest import simulated, write_rows
 
 from lgbench.experiment.protocols import PROTOCOLS
 
+VERSION = PROTOCOLS["quick"].version
+QUICK = f"quick/{VERSION}"
+
 CLAIM = """
 claim = "The new norm is better than the old one."
 
@@ -41,7 +44,7 @@ def write_claim(folder: Path, text: str = CLAIM, name: str = "new-norm") -> Path
 
 def write_runs(folder: Path, entries: Mapping[str, Sequence[Mapping[int, float]]], task: str = "alpha", **columns: Any) -> Path:
     """A run file for each entry and seed: the values at each length, in the order of seeds. Models are trained to length 8."""
-    columns = {"protocol": "quick", "protocol_version": PROTOCOLS["quick"].version} | columns
+    columns = {"protocol": "quick", "protocol_version": VERSION} | columns
     folder.mkdir(parents=True, exist_ok=True)
     for entry, runs in entries.items():
         name, _, weights = entry.partition("@")

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from claim_files import CLAIM, around, write_claim, write_runs
+from claim_files import CLAIM, QUICK, around, write_claim, write_runs
 from click.testing import CliRunner
 
 from lgbench.claims.files import read_claims
@@ -70,7 +70,7 @@ def test_every_claim_has_a_line_for_each_verdict(folder):
     done = lgbench("claims", *options(folder))
     assert done.exit_code == 0, done.output
     lines = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines()]
-    found = {(line[0], line[3]) for line in lines if line[2:3] == ["quick/4"]}
+    found = {(line[0], line[3]) for line in lines if line[2:3] == [QUICK]}
     assert found == {
         ("alpha", "confirmed"),
         ("beta", "refuted"),
@@ -91,7 +91,7 @@ def test_one_claim_is_shown_in_full(folder):
             assert number in done.stdout
     assert "Needs 5 seeds of arch+new, arch+old on alpha, beta, tomita-1, protocol quick." in done.stdout
     assert "Expected: arch+new better than arch+old (tvd, OOD)." in done.stdout
-    assert "quick/4: not run: no architecture, norm, attention or position 'arch'" in done.stdout
+    assert f"{QUICK}: not run: no architecture, norm, attention or position 'arch'" in done.stdout
     assert "lgbench run" not in done.stdout, "what is not installed cannot be run"
 
 
@@ -169,7 +169,7 @@ def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
     lines = shown.markdown(judged(folder)).splitlines()
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
     assert {len(line) for line in cells} == {5}
-    assert [cell.strip() for cell in cells[0]] == ["claim", "source", "task", "test", "quick/4"]
+    assert [cell.strip() for cell in cells[0]] == ["claim", "source", "task", "test", QUICK]
     assert [line[2].strip() for line in cells[2:]] == ["alpha", "alpha", "beta", "tomita-1", "tomita-1", "dyck"]
     assert any("a \\| b" in line for line in lines) and "**refuted** +0.2" in lines[4]
 
