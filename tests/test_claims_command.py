@@ -33,8 +33,8 @@ protocols = ["quick"]
 average = ["toy-mean"]
 
 [[tests]]
-entry = "toy-table@toy-mean"
-against = "toy-table"
+entry = "toy-table+toy-nothing@toy-mean"
+against = "toy-table+toy-nothing"
 lengths = "all"
 """
 
@@ -152,6 +152,7 @@ def test_wrong_usage_is_one_sentence(folder, arguments, said):
     assert done.exit_code == 2 and said in done.stderr and not list((folder / "results").glob("*peri-norm*"))
 
 
+@pytest.mark.slow
 def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
     write_claim(tmp_path / "claims", TOY, "toy-mean")
     first = lgbench("claims", "toy-mean", "--run", "--seeds", "0:2", "--workers", "1", *options(tmp_path))

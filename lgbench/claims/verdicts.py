@@ -109,7 +109,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample is None:
         return plain
     if sample.n == 0:
-        return replace(plain, reason=sample.reason or "no seed has all numbers that it needs")
+        return replace(plain, reason=sample.reason or _lacking(sample))
     low, high = (np.clip(end, -sample.most, sample.most).item() for end in interval(sample.differences))
     numbers = replace(
         plain,
@@ -127,6 +127,12 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
         seeds = max(len(claim.runs.seeds), MIN_PAIRED_SEEDS)
         return replace(numbers, state="undecided", reason=f"a test needs {MIN_PAIRED_SEEDS} seeds", seeds_needed=seeds)
     return replace(numbers, p=paired(_beyond(test, sample)).item())
+
+
+def _lacking(sample: Sample) -> str:
+    """Why no seed has all that a test needs."""
+    lacking = [entry for entry, seeds in sample.seeds.items() if not seeds]
+    return f"there is no run of {' and '.join(lacking)}" if lacking else "no seed has both entries"
 
 
 def _beyond(test: ClaimTest, sample: Sample) -> Floats:
