@@ -136,9 +136,9 @@ def untested(results: Results) -> str:
     for claim, verdicts in judged(results):
         lacking = [verdict for verdict in verdicts if verdict.state == "not run"]
         if lacking:
-            sentences = " ".join(reasons(lacking)).replace("*", "\\*")
-            lines.append(f"- **{claim.claim}** {sentences} " + " ".join(f"`{line}`" for line in commands(claim, lacking)))
-    return "".join(f"{line.rstrip()}\n" for line in lines) or "Everything that the claims ask for was run.\n"
+            said = [sentence for sentence in reasons(verdicts) if ": not run: " in sentence]
+            lines.append(" ".join([f"- **{claim.claim}**", *said, *(f"`{line}`" for line in commands(claim, lacking))]))
+    return "".join(f"{line}\n" for line in lines) or "Everything that the claims ask for was run.\n"
 
 
 def _judged(difference: Difference | None) -> str:

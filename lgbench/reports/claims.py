@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -57,14 +57,32 @@ def page(claim: Claim, verdicts: Sequence[Verdict], results: str | None, console
     console.print()
 
 
-def reasons(verdicts: Iterable[Verdict]) -> list[str]:
-    """A sentence for each reason why something is undecided or was not run, with all that it is said of."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+def reasons(verdicts: Sequence[Verdict]) -> list[str]:
+    """A sentence for each reason why something is undecided or was not run, with all that it is said of.
+
+    `verdicts` are all those on one claim.
+    """
+    tests: dict[str, set[ClaimTest]] = {}
+    found: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in verdicts:
+        tests.setdefault(verdict.task, set()).add(verdict.test)
         if verdict.state in ("undecided", "not run"):
-            key = str(verdict.protocol), verdict.state, verdict.reason
-            found.setdefault(key, []).append(f"{verdict.task}, {pair(verdict.test)}")
-    return [f"{use}: {state}: {reason} ({'; '.join(places)})." for (use, state, reason), places in found.items()]
+            found.setdefault((str(verdict.protocol), verdict.state, verdict.reason), []).append(verdict)
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for (use, state, reason), own in found.items():
+        alike.setdefault((state, reason, _places(own, tests)), []).append(use)
+    return [f"{' and '.join(uses)}: {state}: {reason}{places}." for (state, reason, places), uses in alike.items()]
+
+
+def _places(verdicts: Sequence[Verdict], tests: Mapping[str, set[ClaimTest]]) -> str:
+    """On which tasks and tests, in brackets: nothing where that is all of a claim, tasks alone where it is all of their tests."""
+    if len(verdicts) == sum(map(len, tests.values())):
+        return ""
+    by_task: dict[str, list[ClaimTest]] = {}
+    for verdict in verdicts:
+        by_task.setdefault(verdict.task, []).append(verdict.test)
+    named = [task if {*own} == tests[task] else f"{task}, {' and '.join(map(pair, own))}" for task, own in by_task.items()]
+    return f" ({'; '.join(named)})"
 
 
 def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = None) -> list[str]:
