@@ -121,6 +121,20 @@ def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
     assert context.params["protocol"] == "quick" and context.params["results"] == folder / "results"
 
 
+def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
+    text = CLAIM.replace('["alpha"]', '["alpha", "gamma", "delta"]') + '[[tests]]\nentry = "arch+odd"\nagainst = "arch+old"\n'
+    write_claim(folder / "claims", text.replace('["quick"]', '["quick", "paper"]'), "several")
+    (verdicts,) = [own for claim, own in judged(folder) if claim.name == "several"]
+    paper = next(str(verdict.protocol) for verdict in verdicts if verdict.protocol.name == "paper")
+    assert sorted(shown.reasons(verdicts)) == sorted(
+        [
+            f"{QUICK}: not run: there is no run of arch+odd (alpha, arch+odd against arch+old).",
+            f"{QUICK}: not run: there is no run of it (gamma; delta).",
+            f"{paper}: not run: there is no run of it.",
+        ]
+    )
+
+
 def test_without_results_everything_is_not_run_and_has_its_command(folder):
     done = lgbench("claims", "peri-norm", "--claims", folder / "claims", "--results", folder / "nowhere")
     assert done.exit_code == 0 and "there is no run of it" in done.stdout and "lgbench run --task" in done.stdout
@@ -144,7 +158,6 @@ def test_a_protocol_leaves_out_the_others(folder):
         (["peri-nrom"], "did you mean 'peri-norm'"),
         (["new-norm", "--run"], "the claim new-norm cannot be run: no task 'alpha'"),
         (["peri-norm", "--run", "--protocol", "qiuck"], "no protocol 'qiuck'; did you mean 'quick'"),
-        (["peri-norm", "--run", "--workers", "0"], "workers"),
     ],
 )
 def test_wrong_usage_is_one_sentence(folder, arguments, said):
@@ -175,7 +188,8 @@ def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
     assert any("a \\| b" in line for line in lines) and "**refuted** +0.2" in lines[4]
 
 
-def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder):
+def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatch):
+    monkeypatch.setattr(site, "_libraries", str)  # they take seconds to bundle
     write_claim(folder / "claims", CLAIM.replace("The new norm", HOSTILE), "hostile")
     results, claims = Results(folder / "results"), read_claims(folder / "claims")
     page = site.page(results, claims=claims)
@@ -186,7 +200,8 @@ def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder):
     assert 'id="claims"' not in nothing and 'data-page="claims"' not in nothing
 
 
-def test_the_command_writes_a_page_with_claims(folder):
+def test_the_command_writes_a_page_with_claims(folder, monkeypatch):
+    monkeypatch.setattr(site, "_libraries", str)
     done = lgbench("site", "--out", folder / "site", *options(folder))
     assert done.exit_code == 0, done.output
     assert 'id="claims"' in (folder / "site" / "index.html").read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def reasons(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _places(verdicts: Sequence[Verdict], tests: Mapping[str, set[ClaimTest]]) -> str:
-    """On which tasks and tests, in brackets: nothing where that is all of a claim, tasks alone where it is all of their tests."""
+    """On which tasks and tests, in brackets. Nothing where that is all of a claim; a task alone where it is all its tests."""
     if len(verdicts) == sum(map(len, tests.values())):
         return ""
     by_task: dict[str, list[ClaimTest]] = {}

@@ -17,7 +17,7 @@ const claimsView = () => {
           "corrected for all tests of the claim under one protocol, is below 0.05. Else it is undecided. A difference is that of " +
           "the first entry less the second.",
       ),
-      tally(claims),
+      verdictCounts(claims),
       ...claims.map(claimSection),
     ],
   };
@@ -25,7 +25,7 @@ const claimsView = () => {
 
 const STATES = ["confirmed", "refuted", "undecided", "not run"];
 
-const tally = (claims) => {
+const verdictCounts = (claims) => {
   const verdicts = claims.flatMap((claim) => claim.verdicts);
   const protocols = distinct(verdicts.map(({ protocol }) => protocol));
   const lines = protocols.map((protocol) => {
