@@ -107,9 +107,9 @@ def _unmeasured(models: Models, test: ClaimTest) -> list[str]:
 def _lengths(models: Models, test: ClaimTest) -> list[int]:
     if not isinstance(test.lengths, str):
         return list(test.lengths)
-    trained = models.in_distribution.all(0)
-    wanted = {"ID": trained, "OOD": ~trained, "all": np.ones_like(trained)}[test.lengths]
-    return [length for length, chosen in zip(models.lengths, wanted.tolist(), strict=True) if chosen]
+    trained: list[bool] = models.in_distribution.all(0).tolist()
+    wanted = {"ID": (True,), "OOD": (False,), "all": (True, False)}[test.lengths]
+    return [length for length, own in zip(models.lengths, trained, strict=True) if own in wanted]
 
 
 def _numbers(models: Models, test: ClaimTest, entry: str) -> Floats:

@@ -157,7 +157,12 @@ def as_json(found: Judged, results: str | None = None) -> str:
 def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]:
     """For JSON: plain values alone."""
     return [
-        asdict(claim) | {"verdicts": [_plain(verdict) for verdict in verdicts], "commands": commands(claim, verdicts, results)}
+        asdict(claim)
+        | {
+            "verdicts": [_plain(verdict) for verdict in verdicts],
+            "reasons": reasons(verdicts),
+            "commands": commands(claim, verdicts, results),
+        }
         for claim, verdicts in found
     ]
 
