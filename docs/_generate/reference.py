@@ -149,7 +149,7 @@ def claims() -> str:
     titles = {"": "At the top", "tests": "`[[tests]]`"}
     parts = []
     for name, keys in KEYS.items():
-        rows = [[f"`{key}`", "yes" if own.required else "", own.expected, own.meaning] for key, own in keys.items()]
+        rows = [[f"`{key}`", "yes" if own.required else "", prose(own.expected), own.meaning] for key, own in keys.items()]
         parts.append(f"### {titles.get(name, f'`[{name}]`')}\n\n{table(['key', 'required', 'value', 'meaning'], rows)}\n")
     return "\n".join(parts)
 

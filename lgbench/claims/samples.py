@@ -107,7 +107,7 @@ def _unmeasured(models: Models, test: ClaimTest) -> list[str]:
 def _lengths(models: Models, test: ClaimTest) -> list[int]:
     if not isinstance(test.lengths, str):
         return list(test.lengths)
-    trained: list[bool] = models.in_distribution.all(0).tolist()
+    trained = np.asarray(models.in_distribution.all(0)).tolist()
     wanted = {"ID": (True,), "OOD": (False,), "all": (True, False)}[test.lengths]
     return [length for length, own in zip(models.lengths, trained, strict=True) if own in wanted]
 
