@@ -6,7 +6,11 @@ import re
 import sys
 from pathlib import Path
 
+from lgbench.claims.files import read_claims
+from lgbench.claims.verdicts import decide
 from lgbench.reports import plots
+from lgbench.reports.claims import Judged, commands, reasons
+from lgbench.reports.claims import markdown as verdicts_table
 from lgbench.reports.figure import Spec, figure
 from lgbench.reports.markdown import pipes
 from lgbench.reports.table import markdown
@@ -132,7 +136,7 @@ def _estimate(estimate: Estimate, digits: int) -> str:
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
-def claims(results: Results, pairs: list[tuple[str, str]]) -> str:
+def differences(results: Results, pairs: list[tuple[str, str]]) -> str:
     """A line for each pair of entries: the difference of their OOD TVD, first - second, by family."""
     found = {pair: {c.name: c.mean for c in compare(results, *pair, "tvd", protocol="standard")} for pair in pairs}
     families = sorted({family for by_family in found.values() for family in by_family})
@@ -141,6 +145,22 @@ def claims(results: Results, pairs: list[tuple[str, str]]) -> str:
         first, second = pair
         lines.append([f"`{first}` against `{second}`", *(_judged(by_family.get(family)) for family in families)])
     return _table(lines)
+
+
+def judged(results: Results) -> Judged:
+    """Every claim in claims/, with what the runs say of it."""
+    return [(claim, decide(claim, results)) for claim in read_claims(HERE / "claims")]
+
+
+def untested(results: Results) -> str:
+    """A line for each claim of which something was not run, with the commands that run it."""
+    lines = []
+    for claim, verdicts in judged(results):
+        lacking = [verdict for verdict in verdicts if verdict.state == "not run"]
+        if lacking:
+            said = [sentence for sentence in reasons(verdicts) if ": not run: " in sentence]
+            lines.append(" ".join([f"- **{claim.claim}**", *said, *(f"`{line}`" for line in commands(claim, lacking))]))
+    return "".join(f"{line}\n" for line in lines) or "Everything that the claims ask for was run.\n"
 
 
 def _judged(difference: Difference | None) -> str:
@@ -214,16 +234,18 @@ def picture(results: Results) -> tuple[Spec, str]:
 def tables(results: Results) -> dict[str, str]:
     """What stands in README.md, by the names that it gives."""
     return {
+        "verdicts": verdicts_table(judged(results)),
+        "untested": untested(results),
         "chance": chance(results),
         "overall": together(results),
         "summary": summary(results),
-        "norms": claims(results, [(norm, "pre-norm") for norm in ("post-norm", "peri-norm", "peri-init-norm")]),
-        "bema": claims(results, [(f"{norm}@bema", norm) for norm in NORMS]),
-        "ema": claims(results, [(f"{norm}@ema", norm) for norm in NORMS]),
-        "vanishing": claims(results, VANISHING),
-        "attentions": claims(results, [(name, "pre-norm") for name in ATTENTIONS]),
-        "positions": claims(results, [(name, "pre-norm") for name in POSITIONS]),
-        "recurrent": claims(results, [(name, "pre-norm") for name in RECURRENT]),
+        "norms": differences(results, [(norm, "pre-norm") for norm in ("post-norm", "peri-norm", "peri-init-norm")]),
+        "bema": differences(results, [(f"{norm}@bema", norm) for norm in NORMS]),
+        "ema": differences(results, [(f"{norm}@ema", norm) for norm in NORMS]),
+        "vanishing": differences(results, VANISHING),
+        "attentions": differences(results, [(name, "pre-norm") for name in ATTENTIONS]),
+        "positions": differences(results, [(name, "pre-norm") for name in POSITIONS]),
+        "recurrent": differences(results, [(name, "pre-norm") for name in RECURRENT]),
         "published": beside_published(results),
     }
 

@@ -14,12 +14,15 @@ from urllib.parse import quote
 import pytest
 import site_runs
 from axe_playwright_python.sync_playwright import Axe
+from claim_files import CLAIM, around, write_claim, write_runs
 from click.testing import CliRunner
 from conftest import simulated, write_rows
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from plot_runs import KL, METRICS
 from site_runs import BEST, EVEN, HOSTILE, POOR
 
+from lgbench.claims.files import read_claims
+from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import site, table
 from lgbench.results.leaderboard import Results
@@ -564,6 +567,28 @@ def test_axe_finds_nothing_wrong(look, view):
         page.emulate_media(color_scheme=scheme)
         found = Axe().run(page, options=options)
         assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_claims_have_their_verdicts_on_the_page(browser, tmp_path, width):
+    entries = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
+    results = Results(write_runs(tmp_path / "runs", entries))
+    claims = read_claims(write_claim(tmp_path, CLAIM.replace('["alpha"]', '["alpha", "beta"]')).parent)
+    watch = Watch(browser, site.write(site.page(results, claims=claims), tmp_path).as_uri())
+    page = watch.open("#/claims", width=width)
+    expect(page.locator("nav a[aria-current]")).to_have_text("Claims")
+    row, lacking = page.locator("section tbody tr").all()
+    assert row.locator("th").text_content() == "alpha" and row.locator(".flag").text_content() == "confirmed"
+    (verdict, _) = decide(claims[0], results)
+    assert row.locator(".mean").text_content() == f"{verdict.difference:+.4f}".replace("-", "−")
+    assert lacking.locator(".flag").text_content() == "not run"
+    page.locator("summary").click()
+    expect(page.locator("details code")).to_contain_text("lgbench run --task beta --arch arch+new,arch+old --seeds 0:5")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    watch.close()
+    watch.check()
 
 
 def test_the_policy_stops_what_would_get_in(browser, address):

@@ -16,6 +16,9 @@ from mkdocs.exceptions import PluginError
 from tables import prose, table
 
 from lgbench import Task
+from lgbench.checkout import ROOT
+from lgbench.claims.files import read_claims
+from lgbench.claims.keys import KEYS
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
@@ -143,11 +146,31 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def claims() -> str:
+    """The keys of a claim's file, a table for each of its tables."""
+    titles = {"": "At the top", "tests": "`[[tests]]`"}
+    parts = []
+    for name, keys in KEYS.items():
+        rows = [[f"`{key}`", "yes" if own.required else "", prose(own.expected), own.meaning] for key, own in keys.items()]
+        parts.append(f"### {titles.get(name, f'`[{name}]`')}\n\n{table(['key', 'required', 'value', 'meaning'], rows)}\n")
+    return "\n".join(parts)
+
+
+def published() -> str:
+    """The claims of the repository."""
+    found = read_claims(ROOT / "leaderboards" / "claims")
+    return table(
+        ["name", "claim", "source"], [[f"`{each.name}`", prose(each.claim), prose(str(each.source))] for each in found]
+    )
+
+
 SECTIONS: Mapping[str, Callable[..., str]] = {
     "tasks": tasks,
     "things": things,
     "measurements": measurements,
     "protocols": protocols,
     "columns": columns,
+    "claims": claims,
+    "published": published,
     "commands": commands,
 }

@@ -129,6 +129,13 @@ device_option = click.option(
     help="Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.",
 )
 
+claims_option = click.option(
+    "--claims",
+    "claims_folder",
+    type=click.Path(path_type=Path),
+    help="Folder of claims.  [default: those that come with lgbench]",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 _task = click.option(

@@ -29,9 +29,10 @@ from lgbench.experiment.protocols import PRECISIONS
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
-    from lgbench.execution.manner import Command, Engine, PlanOutcome
+    from lgbench.execution.manner import Command, Engine, Manner, PlanOutcome
     from lgbench.experiment.experiment import Experiment
-    from lgbench.experiment.plan import Plan
+    from lgbench.experiment.plan import Plan, Request
+    from lgbench.extensions.registry import Registry
 
 
 @click.command()
@@ -121,18 +122,34 @@ def run(
     choose one for each entry on each task. Runs for an address are made in the cache folder of this machine and
     published as they are done; an object that is there already is never replaced.
     """
-    from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.engines import carry_out
-    from lgbench.execution.manner import Command, Manner
-    from lgbench.experiment.plan import Request, plan
+    from lgbench.execution.manner import Manner
+    from lgbench.experiment.plan import Request
 
     named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer, precision)
-    planned = plan(named, installed(plugins))
     manner = Manner(device, compile, population, checkpoint, workers)
+    ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
+
+
+def ordered(
+    request: Request,
+    registry: Registry,
+    manner: Manner,
+    engine: Engine,
+    plugins: Sequence[Path],
+    results: Place,
+    dry_run: bool = False,
+) -> None:
+    """Do what a command asks for, and say what was done. Raises RunFailed where some runs failed."""
+    from lgbench.execution.console import ConsoleProgress
+    from lgbench.execution.engines import carry_out
+    from lgbench.execution.manner import Command
+    from lgbench.experiment.plan import plan
+
+    planned = plan(request, registry)
     display = ConsoleProgress(console(stderr=True))
     for sentence in planned.refusals:
         display.say(sentence)
-    command = Command(named, planned, manner, engine, plugins, display)
+    command = Command(request, planned, manner, engine, plugins, display)
     if dry_run:
         _forecast(command, results)
         return

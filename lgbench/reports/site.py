@@ -19,10 +19,13 @@ from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
 import lgbench
+from lgbench.claims.claim import Claim
+from lgbench.claims.verdicts import decide
 from lgbench.contracts import CURVE_METRICS
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import overall, plots, table
+from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
@@ -32,7 +35,7 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
 
-SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "overall.js", "main.js")
+SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "overall.js", "claims.js", "main.js")
 """Run as one, in this order: the later ones use the earlier ones."""
 
 PAGE = "index.html"
@@ -46,10 +49,11 @@ class PageBoard:
     board: Board
 
 
-def page(results: Results, protocol: str | None = None, baseline: str | None = None) -> str:
+def page(results: Results, protocol: str | None = None, baseline: str | None = None, claims: Sequence[Claim] = ()) -> str:
     """The page of all boards of these results, HTML as text. UsageError where there is nothing to show.
 
-    `baseline` is the entry that the others are compared with; :meth:`Results.boards` has what it may be.
+    `baseline` is the entry that the others are compared with; :meth:`Results.boards` has what it may be. Claims have verdicts
+    there, if the runs say anything of any of them.
 
     The same results make the same text, wherever and whenever it is made.
     """
@@ -65,6 +69,10 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
+    judged = [(claim, decide(claim, results, protocol)) for claim in claims]
+    if any(verdict.n for _, verdicts in judged for verdict in verdicts):
+        documents["claims"] = documents_of(judged)
+        documents["index"]["claims"] = True
     return _filled(documents, _summary(boards, runs))
 
 

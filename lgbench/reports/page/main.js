@@ -19,7 +19,15 @@ const rulesText = () => {
   return text;
 };
 
-const VIEWS = { overall: overallView, board: boardView, entry: entryView, compare: compareView, rules: rulesView, malformed: nowhere };
+const VIEWS = {
+  overall: overallView,
+  board: boardView,
+  entry: entryView,
+  compare: compareView,
+  claims: claimsView,
+  rules: rulesView,
+  malformed: nowhere,
+};
 
 const viewOf = ([name, ...rest]) => {
   if (name === undefined) return overalls().length ? overallView() : boardView();

@@ -2,12 +2,13 @@
 
 from lgbench.results.statistics.effective import effective_length
 from lgbench.results.statistics.intervals import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, RESAMPLES, Floats, interval
-from lgbench.results.statistics.moderated import MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, moderated_t, spread
+from lgbench.results.statistics.moderated import ALONE, MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, moderated_t, spread
 from lgbench.results.statistics.overall import improvement, interquartile_mean, profile, resampled, stratified_interval
 from lgbench.results.statistics.power import MOST_SEEDS, POWER, power, seeds_needed
 from lgbench.results.statistics.tiers import Standing, layers, standings
 
 __all__ = [
+    "ALONE",
     "CONFIDENCE",
     "MIN_BOOTSTRAP_SEEDS",
     "MIN_PAIRED_SEEDS",
