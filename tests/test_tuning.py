@@ -307,7 +307,7 @@ def test_boards_say_the_rates(tuned_everywhere, tmp_path):
     result = CliRunner().invoke(main, [*command, "--format", "json"])
     assert result.exit_code == 0, result.output
     chosen = {each["task"]: each["tuning"]["chosen"] for each in footers(tmp_path).values()}
-    for board in json.loads(result.stdout):
+    for board in json.loads(result.stdout)["boards"]:
         assert board["learning_rates"] == {"toy-table+toy-nothing": {board["name"]: [chosen[board["name"]]]}}
     text = CliRunner().invoke(main, command).stdout
     assert "Learning rates, chosen in-distribution on other seeds: 0.2 for toy-table+toy-nothing." in text

@@ -68,8 +68,6 @@ const claimSection = (claim) => {
   );
 };
 
-const signed = (value) => (value < 0 ? "−" : "+") + digits(Math.abs(value));
-
 const verdictCell = (verdict) => {
   if (!verdict) return element("td", { class: "claim missing" }, MISSING);
   const chip = element("span", { class: `flag ${verdict.state.replaceAll(" ", "-")}` }, verdict.state);
