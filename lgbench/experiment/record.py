@@ -97,6 +97,8 @@ class ExperimentRecord:
     def _around_seed(self) -> tuple[str, str]:
         """The record as JSON up to its seed, and what follows. Most of a large grid differs in the seed alone."""
         about = asdict(self)
+        if not self.evaluate.points:  # then they mean nothing; and runs that were made before there were points keep their ids
+            about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         first = {key: value for key, value in about.items() if key < "seed"}
         last = {key: value for key, value in about.items() if key > "seed"}
         before, after = (json.dumps(part, sort_keys=True) for part in (first, last))

@@ -25,6 +25,7 @@ from torch import Tensor
 from lgbench.errors import LgbenchError
 from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
+from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
@@ -166,7 +167,8 @@ class _Verifier:
                 self._require_time()
                 report(step, loss)
 
-            return train(experiments, self.device, in_time, compile=population.compile, say=self.display.say)
+            points = points_of(population.asked, self.device, self._in_time)
+            return train(experiments, self.device, in_time, points=points, compile=population.compile, say=self.display.say)
 
     def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
         """Test every run of the population, and no filler."""
@@ -175,7 +177,8 @@ class _Verifier:
                 experiment = run.experiment
                 models = {name: self._in_time(model) for name, model in trained.models(index).items()}
                 scores = evaluate(experiment, models, self.device)
-                measured = Measured(scores, self._chance_of(run), trained.curve, index, trained.diverged[index])
+                points = scores_at_points(trained, index)
+                measured = Measured(scores, points, self._chance_of(run), trained.curve, index, trained.diverged[index])
                 otherwise = list(_otherwise(run, trained, population, self.device))
                 yield Verdict.of(run, rows_of(experiment, measured), otherwise, self.tolerance)
                 report(index + 1, None)
