@@ -26,6 +26,12 @@ MOST = 2000
 LIMITS = {"max_lengths": 1000, "max_text": 2000}
 """Boards show about twenty lengths, and names have at most hundreds of characters. A file with much more fills the memory."""
 
+ASIDE = ("path", "largest", "shown", "stepless")
+"""The columns of kinds.sql that say whether a file is sound; the view `kinds` has none of them."""
+
+FINAL = "from {} where length is not null qualify step = max(step) over (partition by run_id)"
+"""A query for the rows that were measured at the end of each training, which boards are made from."""
+
 SQL_TYPES = {
     "string": "varchar",
     "int32": "integer",
@@ -53,7 +59,7 @@ class Tables:
         columns = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.KIND]
         points = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.IN_POINTS]
         self.connection.execute(
-            f"create table loose ({', '.join(columns)}, lengths integer, points struct({', '.join(points)})[])"
+            f"create table loose ({', '.join(columns)}, lengths integer, first_step integer, last_step integer, points struct({', '.join(points)})[])"
         )
         self._root = self.folder.resolve()
         self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
@@ -82,8 +88,9 @@ class Tables:
             paths = f"[{', '.join(cache.quoted(self._path(name)) for name in self._unread)}]"
             rows.append(f"from read_parquet({paths}, hive_partitioning = false)")
             read = packaged("kinds").replace("read_parquet($paths", f"read_parquet({paths}")
-            kinds.append(f"select * exclude (path, largest, shown) from ({read})")
+            kinds.append(f"select * exclude ({', '.join(ASIDE)}) from ({read})")
         self.connection.execute(f"create view results as {' union all '.join(rows)}")
+        self.connection.execute(f"create view final as {FINAL.format('results')}")
         self.connection.execute(f"create view kinds as {' union all '.join(kinds)}")
 
     def _path(self, name: str) -> str:
@@ -127,7 +134,7 @@ class Tables:
         elif len(self._loose) + len(files) > MOST:
             self._unread.extend(files)
         else:
-            self.connection.execute("insert into loose select * exclude (path, largest, shown) from opened")
+            self.connection.execute(f"insert into loose select * exclude ({', '.join(ASIDE)}) from opened")
             self._loose.extend(files)
         self.connection.execute("drop table opened")
 
