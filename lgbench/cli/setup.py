@@ -66,9 +66,14 @@ def named_as(address: Address) -> None:
 
 def boards(folder: Place, metric: str, task: str | None, protocol: str | None) -> list[Board]:
     """The boards that the options of :func:`lgbench.cli.options.board_options` choose. Raises UsageError if there are none."""
-    results = opened(folder)
+    return boards_of(opened(folder), metric, task, protocol)
+
+
+def boards_of(results: Results, metric: str, task: str | None, protocol: str | None) -> list[Board]:
+    """The same of results that are open already."""
     found = results.boards(metric, task, protocol)
     warn(results.no_boards)
     if not found:
-        raise UsageError(f"no {metric} in {printable(str(folder))} for this task and protocol; leave one out to see all boards")
+        where = printable(str(results.place))
+        raise UsageError(f"no {metric} in {where} for this task and protocol; leave one out to see all boards")
     return found

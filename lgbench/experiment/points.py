@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 from lgbench.contracts import Answers, Task
 from lgbench.experiment.lengths import board_lengths
-from lgbench.experiment.protocols import Evaluation, Training
-
-MULTIPLES = (1, 2, 4, 8)
-"""Of the training length: these are tested wherever a context of a task tells them at no cost."""
+from lgbench.experiment.protocols import MULTIPLES, Evaluation, Training
 
 
 def point_steps(training: Training, evaluation: Evaluation) -> list[int]:

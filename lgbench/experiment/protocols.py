@@ -204,6 +204,8 @@ MAX_POINTS = MAX_STEPS.bit_length() - 1
 """Of measurements while a model trains: halving the steps more often leaves none."""
 MIN_STRINGS = 4
 """Of one length: two members, and two others."""
+MULTIPLES = (1, 2, 4, 8)
+"""Of the training length: lengths that are tested while a model trains, where a context tells them at no cost, and drawn."""
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "train.steps": (1, MAX_STEPS),

@@ -75,7 +75,9 @@ class Results(Database):
             for key, about, models, _ in found
         ]
 
-    def steps(self, metric: str, name: str | None = None, protocol: str | None = None, *, apart: bool = False) -> list[BoardSteps]:
+    def steps(
+        self, metric: str, name: str | None = None, protocol: str | None = None, *, apart: bool = False
+    ) -> list[BoardSteps]:
         """The curves against training steps of each board of :meth:`boards` whose models were tested while they trained."""
         self.check(metric, name, protocol)
         asked = metric, name, protocol, apart

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lgbench.experiment.points import MULTIPLES
+from lgbench.experiment.protocols import MULTIPLES
 from lgbench.results.boards import Board
 from lgbench.results.columns import Models, Values, mean_of_known, rounded
 from lgbench.results.metrics import Metric

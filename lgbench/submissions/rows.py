@@ -44,7 +44,11 @@ class RowKey(NamedTuple):
 
     def __str__(self) -> str:
         where = f"step {self.step}"
-        return f"{self.metric} at {where}" if self.length is None else f"{self.metric} ({self.weights}) at length {self.length}, {where}"
+        return (
+            f"{self.metric} at {where}"
+            if self.length is None
+            else f"{self.metric} ({self.weights}) at length {self.length}, {where}"
+        )
 
 
 class Bounds(NamedTuple):
