@@ -42,8 +42,8 @@ ACROSS = ("length", "step")
     "--length",
     "lengths",
     type=Lengths(),
-    help="With --x step, the lengths to draw, each in a panel, such as 40,80.  [default: the training length, twice, four times "
-    "and eight times it, as far as they were measured]",
+    help="With --x step, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the training "
+    "length, as far as they were measured]",
 )
 @click.option(
     "--out",
@@ -100,8 +100,8 @@ def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths:
 
     if not found:
         raise UsageError(
-            f"no {metric} was measured while these models trained; "
-            "protocols from version 5 on measure it at evaluate.points, and string metrics where evaluate.point_strings is not 0"
+            f"no {metric} was measured while these models trained: runs need evaluate.points, which protocols have from "
+            "version 5 on, and for measurements of whole strings evaluate.point_strings"
         )
     drawn = [each for each in step_figure.at_lengths(found, lengths) if set(entries) & each.curves.cells.keys()]
     if not drawn:

@@ -59,7 +59,8 @@ class Tables:
         columns = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.KIND]
         points = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.IN_POINTS]
         self.connection.execute(
-            f"create table loose ({', '.join(columns)}, lengths integer, first_step integer, last_step integer, points struct({', '.join(points)})[])"
+            f"create table loose ({', '.join(columns)}, lengths integer, first_step integer, last_step integer, "
+            f"points struct({', '.join(points)})[])"
         )
         self._root = self.folder.resolve()
         self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
