@@ -40,7 +40,7 @@ def marked(steps: Sequence[int]) -> list[int]:
 
 
 def document(steps: BoardSteps) -> dict[str, Any]:
-    """Everything of one board, for a page. A point is a list of step, mean, low, high and n: objects would be four times as large."""
+    """Everything of one board, for a page. A point is a list of step, mean, low, high and n; an object would be twice as long."""
     return {
         str(length): {
             "chance": curves.chance,

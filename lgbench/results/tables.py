@@ -29,9 +29,6 @@ LIMITS = {"max_lengths": 1000, "max_text": 2000}
 ASIDE = ("path", "largest", "shown", "stepless")
 """The columns of kinds.sql that say whether a file is sound; the view `kinds` has none of them."""
 
-FINAL = "from {} where length is not null qualify step = max(step) over (partition by run_id)"
-"""A query for the rows that were measured at the end of each training, which boards are made from."""
-
 SQL_TYPES = {
     "string": "varchar",
     "int32": "integer",
@@ -45,7 +42,7 @@ Content = TypeVar("Content")
 
 
 class Tables:
-    """The rows of the run files of a folder, as the views `results` and `kinds` of a connection."""
+    """The rows of the run files of a folder, as the views `results`, `final` and `kinds` of a connection."""
 
     folder: Path
     _not_copied: Sequence[str] = ()
@@ -78,7 +75,7 @@ class Tables:
         self._make_views()
 
     def _make_views(self) -> None:
-        """The views `results`, of rows, and `kinds`, as kinds.sql makes them."""
+        """The views `results`, of rows, `kinds`, as kinds.sql makes them, and those of final.sql."""
         whole = [cache.quoted(cache.unglobbed(str(own.path))) for own in self._cached if not own.others]
         kinds = ["from loose", *(own.kinds(self.folder) for own in self._cached if own.others)]
         if whole:
@@ -91,8 +88,8 @@ class Tables:
             read = packaged("kinds").replace("read_parquet($paths", f"read_parquet({paths}")
             kinds.append(f"select * exclude ({', '.join(ASIDE)}) from ({read})")
         self.connection.execute(f"create view results as {' union all '.join(rows)}")
-        self.connection.execute(f"create view final as {FINAL.format('results')}")
         self.connection.execute(f"create view kinds as {' union all '.join(kinds)}")
+        self.connection.execute(packaged("final"))
 
     def _path(self, name: str) -> str:
         """The path of a run file, as DuckDB wants it."""

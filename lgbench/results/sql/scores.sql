@@ -16,12 +16,6 @@ where protocol is not null
     and protocol_version is not null
     and changes is not null;
 
--- The step at the end of each training. Models are also tested while they train, which no board shows.
-create table lasts as
-select run_id, max(last_step) as last_step
-from kinds
-group by run_id;
-
 -- What has a length, with the number of the protocol. The chance level belongs to no entry: there it is null. What is not
 -- measured at the end of a training is left out; of the rest, `points` also has those before the end.
 create view scores as
@@ -40,7 +34,7 @@ select
     k.diverged_step is not null as diverged
 from kinds as k
 join lasts as l
-    on l.run_id = k.run_id and l.last_step = k.last_step
+    on l.run_id = k.run_id and l.step = k.last_step
 join protocols as p
     on p.name = k.protocol and p.version = k.protocol_version and p.changes = k.changes
 left join variants as v
