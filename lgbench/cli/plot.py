@@ -17,6 +17,7 @@ from lgbench.results.addresses import Place
 if TYPE_CHECKING:
     from lgbench.reports.figure import Spec
     from lgbench.results.boards import Board
+    from lgbench.results.leaderboard import Results
     from lgbench.results.steps import BoardSteps
 
 ACROSS = ("length", "step")
@@ -75,17 +76,26 @@ def plot(
     plots.known_format(path)
     runs = opened(results)
     found = boards_of(runs, metric, task, protocol)
+    steps = _steps(runs, metric, task, protocol) if across == "step" else None
     entries, left_out = plots.chosen(found, split(named))
     if left_out:
         others = ", ".join(left_out)
         complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
-    if across == "step":
-        spec = _against_steps(runs.steps(metric, task, protocol), entries, lengths or (), metric)
-        warn(runs.no_boards)
-    else:
-        spec = _against_lengths([board for board in found if any(row.entry in entries for row in board.rows)], entries)
+    drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
+    spec = _against_lengths(drawn, entries) if steps is None else _against_steps(steps, entries, lengths or (), metric)
     plots.write(spec, path)
     echo(path)
+
+
+def _steps(runs: Results, metric: str, task: str | None, protocol: str | None) -> list[BoardSteps]:
+    found = runs.steps(metric, task, protocol)
+    warn(runs.no_boards)
+    if not found:
+        raise UsageError(
+            f"no {metric} was measured while these models trained: runs need evaluate.points, which protocols have from "
+            "version 5 on, and for measurements of whole strings evaluate.point_strings"
+        )
+    return found
 
 
 def _against_lengths(drawn: Sequence[Board], entries: Sequence[str]) -> Spec:
@@ -98,11 +108,6 @@ def _against_lengths(drawn: Sequence[Board], entries: Sequence[str]) -> Spec:
 def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths: Sequence[int], metric: str) -> Spec:
     from lgbench.reports import step_figure
 
-    if not found:
-        raise UsageError(
-            f"no {metric} was measured while these models trained: runs need evaluate.points, which protocols have from "
-            "version 5 on, and for measurements of whole strings evaluate.point_strings"
-        )
     drawn = [each for each in step_figure.at_lengths(found, lengths) if set(entries) & each.curves.cells.keys()]
     if not drawn:
         raise UsageError(f"no {metric} of {' and '.join(entries)} was measured while they trained; name others with --entry")
