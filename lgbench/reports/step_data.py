@@ -40,7 +40,7 @@ def marked(steps: Sequence[int]) -> list[int]:
 
 
 def document(steps: BoardSteps) -> dict[str, Any]:
-    """Everything of one board, for a page. A point is a list of step, mean, low, high and n, which is half as long as an object."""
+    """Everything of one board, for a page. A point is a list of step, mean, low, high and n: half as long as an object."""
     return {
         str(length): {
             "chance": curves.chance,

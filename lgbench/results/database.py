@@ -170,9 +170,8 @@ class Database(Tables):
                 raise UsageError("the query writes a file, which --unsafe allows")
             return self._answer(lambda connection: _with_names(connection.execute(sql)))
         except duckdb.PermissionException as error:
-            raise UsageError(
-                f"the query reaches for more than the tables `results` and `final`, which --unsafe allows: {error}"
-            ) from error
+            more = "the query reaches for more than the tables `results` and `final`, which --unsafe allows"
+            raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 

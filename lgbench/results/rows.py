@@ -38,7 +38,7 @@ class Measured:
 def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
     """The rows of a run file."""
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
-    scores = {**measured.points, experiment.train.steps: [*measured.scores, *measured.chance]}
+    scores = {experiment.train.steps: [*measured.scores, *measured.chance], **measured.points}
     rows = [*_scores(experiment, scores), *_curve_points(measured.curve, measured.index)]
     made_with = {weights: experiment.record.plugins_of(weights) for weights in {row["weights"] for row in rows}}
     return pa.Table.from_pylist([same | row | {"plugins": made_with[row["weights"]]} for row in rows], schema=SCHEMA)
