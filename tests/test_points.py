@@ -121,12 +121,11 @@ def test_a_compiled_training_has_the_same_weights_with_points_and_without(regist
 
 def test_a_training_that_is_stopped_anywhere_has_the_same_measurements(population, measured, tmp_path):
     checkpoint = tmp_path / "checkpoint.safetensors"
+    points = points_of(population, CPU)
     for stop in (1, 2, 5, 9, 10, 19):
         with pytest.raises(KeyboardInterrupt):
-            train(
-                population, CPU, stopping_after(stop), points=points_of(population, CPU), checkpoint=Checkpoint(checkpoint, 0)
-            )
-    resumed = train(population, CPU, points=points_of(population, CPU), checkpoint=Checkpoint(checkpoint, 0))
+            train(population, CPU, stopping_after(stop), points=points, checkpoint=Checkpoint(checkpoint, 0))
+    resumed = train(population, CPU, points=points, checkpoint=Checkpoint(checkpoint, 0))
     assert resumed.resumed and numbers(resumed) == numbers(measured)
     for index in range(len(population)):
         assert repr(scores_at_points(resumed, index)) == repr(scores_at_points(measured, index))
@@ -266,9 +265,8 @@ def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, plan
 def test_the_chance_level_is_known_at_every_length_of_a_point():
     asked = settings(0, 6, 64, points=3, point_contexts=4, point_max_length=48)
     without = settings(0, 6, 64)
-    levels, shown = (
-        {s.length: s.value for s in chance(Prefixes(), _metrics(), *a) if s.metric == "tvd"} for a in (asked, without)
-    )
+    found = (chance(Prefixes(), _metrics(), *each) for each in (asked, without))
+    levels, shown = ({score.length: score.value for score in scores if score.metric == "tvd"} for scores in found)
     assert levels.keys() == shown.keys() | {12, 24, 48} and shown.items() <= levels.items()
 
 

@@ -30,7 +30,7 @@ CURVE = Curve([3, 7], torch.tensor([[1.0, 2.0], [0.5, 0.25]]), torch.tensor([[8.
 
 
 def rows(experiment, scores=(), chance=(), curve=CURVE, index=0, diverged=None):
-    return rows_of(experiment, Measured(scores, chance, curve, index, diverged))
+    return rows_of(experiment, Measured(scores, {}, chance, curve, index, diverged))
 
 
 @pytest.fixture
