@@ -85,7 +85,7 @@ def row(weights, metric, length, **columns):
     """A change of one row."""
 
     def change(rows):
-        (found,) = [r for r in rows if (r["weights"], r["metric"], r["length"]) == (weights, metric, length)]
+        (found,) = [r for r in rows if (r["weights"], r["metric"], r["step"], r["length"]) == (weights, metric, 20, length)]
         found.update(columns)
 
     return change
