@@ -46,7 +46,33 @@ def first(metric, **columns):
     return lambda rows: next(row for row in rows if row["metric"] == metric).update(columns)
 
 
+def without_point(step):
+    return lambda rows: rows.__setitem__(slice(None), [row for row in rows if row["length"] is None or row["step"] != step])
+
+
+def moved_point(step, to):
+    return lambda rows: [row.update(step=to) for row in rows if row["length"] is not None and row["step"] == step]
+
+
+def at_point(step, **columns):
+    return lambda rows: next(row for row in rows if row["length"] is not None and row["step"] == step).update(columns)
+
+
+POINTS = [
+    (without_point(10), "at length 8 after 10 steps"),
+    (lambda rows: [without_point(step)(rows) for step in (1, 2, 5, 10)], "it lacks accuracy (raw) at length 6 after 1 steps"),
+    (without_point(20), "after 20 steps"),
+    (moved_point(10, 11), "step=11 length=8, which this run does not have"),
+    (moved_point(5, 20), "more than once"),
+    (at_point(5, value=1.5), "after 5 steps is 1.5, expected a number from 0 to 1"),
+    (at_point(5, n=128), "after 5 steps is 128, expected 24"),
+    (at_point(5, on_boards=None), "after 5 steps is None, expected"),
+    (at_point(5, weights="best"), "weights='best'"),
+    (lambda rows: rows.append(rows[0] | {"step": 5, "metric": "looks_ahead"}), "metric='looks_ahead' step=5"),
+]
+
 ROWS = [
+    *POINTS,
     (every(run_id="0" * 16), "run_id is '0000000000000000' in its rows"),
     (every(seed=4), "seed is 4 in its rows, and 3 by its footer"),
     (at(5, seed=4), "seed is 4 in its rows"),

@@ -64,12 +64,12 @@ def verdicts(paths, installed, single=None):
     return list(verify(runs, CPU, SilentProgress(), chosen(single)))
 
 
-def at(metric, length, **columns):
+def at(metric, length, after=20, **columns):
     """A change of one row with raw weights; `length` is a step in the training curve."""
 
     def change(rows):
-        place = "step" if metric in ("train_loss", "gradient_norm") else "length"
-        (row,) = [r for r in rows if (r["weights"], r["metric"], r[place]) == ("raw", metric, length)]
+        place = (None, length) if metric in ("train_loss", "gradient_norm") else (length, after)
+        (row,) = [r for r in rows if (r["weights"], r["metric"], r["length"], r["step"]) == ("raw", metric, *place)]
         row.update(columns)
 
     return change
@@ -121,6 +121,7 @@ def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
         (at("train_loss", 20, value=0.001), "train_loss at step 20 is 0.0010 in the file"),
         (at("gradient_norm", 7, value=9.0), "gradient_norm at step 7 is 9.0000 in the file"),
         (at("roc_auc", 8, value=1.0), "roc_auc (raw) at length 8 after 20 steps is 1.0000 in the file"),
+        (at("accuracy", 8, after=5, value=0.4321), "accuracy (raw) at length 8 after 5 steps is 0.4321 in the file"),
         (lambda rows: [row.update(diverged_step=3) for row in rows], "diverged_step is 3 in the file and None here"),
     ],
 )
