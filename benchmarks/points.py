@@ -2,8 +2,9 @@
 
     python benchmarks/points.py [--compile] [--protocol standard]
 
-For one task of each family: seconds of a training step of a small population, and of one point with all variants of the weights.
-Both times are scaled to the whole training of the protocol.
+For one task of each family: seconds of a training step of a small population, and of one
+point, with all variants of the weights.
+Both are scaled to the whole training of the protocol.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _line(experiments: tuple[Experiment, ...], compile: bool) -> str:
     share = count * point / (own.train.steps * step)
     how = "compiled" if trained.compiled else "not compiled"
     return (
-        f"{own.record.title} and {len(experiments) - 1} more, {how}: {1000 * step:.1f} ms a step, {1000 * point:.0f} ms a point, "
+        f"{own.record.title}, {len(experiments)} models, {how}: {1000 * step:.1f} ms a step, {1000 * point:.0f} ms a point, "
         f"{own.train.steps} steps and {count} points: {100 * share:.1f} %"
     )
 
