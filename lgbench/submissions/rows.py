@@ -43,12 +43,9 @@ class RowKey(NamedTuple):
     """None for the training curve."""
 
     def __str__(self) -> str:
-        where = f"step {self.step}"
-        return (
-            f"{self.metric} at {where}"
-            if self.length is None
-            else f"{self.metric} ({self.weights}) at length {self.length}, {where}"
-        )
+        if self.length is None:
+            return f"{self.metric} at step {self.step}"
+        return f"{self.metric} ({self.weights}) at length {self.length} after {self.step} steps"
 
 
 class Bounds(NamedTuple):
