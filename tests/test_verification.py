@@ -107,7 +107,7 @@ def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
     done = lgbench(*(path for path in made if path != honest), bad, registry=installed)
     assert done.exit_code == 1
     assert (
-        f"differs: {TITLE}: tvd (raw) at length 8 after 20 steps is {there - 0.01:.4f} in the file and {there:.4f} here"
+        f"differs: {TITLE}: tvd (raw) at length 8 after step 20 is {there - 0.01:.4f} in the file and {there:.4f} here"
         in done.stdout
     )
     assert done.stdout.count("differs:") == 1 and done.stdout.count("verified: ") == 2
@@ -120,8 +120,8 @@ def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
     [
         (at("train_loss", 20, value=0.001), "train_loss at step 20 is 0.0010 in the file"),
         (at("gradient_norm", 7, value=9.0), "gradient_norm at step 7 is 9.0000 in the file"),
-        (at("roc_auc", 8, value=1.0), "roc_auc (raw) at length 8 after 20 steps is 1.0000 in the file"),
-        (at("accuracy", 8, after=5, value=0.4321), "accuracy (raw) at length 8 after 5 steps is 0.4321 in the file"),
+        (at("roc_auc", 8, value=1.0), "roc_auc (raw) at length 8 after step 20 is 1.0000 in the file"),
+        (at("accuracy", 8, after=5, value=0.4321), "accuracy (raw) at length 8 after step 5 is 0.4321 in the file"),
         (lambda rows: [row.update(diverged_step=3) for row in rows], "diverged_step is 3 in the file and None here"),
     ],
 )
@@ -275,7 +275,7 @@ def test_where_rounding_is_allowed_for_means_may_not_move_by_much(honest, tmp_pa
     (verdict,) = verdicts([forged(honest, tmp_path / "run.parquet", rows=upwards)], installed, 0.3)
     named = {disagreement.sentence.partition(" is ")[0] for disagreement in verdict.disagreements}
     steps = (1, 2, 5, 10, 20)
-    assert named == {f"the mean over lengths of tvd ({w}) after {step} steps" for w in ("raw", "toy-mean") for step in steps}
+    assert named == {f"the mean over lengths of tvd ({w}) after step {step}" for w in ("raw", "toy-mean") for step in steps}
     assert verdict.largest_mean == pytest.approx(0.15)
 
 

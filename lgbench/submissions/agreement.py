@@ -93,7 +93,7 @@ def _mean_pairs(filed: Numbers, here: Numbers) -> Iterator[tuple[str, float, flo
     groups: dict[str, list[RowKey]] = defaultdict(list)
     for key in filed:
         if key.length is not None:
-            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights}) after {key.step} steps"].append(key)
+            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights}) after step {key.step}"].append(key)
         elif key.metric == "train_loss":
             groups["the mean over steps of train_loss"].append(key)
     for name, members in groups.items():

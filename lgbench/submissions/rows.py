@@ -45,7 +45,7 @@ class RowKey(NamedTuple):
     def __str__(self) -> str:
         if self.length is None:
             return f"{self.metric} at step {self.step}"
-        return f"{self.metric} ({self.weights}) at length {self.length} after {self.step} steps"
+        return f"{self.metric} ({self.weights}) at length {self.length} after step {self.step}"
 
 
 class Bounds(NamedTuple):
