@@ -130,7 +130,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             points=3,
             point_contexts=8,
             point_strings=0,
-            point_reach=4,
+            point_reach=2,
             published=False,
         ),
         Protocol(
