@@ -65,7 +65,7 @@ POINTS = [
     (moved_point(10, 11), "step=11 length=8"),
     (moved_point(5, 20), "more than once"),
     (at_point(5, value=1.5), "after step 5 is 1.5, expected a number from 0 to 1"),
-    (at_point(5, n=128), "after step 5 is 128, expected 24"),
+    (at_point(5, n=128), "after step 5 is 128, expected 12"),
     (at_point(5, on_boards=None), "after step 5 is None, expected"),
     (at_point(5, weights="best"), "weights='best'"),
     (lambda rows: rows.append(rows[0] | {"step": 5, "metric": "looks_ahead"}), "metric='looks_ahead' step=5"),
