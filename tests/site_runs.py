@@ -21,6 +21,8 @@ BEST, EVEN, POOR = "best+norm", "even+norm", "poor+norm"
 TASKS = {"alpha-1": "alpha", "alpha-2": "alpha", "beta": "beta"}
 SEEDS = range(5)
 LENGTHS = (2, 4, 8, 16, 32, 63)
+EARLY_STEPS, EARLY_LENGTHS = (1, 2), (8, 16)
+"""Where models were tested while they trained. The end is step 5."""
 LEVELS = {BEST: 0.02, EVEN: 0.021, POOR: 0.15, HOSTILE: 0.3}
 DIVERGED = (HOSTILE, 2)
 CHANGES = {"train.lr": "0.1"}
@@ -119,6 +121,9 @@ def _scores(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for metric, value in {"tvd": lambda d: d, "accuracy": lambda d: 1 - d, "roc_auc": lambda d: 1 - d / 2}.items():
             values = {length: value(1.0 if same["diverged_step"] else d) for length, d in tvd.items()}
             yield from simulated(values, weights=weights, metric=metric, **same)
+        for step in EARLY_STEPS:  # TVD alone
+            values = {length: min(1.0, tvd[length] * (6 - step)) for length in EARLY_LENGTHS}
+            yield from simulated(values, weights=weights, step=step, **same)
 
 
 def _training(same: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -222,18 +222,20 @@ def runs(toy_registry, planned, tmp_path_factory):
     return experiments, folder, asked
 
 
-def test_all_runs_of_a_task_hold_its_chance_level_at_the_lengths_that_boards_show(runs):
+def test_all_runs_of_a_task_hold_its_chance_level_at_the_lengths_that_boards_show_and_those_of_points(runs):
     experiments, folder, asked = runs
     for experiment in experiments:
         rows = run_files.read(run_files.path_for(folder, experiment.record)).to_pylist()
         held = {(r["metric"], r["length"]): r for r in rows if r["weights"] == CHANCE}
         expected = {(s.metric, s.length): s for s in chance(experiment.task, METRICS, experiment.train, experiment.evaluate)}
-        assert held.keys() == expected.keys() == {("tvd", length) for length in (1, 2, 4, experiment.train.max_length, 8, 16)}
+        trained = experiment.train.max_length
+        shown = {1, 2, 4, trained, 8, 16}
+        assert held.keys() == expected.keys() == {("tvd", length) for length in (*shown, 2 * trained)}
         for key, row in held.items():
             assert (row["value"], row["n"]) == (expected[key].value, expected[key].n)
-            assert row["on_boards"] and row["in_distribution"] == (row["length"] <= experiment.train.max_length)
+            assert row["on_boards"] == (row["length"] in shown) and row["in_distribution"] == (row["length"] <= trained)
             assert row["metric_version"] == 1
-        assert {r["length"] for r in rows if r["weights"] == "raw" and r["on_boards"]} >= {length for _, length in held}
+        assert {r["length"] for r in rows if r["weights"] == "raw" and r["on_boards"]} >= shown
     assert sorted(asked) == ["toy-even", "toy-walk"]  # once for all entries and seeds
 
 

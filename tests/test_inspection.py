@@ -154,7 +154,7 @@ FOOTERS = [
     (lambda f: f["experiment"].update(options=[["scale", [1]]]), "the option 'scale' is a list, expected a number"),
     (lambda f: f["experiment"].update(options=[["scale", None]]), "the option 'scale' is None, expected a number"),
     (lambda f: f["experiment"].update(train=[]), "Expected `object`, got `array` - at `$.experiment.train`"),
-    (lambda f: f["experiment"].update(protocol="standard/4"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
+    (lambda f: f["experiment"].update(protocol="standard/5"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
     (lambda f: f["experiment"]["train"].update(steps=20.0), "Expected `int`, got `float` - at `$.experiment.train.steps`"),
     (lambda f: f["execution"].update(population=0), "Expected `int` >= 1 - at `$.execution.population`"),
     (lambda f: f["execution"].update(compiled=1), "Expected `bool`, got `int` - at `$.execution.compiled`"),
@@ -197,7 +197,7 @@ def test_a_footer_that_no_run_writes_is_refused_with_the_field(honest, tmp_path,
     assert said in str(refused.value) and str(tmp_path / honest.name) in str(refused.value)
 
 
-def under(name="standard", version=4, **changes):
+def under(name="standard", version=5, **changes):
     """The protocol of a footer."""
     return {
         "protocol": {"name": name, "version": version, "changes": [[k.replace("_", ".", 1), v] for k, v in changes.items()]}
@@ -217,13 +217,13 @@ EXPERIMENTS = [
     ({"norm": "nobodys-norm"}, "no norm, attention or position 'nobodys-norm'"),
     ({"averagers": ["nobodys"]}, "no averager 'nobodys'"),
     ({"optimizer": "nobodys"}, "no optimizer 'nobodys'"),
-    ({"family": "other"}, "under standard/4 family is 'small', and the file says 'other'"),
+    ({"family": "other"}, "under standard/5 family is 'small', and the file says 'other'"),
     ({"task_version": 2}, "task_version is 1, and the file says 2"),
-    ({"attention": "softmax"}, "under standard/4 attention is None, and the file says 'softmax'"),
-    (under(version=2), "its protocol standard/2 is standard/4 in this lgbench"),
-    (under("quick"), "only runs under standard/4 or paper/4 are published"),
-    (under(train_steps="21"), "changes its protocol (standard/4 train.steps=21)"),
-    (under(train_steps="; drop table"), "changes its protocol (standard/4 train.steps=; drop table)"),
+    ({"attention": "softmax"}, "under standard/5 attention is None, and the file says 'softmax'"),
+    (under(version=2), "its protocol standard/2 is standard/5 in this lgbench"),
+    (under("quick"), "only runs under standard/5 or paper/5 are published"),
+    (under(train_steps="21"), "changes its protocol (standard/5 train.steps=21)"),
+    (under(train_steps="; drop table"), "changes its protocol (standard/5 train.steps=; drop table)"),
     (under(train_steps="21,22"), "the change 'train.steps' has several values, '21,22', expected one"),
     (under("standard; drop"), "no protocol 'standard; drop'"),
     (under("nobodys"), "no protocol 'nobodys'"),
@@ -231,7 +231,7 @@ EXPERIMENTS = [
     ({"options": [["model.wide", False], ["model.scale", 1.0], *OPTIONS]}, "it is run"),
     ({"options": [["model.scale", 1.0], ["model.wide", 0], *OPTIONS]}, "model.wide is False, and the file says 0"),
     ({"options": [["model.scale", 1.0], *OPTIONS]}, "model.wide is False, and the file says None"),
-    ({"train": {"steps": 40}}, "under standard/4 train.steps is 20, and the file says 40"),
+    ({"train": {"steps": 40}}, "under standard/5 train.steps is 20, and the file says 40"),
     ({"train": {"lr": 0.5}}, "train.lr is 0.02, and the file says 0.5"),
     ({"train": {"targets": "exact"}}, "train.targets is 'sampled', and the file says 'exact'"),
     ({"evaluate": {"contexts": 1}}, "evaluate.contexts is 128, and the file says 1"),

@@ -181,7 +181,8 @@ def test_an_axis_has_the_title_of_the_metric_where_it_fits_and_else_its_label(un
 )
 def test_an_axis_shows_the_best_value_and_the_threshold_and_names_the_landmark_away_from_curves(metric, up, side, shown):
     scale = ValueScale(metric)
-    assert (scale.up, scale.landmark_side, scale.always_shown) == (up, side, shown)
+    assert (scale.up, scale.landmark_side(leaving=True), scale.always_shown) == (up, side, shown)
+    assert scale.landmark_side(leaving=False) != side  # against steps, curves come from where they go against lengths
 
 
 @pytest.mark.slow

@@ -14,12 +14,14 @@ from toy_registries import experiment_of
 
 import lgbench
 from lgbench.execution.device import Execution
+from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Plan
+from lgbench.experiment.points import point_steps
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import Score, evaluate, expected_scores
+from lgbench.measurement.evaluate import Score, evaluate, expected_point_scores, expected_scores
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
 from lgbench.training.curve import Curve
@@ -30,7 +32,7 @@ CURVE = Curve([3, 7], torch.tensor([[1.0, 2.0], [0.5, 0.25]]), torch.tensor([[8.
 
 
 def rows(experiment, scores=(), chance=(), curve=CURVE, index=0, diverged=None):
-    return rows_of(experiment, Measured(scores, chance, curve, index, diverged))
+    return rows_of(experiment, Measured(scores, {}, chance, curve, index, diverged))
 
 
 @pytest.fixture
@@ -129,9 +131,16 @@ def test_a_run_file_has_each_number_once_and_just_those_that_are_expected_of_it(
     for experiment, table in made.items():
         found = table.to_pylist()
         scores = [row for row in found if row["length"] is not None and row["weights"] != "chance"]
-        expected = expected_scores(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
-        told = [(row["weights"], row["metric"], row["length"], row["on_boards"]) for row in scores]
-        assert sorted(told) == sorted((w, e.metric, e.length, e.on_boards) for w in ("raw", "toy-mean") for e in expected)
+        same = experiment.task, experiment.measurements, experiment.train, experiment.evaluate
+        expected = dict.fromkeys(point_steps(*same[2:]), expected_point_scores(*same))
+        expected[experiment.train.steps] = expected_scores(*same)
+        told = [(row["weights"], row["metric"], row["length"], row["on_boards"], row["step"]) for row in scores]
+        assert sorted(told) == sorted(
+            (weights, each.metric, each.length, each.on_boards, step)
+            for weights in ("raw", "toy-mean")
+            for step, own in expected.items()
+            for each in own
+        )
         assert len({(row["weights"], row["metric"], row["length"], row["step"]) for row in found}) == len(found)
 
 
@@ -141,11 +150,12 @@ def test_rows_that_are_made_again_are_those_of_the_file(made):
     for experiment in made:
         groups.setdefault(experiment.population_key, []).append(experiment)
     for group in groups.values():
-        trained = train(group, CPU)
+        trained = train(group, CPU, points=points_of(group, CPU))
         for index, experiment in enumerate(group):
             level = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
             scores = evaluate(experiment, trained.models(index), CPU)
-            again = rows_of(experiment, Measured(scores, level, trained.curve, index, trained.diverged[index]))
+            points = scores_at_points(trained, index)
+            again = rows_of(experiment, Measured(scores, points, level, trained.curve, index, trained.diverged[index]))
             assert repr(again.to_pylist()) == repr(made[experiment].to_pylist())
 
 

@@ -338,6 +338,33 @@ def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
     expect(tooltip).to_be_hidden()
 
 
+def test_the_ticked_entries_are_drawn_against_training_steps_at_a_length_that_is_chosen(visit, boards):
+    page = visit()
+    choice = page.get_by_label("Draw against")
+    at_16 = "training steps, at length 16 (OOD)"
+    expect(choice.locator("option")).to_have_text(["length", "training steps, at length 8 (ID)", at_16])
+    choice.select_option(label=at_16)
+    canvas = page.locator(".canvas")
+    expect(canvas).to_have_attribute("aria-label", re.compile("against training steps at length 16: .* and the chance level"))
+    expect(curves(page).locator(ENTRIES)).to_have_count(4)
+    points = curves(page).locator("svg path[aria-roledescription=point]")
+    labels = points.evaluate_all("found => found.map((point) => point.getAttribute('aria-label'))")
+    (place,) = (i for i, label in enumerate(labels) if "training steps: 5;" in label and POOR in label)
+    box = points.nth(place).bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tooltip = page.locator("#tooltip")
+    expect(tooltip).to_be_visible()
+    told = dict(zip(tooltip.locator("dt").all_inner_texts(), tooltip.locator("dd").all_inner_texts(), strict=True))
+    (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == POOR)
+    cell = cells_of(row)["length", 16]
+    assert (told["entry"], told["step"], told["TVD"], told["seeds"]) == (POOR, "5", f"{cell['mean']:.4f}", "5")
+    page.get_by_role("navigation", name="Task").get_by_role("link", name="alpha-2").click()
+    expect(page.get_by_label("Draw against")).to_have_value("16")
+    page.get_by_role("navigation", name="Metric").get_by_role("link", name="accuracy").click()
+    expect(page.get_by_label("Draw against")).to_have_count(0)  # it was not measured before the end
+    expect(page.locator(".canvas")).to_have_attribute("aria-label", re.compile("against length: "))
+
+
 def test_an_entry_shows_every_seed_as_the_boards_have_it(look, boards):
     page = look(VIEWS["entry"])
     page.locator("details").evaluate_all("found => found.forEach((one) => { one.open = true; })")

@@ -170,9 +170,9 @@ def test_a_copy_under_another_name_is_a_duplicate(made, board, tmp_path, install
 @pytest.mark.parametrize(
     ("left_out", "said"),
     [
-        ({("small-walk", 2)}, ["toy-table+toy-nothing on small-walk under standard/4 lacks seed 2"]),
-        ({("small-walk", 0), ("small-even", 4)}, ["small-even under standard/4 lacks seed 4", "small-walk under"]),
-        ({("small-even", s) for s in range(5)}, ["small-even under standard/4 lacks seeds 0 to 4"]),
+        ({("small-walk", 2)}, ["toy-table+toy-nothing on small-walk under standard/5 lacks seed 2"]),
+        ({("small-walk", 0), ("small-even", 4)}, ["small-even under standard/5 lacks seed 4", "small-walk under"]),
+        ({("small-even", s) for s in range(5)}, ["small-even under standard/5 lacks seeds 0 to 4"]),
         ({(t, s) for t in ("small-even", "small-walk") for s in (3, 4)}, ["small-even", "small-walk"]),
     ],
 )
@@ -192,8 +192,8 @@ def _place(path: Path) -> tuple[str, int]:
 
 def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, installed):
     said = refusals([path for path in later if _place(path) in {("small-walk", 5), ("small-walk", 7)}], filled, installed)
-    assert "small-even under standard/4 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
-    assert "small-walk under standard/4 lacks seed 6" in said[1]
+    assert "small-even under standard/5 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
+    assert "small-walk under standard/5 lacks seed 6" in said[1]
 
 
 def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installed):

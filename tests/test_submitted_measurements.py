@@ -85,7 +85,7 @@ def row(weights, metric, length, **columns):
     """A change of one row."""
 
     def change(rows):
-        (found,) = [r for r in rows if (r["weights"], r["metric"], r["length"]) == (weights, metric, length)]
+        (found,) = [r for r in rows if (r["weights"], r["metric"], r["step"], r["length"]) == (weights, metric, 20, length)]
         found.update(columns)
 
     return change
@@ -185,7 +185,7 @@ def test_descriptions_and_rows_belong_together(walk, tmp_path, inspect):
     path.unlink()
     assert "it has weights='raw' metric='accuracy' step=20 length=1" in inspect(forged(walk, path, without))
     path.unlink()
-    assert "it lacks accuracy (raw) at length 1" in inspect(forged(walk, path, rows=no_rows))
+    assert "it lacks accuracy (raw) at length 1 after step 20" in inspect(forged(walk, path, rows=no_rows))
     path.unlink()
     assert not inspect(forged(walk, path, without, no_rows))
 
@@ -222,7 +222,7 @@ def test_a_measurement_without_a_greatest_value_may_have_any_from_the_least(walk
 @pytest.mark.parametrize("value", [-0.1, math.inf, math.nan, None])
 def test_a_value_out_of_the_range_of_its_measurement_is_refused(walk, tmp_path, value, inspect):
     said = inspect(forged(walk, tmp_path / walk.name, rows=row("raw", "kl", 4, value=value)))
-    assert f"kl (raw) at length 4 is {value}, expected a number from 0" in said
+    assert f"kl (raw) at length 4 after step 20 is {value}, expected a number from 0" in said
 
 
 def test_the_worst_value_is_possible_wherever_it_is():
@@ -242,7 +242,8 @@ def test_runs_that_diverged_have_the_worst_value_and_are_accepted(measured, insp
     diverged = [path for path in measured if run_files.read(path)["diverged_step"][0].is_valid]
     assert diverged
     for path in diverged:
-        values = {r["value"] for r in run_files.read(path).to_pylist() if (r["weights"], r["metric"]) == ("raw", "kl")}
+        rows = run_files.read(path).to_pylist()
+        values = {r["value"] for r in rows if (r["weights"], r["metric"], r["step"]) == ("raw", "kl", 20)}
         assert values == {kl.KlDivergence.worst} and not inspect(path)
 
 
@@ -270,15 +271,39 @@ def add(weights, metric, length, **columns):
 
 
 CHANCE = [
-    (row("chance", "tvd", 4, value=0.9), "tvd (chance) at length 4 is 0.9, expected 0.", "the chance level of the task"),
-    (row("chance", "kl", 8, value=50.0), "kl (chance) at length 8 is 50.0, expected 0.", "the chance level of the task"),
-    (row("chance", "tvd", 4, value=None), "tvd (chance) at length 4 is None, expected 0.", "the chance level"),
-    (row("chance", "tvd", 4, value=math.nan), "tvd (chance) at length 4 is nan, expected 0.", "the chance level"),
-    (row("chance", "tvd", 4, n=1), "n of tvd (chance) at length 4 is 1, expected ", ""),
-    (row("chance", "tvd", 4, on_boards=False), "on_boards of tvd (chance) at length 4 is False, expected True", ""),
-    (row("chance", "tvd", 8, in_distribution=True), "in_distribution of tvd (chance) at length 8 is True, expected False", ""),
-    (row("chance", "tvd", 8, metric_version=7), "metric_version of tvd (chance) at length 8 is 7, expected 1", ""),
-    (drop("chance", "tvd"), "it lacks tvd (chance) at length 1", ""),
+    (
+        row("chance", "tvd", 4, value=0.9),
+        "tvd (chance) at length 4 after step 20 is 0.9, expected 0.",
+        "the chance level of the task",
+    ),
+    (
+        row("chance", "kl", 8, value=50.0),
+        "kl (chance) at length 8 after step 20 is 50.0, expected 0.",
+        "the chance level of the task",
+    ),
+    (row("chance", "tvd", 4, value=None), "tvd (chance) at length 4 after step 20 is None, expected 0.", "the chance level"),
+    (
+        row("chance", "tvd", 4, value=math.nan),
+        "tvd (chance) at length 4 after step 20 is nan, expected 0.",
+        "the chance level",
+    ),
+    (row("chance", "tvd", 4, n=1), "n of tvd (chance) at length 4 after step 20 is 1, expected ", ""),
+    (
+        row("chance", "tvd", 4, on_boards=False),
+        "on_boards of tvd (chance) at length 4 after step 20 is False, expected True",
+        "",
+    ),
+    (
+        row("chance", "tvd", 8, in_distribution=True),
+        "in_distribution of tvd (chance) at length 8 after step 20 is True, expected False",
+        "",
+    ),
+    (
+        row("chance", "tvd", 8, metric_version=7),
+        "metric_version of tvd (chance) at length 8 after step 20 is 7, expected 1",
+        "",
+    ),
+    (drop("chance", "tvd"), "it lacks tvd (chance) at length 1 after step 20", ""),
     (add("chance", "tvd", 3), "weights='chance' metric='tvd' step=20 length=3, which this run does not have", ""),
     (add("chance", "accuracy", 4), "weights='chance' metric='accuracy' step=20 length=4, which this run does not have", ""),
 ]
@@ -302,7 +327,7 @@ def test_a_chance_level_may_differ_by_rounding(walk, tmp_path, inspect):
 def test_lengths_that_boards_show_are_not_the_submitters_choice(walk, tmp_path, length, shown, inspect):
     path = forged(walk, tmp_path / walk.name, rows=row("raw", "tvd", length, on_boards=shown))
     said = inspect(path)
-    assert f"on_boards of tvd (raw) at length {length} is {shown}, expected {not shown}" in said
+    assert f"on_boards of tvd (raw) at length {length} after step 20 is {shown}, expected {not shown}" in said
 
 
 def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):

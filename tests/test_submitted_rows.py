@@ -46,7 +46,33 @@ def first(metric, **columns):
     return lambda rows: next(row for row in rows if row["metric"] == metric).update(columns)
 
 
+def without_point(step):
+    return lambda rows: rows.__setitem__(slice(None), [row for row in rows if row["length"] is None or row["step"] != step])
+
+
+def moved_point(step, to):
+    return lambda rows: [row.update(step=to) for row in rows if row["length"] is not None and row["step"] == step]
+
+
+def at_point(step, **columns):
+    return lambda rows: next(row for row in rows if row["length"] is not None and row["step"] == step).update(columns)
+
+
+POINTS = [
+    (without_point(10), "at length 5 after step 10"),
+    (lambda rows: [without_point(step)(rows) for step in (1, 2, 5, 10)], "it lacks accuracy (raw) at length 5 after step 1"),
+    (without_point(20), "after step 20"),
+    (moved_point(10, 11), "step=11 length=8"),
+    (moved_point(5, 20), "more than once"),
+    (at_point(5, value=1.5), "after step 5 is 1.5, expected a number from 0 to 1"),
+    (at_point(5, n=128), "after step 5 is 128, expected 12"),
+    (at_point(5, on_boards=None), "after step 5 is None, expected"),
+    (at_point(5, weights="best"), "weights='best'"),
+    (lambda rows: rows.append(rows[0] | {"step": 5, "metric": "looks_ahead"}), "metric='looks_ahead' step=5"),
+]
+
 ROWS = [
+    *POINTS,
     (every(run_id="0" * 16), "run_id is '0000000000000000' in its rows"),
     (every(seed=4), "seed is 4 in its rows, and 3 by its footer"),
     (at(5, seed=4), "seed is 4 in its rows"),
@@ -55,7 +81,7 @@ ROWS = [
     (every(family="large"), "family is 'large'"),
     (every(task_version=7), "task_version is 7"),
     (every(protocol="paper"), "protocol is 'paper' in its rows, and 'standard' by its footer"),
-    (every(protocol_version=2), "protocol_version is 2 in its rows, and 4 by its footer"),
+    (every(protocol_version=2), "protocol_version is 2 in its rows, and 5 by its footer"),
     (every(changes=[("train.steps", "5")]), "changes is 'train.steps=5' in its rows, and '' by its footer"),
     (at(2, changes=[("train.steps", "5")]), "changes is 'train.steps=5' in its rows"),
     (every(changes=None), "changes is None in its rows"),
@@ -63,29 +89,29 @@ ROWS = [
     (at(3, diverged_step=5), "diverged_step is "),
     (every(diverged_step=21), "diverged_step is 21, expected the same in all rows: null, or a step from 1 to 20"),
     (every(diverged_step=0), "diverged_step is 0"),
-    (lambda rows: rows.pop(0), "it lacks accuracy (raw) at length 0, which this run has"),
+    (lambda rows: rows.pop(0), "it lacks accuracy (raw) at length 0 after step 20, which this run has"),
     (lambda rows: rows.clear() or rows.append({"value": 0.5}), "it lacks"),
-    (lambda rows: rows.append(dict(rows[4])), "it has accuracy (raw) at length 4 more than once"),
+    (lambda rows: rows.append(dict(rows[4])), "it has accuracy (raw) at length 4 after step 20 more than once"),
     (lambda rows: rows.extend(dict(row) for row in list(rows) * 3), "rows, and this run has"),
     (at(0, length=64), "it has weights='raw' metric='accuracy' step=20 length=64, which this run does not have"),
     (at(0, weights="best"), "weights='best'"),
     (at(0, metric="beauty"), "metric='beauty'"),
     (at(0, metric=None), "metric=None"),
     (at(0, step=19), "step=19"),
-    (first("tvd", value=math.nan), "tvd (raw) at length 0 is nan, expected a number from 0 to 1"),
+    (first("tvd", value=math.nan), "tvd (raw) at length 0 after step 20 is nan, expected a number from 0 to 1"),
     (first("tvd", value=math.inf), "is inf, expected a number from 0 to 1"),
-    (first("accuracy", value=-0.01), "accuracy (raw) at length 0 is -0.01"),
-    (first("accuracy", value=1.01), "accuracy (raw) at length 0 is 1.01"),
-    (first("roc_auc", value=7.0), "roc_auc (raw) at length 1 is 7.0"),
+    (first("accuracy", value=-0.01), "accuracy (raw) at length 0 after step 20 is -0.01"),
+    (first("accuracy", value=1.01), "accuracy (raw) at length 0 after step 20 is 1.01"),
+    (first("roc_auc", value=7.0), "roc_auc (raw) at length 1 after step 20 is 7.0"),
     (first("tvd", value=None), "is None, expected a number from 0 to 1"),
     (first("roc_auc", value=None), "is None, expected a number from 0 to 1"),
-    (first("roc_auc", value=None, n=0), "n of roc_auc (raw) at length 1 is 0, expected 128"),
-    (first("tvd", n=1), "n of tvd (raw) at length 0 is 1, expected 128"),
-    (first("tvd", n=None), "n of tvd (raw) at length 0 is None"),
-    (first("tvd", in_distribution=False), "in_distribution of tvd (raw) at length 0 is False, expected True"),
-    (first("tvd", on_boards=True), "on_boards of tvd (raw) at length 0 is True, expected False"),
-    (first("tvd", metric_version=2), "metric_version of tvd (raw) at length 0 is 2, expected 1"),
-    (first("tvd", metric_version=None), "metric_version of tvd (raw) at length 0 is None, expected 1"),
+    (first("roc_auc", value=None, n=0), "n of roc_auc (raw) at length 1 after step 20 is 0, expected 128"),
+    (first("tvd", n=1), "n of tvd (raw) at length 0 after step 20 is 1, expected 128"),
+    (first("tvd", n=None), "n of tvd (raw) at length 0 after step 20 is None"),
+    (first("tvd", in_distribution=False), "in_distribution of tvd (raw) at length 0 after step 20 is False, expected True"),
+    (first("tvd", on_boards=True), "on_boards of tvd (raw) at length 0 after step 20 is True, expected False"),
+    (first("tvd", metric_version=2), "metric_version of tvd (raw) at length 0 after step 20 is 2, expected 1"),
+    (first("tvd", metric_version=None), "metric_version of tvd (raw) at length 0 after step 20 is None, expected 1"),
     (first("train_loss", value=math.nan), "train_loss at step 1 is nan, expected a finite number, not negative"),
     (first("train_loss", value=None), "train_loss at step 1 is None"),
     (first("gradient_norm", value=-1.0), "gradient_norm at step 1 is -1.0"),
@@ -108,5 +134,5 @@ def test_an_auc_may_be_undefined_where_every_token_is_legal(made, tmp_path, insp
     path = next(path for path in made if path.name.startswith("small-walk.toy-table"))
     assert inspect(forged(path, tmp_path / "a.parquet", rows=first("roc_auc", value=None, n=0)))
     for wrong in ({"value": None, "n": 5}, {"value": 0.5, "n": 0}, {"value": 0.5, "n": 129}):
-        with pytest.raises(Refused, match=r"roc_auc \(raw\) at length 1"):
+        with pytest.raises(Refused, match=r"roc_auc \(raw\) at length 1 after step 20"):
             inspect(forged(path, tmp_path / f"{wrong}.parquet", rows=first("roc_auc", **wrong)))

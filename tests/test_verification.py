@@ -64,12 +64,12 @@ def verdicts(paths, installed, single=None):
     return list(verify(runs, CPU, SilentProgress(), chosen(single)))
 
 
-def at(metric, length, **columns):
+def at(metric, length, after=20, **columns):
     """A change of one row with raw weights; `length` is a step in the training curve."""
 
     def change(rows):
-        place = "step" if metric in ("train_loss", "gradient_norm") else "length"
-        (row,) = [r for r in rows if (r["weights"], r["metric"], r[place]) == ("raw", metric, length)]
+        place = (None, length) if metric in ("train_loss", "gradient_norm") else (length, after)
+        (row,) = [r for r in rows if (r["weights"], r["metric"], r["length"], r["step"]) == ("raw", metric, *place)]
         row.update(columns)
 
     return change
@@ -106,7 +106,10 @@ def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
     bad = forged(honest, tmp_path / honest.name, rows=at("tvd", 8, value=there - 0.01))
     done = lgbench(*(path for path in made if path != honest), bad, registry=installed)
     assert done.exit_code == 1
-    assert f"differs: {TITLE}: tvd (raw) at length 8 is {there - 0.01:.4f} in the file and {there:.4f} here" in done.stdout
+    assert (
+        f"differs: {TITLE}: tvd (raw) at length 8 after step 20 is {there - 0.01:.4f} in the file and {there:.4f} here"
+        in done.stdout
+    )
     assert done.stdout.count("differs:") == 1 and done.stdout.count("verified: ") == 2
     assert "lgbench: 2 of 3 runs verified" in done.stderr
 
@@ -117,7 +120,8 @@ def test_a_value_that_was_made_up_is_found(made, honest, tmp_path, installed):
     [
         (at("train_loss", 20, value=0.001), "train_loss at step 20 is 0.0010 in the file"),
         (at("gradient_norm", 7, value=9.0), "gradient_norm at step 7 is 9.0000 in the file"),
-        (at("roc_auc", 8, value=1.0), "roc_auc (raw) at length 8 is 1.0000 in the file"),
+        (at("roc_auc", 8, value=1.0), "roc_auc (raw) at length 8 after step 20 is 1.0000 in the file"),
+        (at("accuracy", 8, after=5, value=0.4321), "accuracy (raw) at length 8 after step 5 is 0.4321 in the file"),
         (lambda rows: [row.update(diverged_step=3) for row in rows], "diverged_step is 3 in the file and None here"),
     ],
 )
@@ -270,7 +274,8 @@ def upwards(rows):
 def test_where_rounding_is_allowed_for_means_may_not_move_by_much(honest, tmp_path, installed):
     (verdict,) = verdicts([forged(honest, tmp_path / "run.parquet", rows=upwards)], installed, 0.3)
     named = {disagreement.sentence.partition(" is ")[0] for disagreement in verdict.disagreements}
-    assert named == {f"the mean over lengths of tvd ({weights})" for weights in ("raw", "toy-mean")}
+    steps = (1, 2, 5, 10, 20)
+    assert named == {f"the mean over lengths of tvd ({w}) after step {step}" for w in ("raw", "toy-mean") for step in steps}
     assert verdict.largest_mean == pytest.approx(0.15)
 
 
@@ -340,10 +345,10 @@ def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
         (("model.wide", "True"), "toy-table is never wide"),
         (("attention.window", "4"), "attention.window cannot be set: toy-table takes no attention"),
         (("system.exit", "1"), "no setting 'system.exit'; settings begin with one of train., evaluate., model."),
-        (("train.steps", "10"), "under standard/4 train.steps=10 train.steps is 10, and the file says 20"),
-        (("train.steps", "20"), "under standard/4 protocol is 'standard/4', and the file says 'standard/4 train.steps=20'"),
-        (("train.steps", "1e1"), "and the file says 'standard/4 train.steps=1e1'"),
-        (None, "its protocol standard/2 is standard/4 in this lgbench; run it again, or use its lgbench (commit 0123"),
+        (("train.steps", "10"), "under standard/5 train.steps=10 train.steps is 10, and the file says 20"),
+        (("train.steps", "20"), "under standard/5 protocol is 'standard/5', and the file says 'standard/5 train.steps=20'"),
+        (("train.steps", "1e1"), "and the file says 'standard/5 train.steps=1e1'"),
+        (None, "its protocol standard/2 is standard/5 in this lgbench; run it again, or use its lgbench (commit 0123"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(honest, tmp_path, installed, change, said):

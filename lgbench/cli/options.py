@@ -81,6 +81,20 @@ class Seeds(click.ParamType):  # type: ignore[type-arg]
         return tuple(dict.fromkeys(chain.from_iterable(ranges)))
 
 
+class Lengths(click.ParamType):  # type: ignore[type-arg]
+    """`40,80` is 40 and 80."""
+
+    name = "lengths"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if not all(part.isascii() and part.isdigit() for part in parts):
+            self.fail(f"{value!r} names no lengths; use whole numbers joined by commas, such as 40,80,160", param, ctx)
+        return tuple(dict.fromkeys(map(int, parts)))
+
+
 class Change(click.ParamType):  # type: ignore[type-arg]
     """`key=value`."""
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import board_options, results_option, split
+from lgbench.cli.options import Lengths, board_options, results_option, split
 from lgbench.cli.output import complain, echo
-from lgbench.cli.setup import boards
+from lgbench.cli.setup import boards_of, opened, warn
 from lgbench.errors import UsageError
 from lgbench.results.addresses import Place
+
+if TYPE_CHECKING:
+    from lgbench.reports.figure import Spec
+    from lgbench.results.boards import Board
+    from lgbench.results.leaderboard import Results
+    from lgbench.results.steps import BoardSteps
+
+ACROSS = ("length", "step")
 
 
 @click.command()
@@ -23,30 +32,93 @@ from lgbench.results.addresses import Place
     help="Entries to draw, named as on boards, joined by commas. Can be repeated.  [default: the raw weights of 8 entries]",
 )
 @click.option(
+    "--x",
+    "across",
+    type=click.Choice(ACROSS),
+    default=ACROSS[0],
+    show_default=True,
+    help="Draw against the length, or against training steps: how good each entry was while it trained.",
+)
+@click.option(
+    "--length",
+    "lengths",
+    type=Lengths(),
+    help="With --x step, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the training "
+    "length, as far as they were measured]",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="File to write. Its name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.  "
-    "[default: TASK-METRIC.png]",
+    "[default: TASK-METRIC.png, or TASK-METRIC-by-step.png]",
 )
 @results_option
-def plot(task: str | None, metric: str, protocol: str | None, named: Sequence[str], out: Path | None, results: Place) -> None:
-    """Draw a metric against length, as a figure for a paper.
+def plot(
+    task: str | None,
+    metric: str,
+    protocol: str | None,
+    named: Sequence[str],
+    across: str,
+    lengths: tuple[int, ...] | None,
+    out: Path | None,
+    results: Place,
+) -> None:
+    """Draw a metric against length, or against training steps, as a figure for a paper.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
     transformer+peri-norm. The order of the entries decides their colours and shapes.
     """
-    from lgbench.reports import figure, plots
+    from lgbench.reports import plots
 
-    path = out or Path(f"{task or 'overview'}-{metric}.png")
+    if lengths and across != "step":
+        raise UsageError("--length chooses the panels of a plot against training steps; add --x step, or leave it out")
+    path = out or Path(f"{task or 'overview'}-{metric}{'-by-step' if across == 'step' else ''}.png")
     plots.known_format(path)
-    found = boards(results, metric, task, protocol)
+    runs = opened(results)
+    found = boards_of(runs, metric, task, protocol)
+    steps = _steps(runs, metric, task, protocol) if across == "step" else None
     entries, left_out = plots.chosen(found, split(named))
     if left_out:
         others = ", ".join(left_out)
         complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
-    if len(drawn) > plots.MAX_PANELS:
-        most = f"a figure has {plots.MAX_PANELS} panels at most"
-        raise UsageError(f"{len(drawn)} boards are found, and {most}; choose with --task or --protocol")
-    plots.write(figure.figure(drawn, entries), path)
+    spec = _against_lengths(drawn, entries) if steps is None else _against_steps(steps, entries, lengths or (), metric)
+    plots.write(spec, path)
     echo(path)
+
+
+def _steps(runs: Results, metric: str, task: str | None, protocol: str | None) -> list[BoardSteps]:
+    found = runs.steps(metric, task, protocol)
+    warn(runs.no_boards)
+    if not found:
+        raise UsageError(
+            f"no {metric} was measured while these models trained: runs need evaluate.points, which protocols have from "
+            "version 5 on, and for measurements of whole strings evaluate.point_strings"
+        )
+    return found
+
+
+def _against_lengths(drawn: Sequence[Board], entries: Sequence[str]) -> Spec:
+    from lgbench.reports import figure
+
+    _require_room(len(drawn), "boards", "--task or --protocol")
+    return figure.figure(drawn, entries)
+
+
+def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths: Sequence[int], metric: str) -> Spec:
+    from lgbench.reports import step_figure
+
+    drawn = [each for each in step_figure.at_lengths(found, lengths) if set(entries) & each.curves.cells.keys()]
+    if not drawn:
+        raise UsageError(f"no {metric} of {' and '.join(entries)} was measured while they trained; name others with --entry")
+    _require_room(len(drawn), "boards and lengths", "--task, --protocol or --length")
+    return step_figure.step_figure(drawn, entries)
+
+
+def _require_room(panels: int, things: str, options: str) -> None:
+    from lgbench.reports import plots
+
+    if panels > plots.MAX_PANELS:
+        raise UsageError(
+            f"{panels} {things} are found, and a figure has {plots.MAX_PANELS} panels at most; choose with {options}"
+        )

@@ -23,11 +23,12 @@ from lgbench.results.addresses import Place
 @click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @results_option
 def sql(query: str, form: str, unsafe: bool, results: Place) -> None:
-    """Query the table `results` in DuckDB's SQL.
+    """Query the tables `results` and `final` in DuckDB's SQL.
 
-    The query can read that table and nothing else, unless --unsafe is given.
+    `results` has every row. `final` has those that boards are made from: what was measured at the end of a training. The query
+    can read these tables and nothing else, unless --unsafe is given.
 
-    For example: lgbench sql "select entry, avg(value) from results where metric = 'tvd' and length = 64 group by all"
+    For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
     """
     from lgbench.reports import answer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import located
 from lgbench.execution.populations import named
-from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, training_tokens
+from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, point_tokens, training_tokens
 from lgbench.execution.scheduler import Group, Scheduler
 from lgbench.experiment.plan import Plan
 from lgbench.training import cost
@@ -117,7 +117,8 @@ def _of_group(scheduler: Scheduler, group: Group) -> GroupForecast:
     with full_float32(), one_thread:
         pace = measured(population, execution.device)
     training = pace.seconds * population[0].train.steps
-    testing = training * sum(map(evaluation_tokens, population)) / sum(map(training_tokens, population))
+    tested = sum(evaluation_tokens(each) + point_tokens(each) for each in population)
+    testing = training * tested / sum(map(training_tokens, population))
     memory = stacks.models * (stacks.each.peak + stacks.each.kept)
     return GroupForecast(_title(group), len(group), stacks.models, stacks.compile, memory, pace, training + testing)
 

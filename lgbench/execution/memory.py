@@ -8,6 +8,7 @@ from lgbench.experiment.building import gigabytes
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import context_lengths
+from lgbench.experiment.protocols import Evaluation
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS, by_source
 from lgbench.randomness import Random
 from lgbench.training import estimate
@@ -27,7 +28,7 @@ def require_memory(experiment: Experiment, each: Cost, free: int) -> None:
     needed = training_memory(experiment, each)
     _require(experiment, "training it", needed, free, "train", batch=train.batch, length=train.max_length)
     tested = testing_memory(experiment)
-    counts = {"contexts": evaluate.contexts, "strings": evaluate.strings}
+    counts = {"contexts": _contexts(evaluate), "strings": _strings(evaluate)}
     _require(experiment, "testing it", tested, free, "evaluate", **counts, length=evaluate.max_length)
 
 
@@ -48,13 +49,23 @@ def testing_memory(experiment: Experiment) -> int:
     positions, answered = batch.inputs.shape[1], batch.distribution.shape[1]
     variants = 1 + len(experiment.averagers)
     on_contexts, on_strings = by_source(task, experiment.measurements)
-    drawn = min(evaluate.contexts, max(1, DRAWN_POSITIONS // (longest + 1))) * (inputs + answers)
-    values = 2 * evaluate.contexts * answered * NUMBER * variants * max(1, len(on_contexts))  # kept, and put together
+    contexts = _contexts(evaluate)
+    drawn = min(contexts, max(1, DRAWN_POSITIONS // (longest + 1))) * (inputs + answers)
+    values = 2 * contexts * answered * NUMBER * variants * max(1, len(on_contexts))  # kept, and put together
     strings = 0
     if isinstance(task, Language) and on_strings:  # symbols, and the probability of each
-        strings = evaluate.strings * (task.testable_length(longest) + 1) * 3 * NUMBER
-    at_once = min(max(evaluate.contexts, 1), max(1, AT_ONCE["cpu"] // positions))
+        strings = _strings(evaluate) * (task.testable_length(longest) + 1) * 3 * NUMBER
+    at_once = min(max(contexts, 1), max(1, AT_ONCE["cpu"] // positions))
     return drawn + max(values, strings) + estimate.pass_memory(experiment, positions, at_once)
+
+
+def _contexts(evaluate: Evaluation) -> int:
+    """Of one length, at most: nothing keeps a user from testing more of them while a model trains than at its end."""
+    return max(evaluate.contexts, evaluate.point_contexts if evaluate.points else 0)
+
+
+def _strings(evaluate: Evaluation) -> int:
+    return max(evaluate.strings, evaluate.point_strings if evaluate.points else 0)
 
 
 def _context(experiment: Experiment, length: int) -> tuple[int, int]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, Protocol
 
-from lgbench.contracts import Language
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.lengths import board_lengths, context_lengths
+from lgbench.experiment.points import point_steps
+from lgbench.measurement.evaluate import Extent
 
 UNCOMPILED = 2.0
 """Until a phase of each kind was seen: a token of evaluation, which is not compiled, takes so many times as long as one of
@@ -86,13 +86,21 @@ def training_tokens(experiment: Experiment) -> float:
     return float(train.steps * train.batch * (train.max_length + 1))
 
 
+def point_tokens(experiment: Experiment) -> float:
+    """A third of the tokens of the tests of a model while it trains, as :func:`evaluation_tokens` counts them."""
+    task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
+    steps, extent = point_steps(train, evaluate), Extent.of_point(task, train, evaluate)
+    return len(steps) * _tokens(extent) * (1 + len(experiment.averagers)) / 3
+
+
 def evaluation_tokens(experiment: Experiment) -> float:
     """A third of the tokens of the evaluation of a model, since a step of training goes through a model three times."""
-    evaluate, variants = experiment.evaluate, 1 + len(experiment.averagers)
-    tokens = sum(evaluate.contexts * (n + 1) for n in context_lengths(experiment.task, experiment.train, evaluate))
-    if isinstance(experiment.task, Language):
-        tokens += sum(evaluate.strings * (n + 1) for n in board_lengths(experiment.task, experiment.train, evaluate))
-    return tokens * variants / 3
+    extent = Extent.of_end(experiment.task, experiment.train, experiment.evaluate)
+    return _tokens(extent) * (1 + len(experiment.averagers)) / 3
+
+
+def _tokens(extent: Extent) -> float:
+    return extent.contexts * sum(n + 1 for n in extent.drawn) + extent.strings * sum(n + 1 for n in extent.of_strings)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from lgbench.execution.device import Execution, full_float32, keep_freed_memory,
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
+from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
 from lgbench.experiment.experiment import Experiment
@@ -137,6 +138,7 @@ class PopulationRunner:
                 population,
                 device,
                 report_held,
+                points=points_of(population, device),
                 compile=work.compile,
                 models=work.models,
                 checkpoint=checkpoint,
@@ -151,7 +153,8 @@ class PopulationRunner:
         scores = evaluate(experiment, trained.models(index), self.execution.device)
         for reason in reasons(scores, trained.diverged[index] is not None):
             self.display.say(f"{experiment.record.title}: {reason}, so boards do not rank it")
-        return rows_of(experiment, Measured(scores, self._chance_of(experiment), trained.curve, index, trained.diverged[index]))
+        chance, points = self._chance_of(experiment), scores_at_points(trained, index)
+        return rows_of(experiment, Measured(scores, points, chance, trained.curve, index, trained.diverged[index]))
 
     def _chance_of(self, experiment: Experiment) -> list[Score]:
         """The chance level of an experiment's task, found once for all seeds and entries."""

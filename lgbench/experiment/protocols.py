@@ -42,6 +42,14 @@ class Evaluation:
     strings: int
     """Strings per length, half of them members, for the ROC AUC of languages."""
     max_length: int
+    points: int = 0
+    """How often a model is tested while it trains, at most: :func:`lgbench.experiment.points.point_steps` has the steps."""
+    point_contexts: int = 1
+    """Contexts per length while it trains."""
+    point_strings: int = 0
+    """Strings per length while it trains; 0 for none."""
+    point_max_length: int = 1
+    """The longest length that is tested while it trains."""
 
 
 Settings = TypeVar("Settings", Training, Evaluation)
@@ -66,6 +74,12 @@ class Protocol:
     """Longest tested context of tasks that answer at many positions."""
     longest_set: int
     """Longest tested context of tasks that answer once."""
+    points: int
+    """How often a model is tested while it trains, at most."""
+    point_contexts: int
+    point_strings: int
+    point_reach: int
+    """The longest length that is tested while a model trains, in training lengths."""
     published: bool
     """Whether its results can be submitted to the leaderboards."""
     lr_factors: tuple[float, ...] = ()
@@ -94,7 +108,16 @@ class Protocol:
             min_length=task.train_lengths[0],
             max_length=task.train_lengths[1],
         )
-        return training, Evaluation(self.contexts, self.strings, max_length)
+        evaluation = Evaluation(
+            contexts=self.contexts,
+            strings=self.strings,
+            max_length=max_length,
+            points=self.points,
+            point_contexts=self.point_contexts,
+            point_strings=self.point_strings,
+            point_max_length=min(max_length, self.point_reach * training.max_length),
+        )
+        return training, evaluation
 
 
 PROTOCOLS: Mapping[str, Protocol] = {
@@ -102,7 +125,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     for protocol in (
         Protocol(
             name="quick",
-            version=4,
+            version=5,
             about="seconds: for tests and first contact; nothing is learned well",
             steps=100,
             batch=16,
@@ -114,11 +137,15 @@ PROTOCOLS: Mapping[str, Protocol] = {
             strings=32,
             longest_prefix=128,
             longest_set=512,
+            points=3,
+            point_contexts=8,
+            point_strings=0,
+            point_reach=2,
             published=False,
         ),
         Protocol(
             name="standard",
-            version=4,
+            version=5,
             about="minutes on two CPU cores; the published leaderboards",
             steps=1000,
             batch=24,
@@ -130,11 +157,15 @@ PROTOCOLS: Mapping[str, Protocol] = {
             strings=128,
             longest_prefix=512,
             longest_set=2**14,
+            points=10,
+            point_contexts=12,
+            point_strings=0,
+            point_reach=4,
             published=True,
         ),
         Protocol(
             name="paper",
-            version=4,
+            version=5,
             about="1 M steps, the published training of the source papers where they say it; for a GPU",
             steps=1_000_000,
             batch=128,
@@ -146,6 +177,10 @@ PROTOCOLS: Mapping[str, Protocol] = {
             strings=1024,
             longest_prefix=4096,
             longest_set=2**14,
+            points=10,
+            point_contexts=256,
+            point_strings=256,
+            point_reach=8,
             published=True,
         ),
     )
@@ -175,6 +210,12 @@ MAX_PREFIX = 2**15
 """The same of tasks that answer at many positions, whose samplers go from token to token."""
 MAX_SEEDS = 10_000
 """Seeds that one command runs at most."""
+MAX_POINTS = MAX_STEPS.bit_length() - 1
+"""Of measurements while a model trains: halving the steps more often leaves none."""
+MIN_STRINGS = 4
+"""Of one length: two members, and two others."""
+MULTIPLES = (1, 2, 4, 8)
+"""Of the training length: lengths that are tested while a model trains, where a context tells them at no cost, and drawn."""
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "train.steps": (1, MAX_STEPS),
@@ -186,8 +227,12 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "train.min_length": (1, MAX_LENGTH),
     "train.max_length": (1, MAX_LENGTH),
     "evaluate.contexts": (1, MAX_AT_ONCE),
-    "evaluate.strings": (4, MAX_AT_ONCE),
+    "evaluate.strings": (MIN_STRINGS, MAX_AT_ONCE),
     "evaluate.max_length": (1, MAX_LENGTH),
+    "evaluate.points": (0, MAX_POINTS),
+    "evaluate.point_contexts": (1, MAX_AT_ONCE),
+    "evaluate.point_strings": (0, MAX_AT_ONCE),
+    "evaluate.point_max_length": (1, MAX_LENGTH),
 }
 
 
@@ -202,7 +247,9 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
         **_RANGES,
         "train.min_length": (shortest, most),
         "train.max_length": (max(1, train.min_length), longest),
-        "evaluate.max_length": (min(task.lengths or (1,)), longest),  # at least one of the task's own lengths is measured
+        # At least one of the task's own lengths is measured.
+        "evaluate.max_length": (min(task.lengths or (1,)), longest),
+        "evaluate.point_max_length": (min(task.lengths or (1,)), longest),
     }
     if train.targets not in TARGETS:
         raise UsageError(f"train.targets={train.targets!r} is not one of {' and '.join(TARGETS)}")
@@ -211,6 +258,9 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
         if not low <= value <= high:
             bound = f"at least {low}" if high == inf else f"from {low} to {high}"
             raise UsageError(f"{key}={value} is out of range for {task.name}: it must be {bound}")
+    if 0 < evaluate.point_strings < MIN_STRINGS:
+        wrong = f"evaluate.point_strings={evaluate.point_strings} is out of range for {task.name}"
+        raise UsageError(f"{wrong}: it must be 0, for none, or from {MIN_STRINGS} to {MAX_AT_ONCE}")
 
 
 def parse_value(key: str, text: str, like: Any) -> Any:

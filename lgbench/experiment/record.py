@@ -106,6 +106,8 @@ class ExperimentRecord:
         if (tuning := about.pop("tuning")) is not None:
             about["tuning"] = {name: tuning[name] for name in ("grid", "seeds", "steps")}
             del about["train"]["lr"]
+        if not self.evaluate.points:  # then they mean nothing; and runs that were made before there were points keep their ids
+            about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         first = {key: value for key, value in about.items() if key < "seed"}
         last = {key: value for key, value in about.items() if key > "seed"}
         before, after = (json.dumps(part, sort_keys=True) for part in (first, last))

@@ -14,7 +14,7 @@ SEEDS = (1_000_000, 1_000_001)
 """The seeds of all tuning runs. No result under a protocol that tries learning rates has one of them."""
 SHARE = 4
 """A tuning run has as many steps as a run divided by this number."""
-TEST = {"evaluate.contexts": "1", "evaluate.strings": "4"}
+TEST = {"evaluate.contexts": "1", "evaluate.strings": "4", "evaluate.points": "0"}
 """The test of a tuning run, as --set has it: as small as it can be, since nobody reads it."""
 MAX_POPULATION = 2**20
 """More models than any memory holds."""

@@ -11,6 +11,7 @@ from lgbench import seeds
 from lgbench.contracts import Answers, Measurement, Task
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.lengths import board_lengths, context_lengths
+from lgbench.experiment.points import point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import Score, by_source
 from lgbench.randomness import Random
@@ -28,7 +29,7 @@ changes them has to make the published runs anew."""
 
 @torch.inference_mode()
 def chance(task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation) -> list[Score]:
-    """The chance level by each measurement that knows it, at each length that boards show.
+    """The chance level by each measurement that knows it, at each length that boards show or that is a point's.
 
     A prediction is fitted to one half of a sample of p* and measured on the other half, and the other way round. The sample
     depends on the task and the length alone.
@@ -48,8 +49,9 @@ def chance(task: Task, measurements: Sequence[Measurement], training: Training, 
 
 
 def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
-    """p* of independent answers at each length that boards show, (answers, V)."""
-    lengths = board_lengths(task, training, evaluation)
+    """p* of independent answers at each of these lengths, (answers, V)."""
+    points = point_lengths(task, training, evaluation) if evaluation.points else []
+    lengths = sorted({*board_lengths(task, training, evaluation), *points})
     for drawn in context_lengths(task, training, evaluation):
         n = min(MAX_CONTEXTS, max(MIN_CONTEXTS, SAMPLED_POSITIONS // (drawn + 1)))
         distribution, weights = _drawn(task, n, drawn)

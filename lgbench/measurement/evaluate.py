@@ -6,7 +6,7 @@ Shapes: n contexts, T positions, A answers for each context, V classes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import answered_lengths, board_lengths, context_lengths
+from lgbench.experiment.points import drawn_point_lengths, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
@@ -58,27 +59,60 @@ class ExpectedScore(NamedTuple):
     """Whether boards show this length."""
 
 
+class Extent(NamedTuple):
+    """How much is tested at one time."""
+
+    contexts: int
+    strings: int
+    drawn: Sequence[int]
+    """Lengths of the contexts."""
+    kept: Container[int] | None
+    """The lengths whose scores are kept, None for all. Where every prefix is answered, a context has scores of many."""
+    of_strings: Sequence[int]
+    """Lengths of the strings."""
+
+    @classmethod
+    def of_end(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """After training: everything."""
+        strings = _string_lengths(task, board_lengths(task, training, evaluation))
+        return cls(evaluation.contexts, evaluation.strings, context_lengths(task, training, evaluation), None, strings)
+
+    @classmethod
+    def of_point(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """While a model trains: fewer contexts, and fewer lengths of those that are tested at its end."""
+        kept = point_lengths(task, training, evaluation)
+        shown = set(board_lengths(task, training, evaluation))
+        strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
+        drawn = drawn_point_lengths(task, training, evaluation)
+        return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
+
+    def keeps(self, length: int) -> bool:
+        return self.kept is None or length in self.kept
+
+
 @torch.inference_mode()
 def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
     """Every measurement at every length for each weight variant in `models`, and whether its answers are sound.
 
     Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones.
     """
-    task, evaluation = experiment.task, experiment.evaluate
-    if (where := device_of_data(device)) != device:  # scores are in float64
-        models = {variant: _answering(predict, device) for variant, predict in models.items()}
-        device = where
-    on_contexts, on_strings = by_source(task, experiment.measurements)
-    scores: list[Score] = []
+    extent = Extent.of_end(experiment.task, experiment.train, experiment.evaluate)
+    models, device = _where_data_are(models, device)
     finite, in_parts = FiniteAnswers(), InParts(device)
-    for length in context_lengths(task, experiment.train, evaluation):
-        batches = _contexts(task, length, evaluation.contexts, experiment.seed, device)
-        scores += _score_contexts(task, models, on_contexts, length, batches, device, finite, in_parts)
-    if isinstance(task, Language) and on_strings:
-        for length in _string_lengths(task, experiment.train, evaluation):
-            scores += _score_strings(task, models, on_strings, length, experiment, device, finite, in_parts)
+    scores = _scores(experiment, models, extent, device, finite, in_parts)
     scores += [Score(each.weights, NOT_FINITE, each.length, each.share, each.answers) for each in finite.found()]
     return [*scores, *_look_ahead(experiment, models, device, in_parts)]
+
+
+@torch.no_grad()
+def evaluate_point(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
+    """The same of models that are still in training: fewer scores, of fewer contexts, and not whether answers are sound.
+
+    Not in inference mode: a model may keep a tensor that it makes here, and autograd refuses one of that mode.
+    """
+    extent = Extent.of_point(experiment.task, experiment.train, experiment.evaluate)
+    models, device = _where_data_are(models, device)
+    return _scores(experiment, models, extent, device, FiniteAnswers(), InParts(device))
 
 
 def expected_scores(
@@ -88,29 +122,78 @@ def expected_scores(
 
     Draws one context of each length that :func:`evaluate` draws.
     """
-    on_contexts, on_strings = by_source(task, measurements)
-    on_boards = set(board_lengths(task, training, evaluation))
-    found: list[ExpectedScore] = []
+    extent = Extent.of_end(task, training, evaluation)
+    shown = set(board_lengths(task, training, evaluation))
+    found, one = _expected(task, measurements, extent, shown)
     answers: Counter[int] = Counter()
-    exact, drawn, one = True, 0, None
-    for drawn in context_lengths(task, training, evaluation):
-        one = _probe(task, drawn)
-        answers[drawn] += evaluation.contexts * one.distribution.shape[1]
-        exact &= one.weights is None
-        n = evaluation.contexts * (one.distribution.shape[1] if task.signature.answers is Answers.MARKED else 1)
-        for length in answered_lengths(task, drawn, one.distribution.shape[1]):
-            found += [
-                ExpectedScore(m.name, length, n, not m.partial and one.weights is None, length in on_boards)
-                for m in on_contexts
-            ]
-    if isinstance(task, Language):
-        for length in _string_lengths(task, training, evaluation):
-            found += [ExpectedScore(m.name, length, evaluation.strings, True, True) for m in on_strings]
-            answers[length] += evaluation.strings * (length + 1) if on_strings else 0
-    found += [ExpectedScore(NOT_FINITE, length, n, exact, length in on_boards) for length, n in answers.items() if n]
-    if one is not None and (places := causality.places(task, one.inputs)):
-        found.append(ExpectedScore(LOOKS_AHEAD, drawn, places, True, drawn in on_boards))
+    exact = all(each.weights is None for each in one.values())
+    for drawn, each in one.items():
+        answers[drawn] += extent.contexts * each.distribution.shape[1]
+    if by_source(task, measurements)[1]:
+        for length in extent.of_strings:
+            answers[length] += extent.strings * (length + 1)
+    found += [ExpectedScore(NOT_FINITE, length, n, exact, length in shown) for length, n in answers.items() if n]
+    if one and (places := causality.places(task, one[max(one)].inputs)):
+        found.append(ExpectedScore(LOOKS_AHEAD, max(one), places, True, max(one) in shown))
     return found
+
+
+def expected_point_scores(
+    task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation
+) -> list[ExpectedScore]:
+    """The same of :func:`evaluate_point`."""
+    shown = set(board_lengths(task, training, evaluation))
+    return _expected(task, measurements, Extent.of_point(task, training, evaluation), shown)[0]
+
+
+def _expected(
+    task: Task, measurements: Sequence[Measurement], extent: Extent, shown: Container[int]
+) -> tuple[list[ExpectedScore], dict[int, Batch]]:
+    """The scores that measurements give, and by length the one context that was drawn to know them."""
+    on_contexts, on_strings = by_source(task, measurements)
+    found: list[ExpectedScore] = []
+    one = {drawn: _probe(task, drawn) for drawn in extent.drawn}
+    for drawn, each in one.items():
+        answers = each.distribution.shape[1]
+        n = extent.contexts * (answers if task.signature.answers is Answers.MARKED else 1)
+        for length in answered_lengths(task, drawn, answers):
+            exact = each.weights is None
+            if extent.keeps(length):
+                found += [ExpectedScore(m.name, length, n, not m.partial and exact, length in shown) for m in on_contexts]
+    for length in extent.of_strings:
+        found += [ExpectedScore(m.name, length, extent.strings, True, True) for m in on_strings]
+    return found, one
+
+
+def _scores(
+    experiment: Experiment,
+    models: Mapping[str, Predict],
+    extent: Extent,
+    device: torch.device,
+    finite: FiniteAnswers,
+    in_parts: InParts,
+) -> list[Score]:
+    """Every measurement, as far as an extent goes."""
+    task = experiment.task
+    on_contexts, on_strings = by_source(task, experiment.measurements)
+    scores: list[Score] = []
+    for length in extent.drawn:
+        batches = _contexts(task, length, extent.contexts, experiment.seed, device)
+        found = _score_contexts(task, models, on_contexts, length, batches, device, finite, in_parts)
+        scores += (score for score in found if extent.keeps(score.length))
+    if isinstance(task, Language) and on_strings:
+        for length in extent.of_strings:
+            inputs, members = _strings(task, length, extent.strings, experiment.seed, device)
+            scores += _score_strings(models, on_strings, length, inputs, members, finite, in_parts)
+    return scores
+
+
+def _where_data_are(models: Mapping[str, Predict], device: torch.device) -> tuple[Mapping[str, Predict], torch.device]:
+    """Models that take and give tensors where scores are made, which are in float64, and that place."""
+    where = device_of_data(device)
+    if where == device:
+        return models, device
+    return {variant: _answering(predict, device) for variant, predict in models.items()}, where
 
 
 def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
@@ -119,8 +202,9 @@ def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Mea
     return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
 
 
-def _string_lengths(task: Language, training: Training, evaluation: Evaluation) -> list[int]:
-    return sorted({task.testable_length(length) for length in board_lengths(task, training, evaluation)})
+def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
+    """The lengths of the strings of a language; of another task, none."""
+    return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []
 
 
 def _probe(task: Task, length: int) -> Batch:
@@ -209,26 +293,29 @@ class InParts:
                 self.positions = size // 2 * inputs.shape[1]
 
 
+def _strings(task: Language, length: int, n: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The symbols of n strings, and which of them are members."""
+    key = seeds.key(seed, "evaluate", task.name, "strings", length)
+    inputs, is_member = task.strings(length, Random.stacked([key], n, device=device_of_data(device)))
+    return inputs.to(device), is_member.to(device)
+
+
 def _score_strings(
-    task: Language,
     models: Mapping[str, Predict],
     measurements: Sequence[Measurement],
     length: int,
-    experiment: Experiment,
-    device: torch.device,
+    inputs: Tensor,
+    is_member: Tensor,
     finite: FiniteAnswers,
     in_parts: InParts,
 ) -> Iterator[Score]:
     """Scores of whole strings of `length`."""
-    n, key = experiment.evaluate.strings, seeds.key(experiment.seed, "evaluate", task.name, "strings", length)
-    random = Random.stacked([key], n, device=device_of_data(device))
-    inputs, is_member = (tensor.to(device) for tensor in task.strings(length, random))
     for variant, predict in models.items():
         taken = in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
         finite.add(variant, length, taken.isfinite())
         for measurement in measurements:
             value = measurement.of_strings(StringScores(taken, is_member)).item()
-            yield Score(variant, measurement.name, length, value, n)
+            yield Score(variant, measurement.name, length, value, len(inputs))
 
 
 def _look_ahead(

@@ -5,7 +5,8 @@ A figure is laid out in points: text that is 7 high here is 7 points high on pap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from textwrap import wrap
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import altair as alt
 
 from lgbench.reports.curve_data import about, cells, chance, marked
-from lgbench.reports.marks import CHANCE_DASH, GREY, PANEL, PAPER, Axes, Data, Styles, layers
+from lgbench.reports.marks import AXIS_TITLES, CHANCE_DASH, GREY, PANEL, PAPER, Across, Axes, Data, Styles, layers
 from lgbench.reports.scale import ValueScale
 from lgbench.results.boards import Board
 from lgbench.results.entries import short
@@ -39,27 +40,64 @@ SAMPLE = 24
 """The width of a line in the legend."""
 LETTER = PAPER.text / 2
 """About the width of a letter."""
+LINE = 66
+"""Letters of a line below the title, at most."""
 CHANCE = "chance"
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A part of a figure: the curves of entries, and their axes."""
+
+    metric: Metric
+    title: Sequence[str]
+    """Lines, which are not shown where the panel is alone."""
+    across: Across
+    marked: Sequence[int]
+    """The lengths or steps that are marked."""
+    cells: Sequence[Mapping[str, Any]]
+    """As in :class:`lgbench.reports.marks.Data`, and so are these two."""
+    chance: Sequence[Mapping[str, Any]]
+    about: Sequence[Mapping[str, Any]]
+    shown: Sequence[float] = ()
+    """Values that are on the vertical axis whatever the data are."""
+
+
 def figure(boards: Sequence[Board], entries: Sequence[str]) -> Spec:
-    """One board, or an overview with a panel for each. The order of `entries` decides what each looks like.
+    """One board, or an overview with a panel for each. The order of `entries` decides what each looks like."""
+    labels = dict(zip(entries, short(entries), strict=True))
+    panels = [
+        Panel(
+            metric=board.metric,
+            title=panel_title(board, boards),
+            across="length",
+            marked=marked(board.all_lengths, board.train_length),
+            cells=cells(board, labels),
+            chance=chance(board),
+            about=about(board),
+        )
+        for board in boards
+    ]
+    return assembled(panels, list(labels.values()), *heading(boards, entries))
+
+
+def assembled(panels: Sequence[Panel], labels: Sequence[str], title: str, subtitle: list[str]) -> Spec:
+    """A figure of its panels, with a legend of all labels, whose order decides what each looks like.
 
     Altair makes the parts, which are put together as dictionaries: Altair would copy the whole at every step.
     """
-    labels = dict(zip(entries, short(entries), strict=True))
-    styles = Styles.of(list(labels.values()), len(labels))
+    styles = Styles.of(list(labels), len(labels))
     datasets: dict[str, Any] = {}
-    for place, board in enumerate(boards):
-        names = _datasets(board, place)
-        datasets |= {names.cells: cells(board, labels), names.about: about(board)}
-        datasets |= {} if names.chance is None else {names.chance: chance(board)}
-    panels = [_part(_panel(boards, place, styles), datasets) for place in range(len(boards))]
-    legend = _part(_legend(list(labels.values()), styles, any(chance(board) for board in boards)), datasets)
-    row = 30 + ROW * (max(len(panel_title(board, boards)) for board in boards) - 1)
+    for place, panel in enumerate(panels):
+        names = _datasets(panel, place)
+        datasets |= {names.cells: panel.cells, names.about: panel.about}
+        datasets |= {} if names.chance is None else {names.chance: panel.chance}
+    parts = [_part(_panel(panels, place, styles), datasets) for place in range(len(panels))]
+    legend = _part(_legend(labels, styles, any(panel.chance for panel in panels)), datasets)
+    row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
     # Between panels is as much space as is said here, whatever stands in it: in "flush", labels do not move them.
-    grid = {"concat": panels, "columns": _columns(boards), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
-    return _on_paper(*heading(boards, entries)) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
+    grid = {"concat": parts, "columns": _columns(panels), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
+    return _on_paper(title, subtitle) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
 
 
 def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
@@ -69,30 +107,32 @@ def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 
 
-def _columns(boards: Sequence[Board]) -> int:
-    return 1 if len(boards) == 1 else 2
+def _columns(panels: Sequence[Panel]) -> int:
+    return 1 if len(panels) == 1 else 2
 
 
-def _panel(boards: Sequence[Board], place: int, styles: Styles) -> alt.LayerChart:
-    """The board at this place. Alone it has more room, and no title of its own."""
-    board, columns = boards[place], _columns(boards)
+def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChart:
+    """The panel at this place. Alone it has more room, and no title of its own."""
+    panel, columns = panels[place], _columns(panels)
     alone = columns == 1
     height = 125 if alone else 64
     axes = Axes(
-        lengths=marked(board.all_lengths, board.train_length),
-        length_title="length" if place >= len(boards) - columns else None,
-        value_title=value_title(board.metric, height) if alone else None if place % columns else board.metric.label,
+        marked=panel.marked,
+        title=AXIS_TITLES[panel.across] if place >= len(panels) - columns else None,
+        value_title=value_title(panel.metric, height) if alone else None if place % columns else panel.metric.label,
+        across=panel.across,
         values=5 if alone else 4,
         labels=LABELS,
+        shown=panel.shown,
     )
-    curves = layers(ValueScale(board.metric), axes, _datasets(board, place), PAPER if alone else PANEL, styles)
-    titles = [] if alone else [_title_mark(panel_title(board, boards))]
+    curves = layers(ValueScale(panel.metric), axes, _datasets(panel, place), PAPER if alone else PANEL, styles)
+    titles = [] if alone else [_title_mark(panel.title)]
     width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
     return alt.LayerChart(layer=[*curves, *titles], width=width, height=height)
 
 
-def _datasets(board: Board, place: int) -> Data:
-    return Data(f"cells {place}", f"chance {place}" if chance(board) else None, f"about {place}")
+def _datasets(panel: Panel, place: int) -> Data:
+    return Data(f"cells {place}", f"chance {place}" if panel.chance else None, f"about {place}")
 
 
 def value_title(metric: Metric, height: float) -> str:
@@ -113,9 +153,14 @@ def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[
         said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
         said.append("each panel has axes of its own")
     counts = {cell.n for board in boards for row in board.rows if row.entry in drawn for cell in row.cells}
+    return title, wrap(", ".join(said), LINE) + [seeds_line(counts)]
+
+
+def seeds_line(counts: Collection[int]) -> str:
+    """What a figure says of how many seeds its means are over."""
     few, many = min(counts), max(counts)
     seeds = "1 seed" if many == 1 else f"{many} seeds" if few == many else f"{few} to {many} seeds"
-    return title, wrap(", ".join(said), 66) + [f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds]
+    return f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds
 
 
 def panel_title(board: Board, boards: Sequence[Board]) -> list[str]:

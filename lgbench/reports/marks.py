@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -19,6 +19,9 @@ DASHES = ((1, 0), (5, 2), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5))
 """Five, so that the ninth entry, whose colour and shape are those of the first, has dashes of its own."""
 MAX_ENTRIES = len(COLOURS) * len(DASHES)
 """So many entries look different from each other."""
+
+STEP_LABEL = "datum.value < 1e4 ? format(datum.value, 'd') : format(datum.value, '.2~s')"
+"""An expression of Vega: 976, 16k, 1M."""
 
 GREY = "#555555"
 LANDMARK_DASH = (2, 2)
@@ -47,18 +50,26 @@ PANEL = replace(PAPER, line=0.9, symbol=11)
 SCREEN = Look(text=12, line=2, symbol=50, room=18)
 
 
+Across = Literal["length", "step"]
+"""What a horizontal axis is of: lengths, or training steps. It is a field of the data."""
+AXIS_TITLES: Mapping[Across, str] = {"length": "length", "step": "training steps"}
+
+
 @dataclass(frozen=True)
 class Axes:
     """The text at the axes of one panel."""
 
-    lengths: Any
-    """Lengths to mark, or an expression that gives them. As many of them are labelled as there is room for."""
-    length_title: str | None
+    marked: Any
+    """Lengths or steps to mark, or an expression that gives them. As many of them are labelled as there is room for."""
+    title: str | None
     value_title: str | None
+    across: Across = "length"
     values: int = 5
     """About so many values are labelled."""
     labels: Any = alt.Undefined
     """The width of their labels, whatever they are."""
+    shown: Sequence[float] = ()
+    """Values that are on the axis whatever the data are, beside those of the metric's scale."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +77,12 @@ class Data:
     """The names of the datasets of one panel."""
 
     cells: str
-    """Rows of entry, label, length, mean, low, high, n, chance. Null: low and high of one seed, chance where it is unknown."""
+    """Rows of entry, label, length or step, mean, low, high, n, chance. Null: low and high of one seed, chance where it is
+    unknown."""
     chance: str | None
-    """Rows of length and mean: the chance level. None for a panel without it."""
+    """Rows of length or step, and mean: the chance level. None for a panel without it."""
     about: str
-    """One row of train_length, shortest, longest, and lengths: the lengths to mark."""
+    """One row of train_length, of shortest and longest, the ends of the horizontal axis, and of lengths, those to mark."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +110,17 @@ class Styles:
 def layers(
     scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles, hover: alt.Parameter | None = None
 ) -> list[alt.Chart]:
-    """Layers: curves of entries, over the training lengths, the landmark and the chance level. `hover` chooses one entry."""
+    """Layers: curves of entries, over the training lengths, the landmark and the chance level. `hover` chooses one entry.
+
+    Against training steps there are no training lengths.
+    """
     base, y = alt.Chart(alt.NamedData(name=data.cells)).encode(x=_across(axes)), _upright(scale, axes, look)
     points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke=look.halo, strokeWidth=look.line * 0.3)
-    tooltip = alt.value(alt.expr(_tooltip(scale)))
+    tooltip = alt.value(alt.expr(_tooltip(scale, axes.across)))
     points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip, **_faded(hover, 1))
     return [
-        *_facts(alt.Chart(alt.NamedData(name=data.about)), scale, look),
-        *([] if data.chance is None else [_chance(data.chance, look)]),
+        *_facts(alt.Chart(alt.NamedData(name=data.about)), scale, axes, look),
+        *([] if data.chance is None else [_chance(data.chance, axes.across, look)]),
         base.mark_area(opacity=0.15).encode(styles.color, y=alt.Y("low:Q"), y2="high:Q", **_faded(hover, 0.15)),
         base.mark_line(strokeWidth=look.line).encode(styles.color, styles.dash, y=y, **_faded(hover, 1)),
         points if hover is None else points.add_params(hover).properties(name="points"),
@@ -117,46 +132,56 @@ def _faded(hover: alt.Parameter | None, opacity: float) -> dict[str, Any]:
     return {} if hover is None else {"opacity": alt.when(hover).then(alt.value(opacity)).otherwise(alt.value(opacity * 0.15))}
 
 
-def _chance(dataset: str, look: Look) -> alt.Chart:
+def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:
     """The curve of the chance level, which a legend names."""
     line = alt.Chart(alt.NamedData(name=dataset)).mark_line(
         strokeDash=list(CHANCE_DASH), strokeWidth=look.line, color=look.grey, description="chance level"
     )
-    curve: alt.Chart = line.encode(x="length:Q", y="mean:Q")
+    curve: alt.Chart = line.encode(x=f"{across}:Q", y="mean:Q")
     return curve
 
 
-def _facts(facts: alt.Chart, scale: ValueScale, look: Look) -> list[alt.Chart]:
+def _facts(facts: alt.Chart, scale: ValueScale, axes: Axes, look: Look) -> list[alt.Chart]:
     """The training lengths and the landmark, with their names above and below the data."""
     text: dict[str, Any] = {"baseline": "middle", "dy": scale.up * look.room / 2, "fontSize": look.text, "color": look.grey}
+    values = [*scale.always_shown, *axes.shown]
+    return [
+        *(_trained(facts, scale, text) if axes.across == "length" else []),
+        *_landmark(facts, scale, axes.across, look, text),
+        *(facts.mark_point(opacity=0, aria=False).encode(y=alt.datum(value)) for value in values),
+    ]
+
+
+def _trained(facts: alt.Chart, scale: ValueScale, text: dict[str, Any]) -> list[alt.Chart]:
+    """The training lengths, shaded."""
     trained = facts.transform_filter("datum.train_length > 0").transform_calculate(said="'trained to ' + datum.train_length")
     opposite = alt.value(0 if scale.up > 0 else "height")
     return [
         trained.mark_rect(color=SHADE, opacity=0.17).encode(x="train_length:Q", x2=alt.value(0)),
         trained.mark_text(align="left", dx=3, **text).encode(text="said:N", x=alt.value(0), y=opposite),
-        *_landmark(facts, scale, look, text),
-        *(facts.mark_point(opacity=0, aria=False).encode(y=alt.datum(value)) for value in scale.always_shown),
     ]
 
 
-def _landmark(facts: alt.Chart, scale: ValueScale, look: Look, text: dict[str, Any]) -> list[alt.Chart]:
+def _landmark(facts: alt.Chart, scale: ValueScale, across: Across, look: Look, text: dict[str, Any]) -> list[alt.Chart]:
     """A line at the metric's landmark, and its name."""
     value, name = scale.metric.landmark, scale.metric.landmark_name or ""
     if value is None:
         return []
     landmark = facts.encode(y=alt.datum(value))
+    side = scale.landmark_side(across == "length")
     line = landmark.mark_rule(strokeDash=list(LANDMARK_DASH), strokeWidth=look.line * 0.7, color=look.grey, aria=False)
-    said = landmark.mark_text(text=name, description=f"{name}: {value}", align=scale.landmark_side, **text)
+    said = landmark.mark_text(text=name, description=f"{name}: {value}", align=side, **text)
     return [
         line.encode(x="shortest:Q", x2="longest:Q"),
-        said.encode(x="shortest:Q" if scale.landmark_side == "left" else "longest:Q"),
+        said.encode(x="shortest:Q" if side == "left" else "longest:Q"),
     ]
 
 
 def _across(axes: Axes) -> alt.X:
-    marks = alt.Axis(values=axes.lengths, labelOverlap="parity", labelSeparation=2, format="d", tickRound=False)
+    said: dict[str, Any] = {"format": "d"} if axes.across == "length" else {"labelExpr": STEP_LABEL}
+    marks = alt.Axis(values=axes.marked, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
     scale = alt.Scale(type="log", base=2, nice=False, padding=6)
-    return alt.X("length:Q", title=axes.length_title, axis=marks, scale=scale)
+    return alt.X(f"{axes.across}:Q", title=axes.title, axis=marks, scale=scale)
 
 
 def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
@@ -175,7 +200,7 @@ def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
     return alt.Y("mean:Q", title=axes.value_title, axis=marks, scale=alt.Scale(zero=False, nice=False, padding=look.room))
 
 
-def _tooltip(scale: ValueScale) -> str:
+def _tooltip(scale: ValueScale, across: Across) -> str:
     """An expression, since some versions of Vega-Lite lose words in the tooltip of the nearest point.
 
     There the pointer is over a cell around the point, and the cell's datum is the point.
@@ -183,7 +208,7 @@ def _tooltip(scale: ValueScale) -> str:
     row = "(datum.datum || datum)"
     said = {
         "entry": f"{row}.entry",
-        "length": f"{row}.length",
+        across: f"{row}.{across}",
         scale.metric.label: f"format({row}.mean, '.4f')",
         "95 % interval": f"isValid({row}.low) ? format({row}.low, '.4f') + ' to ' + format({row}.high, '.4f') : 'none'",
         "seeds": f"{row}.n",

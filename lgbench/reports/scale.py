@@ -26,10 +26,12 @@ class ValueScale:
             return 1
         return self.metric.sign if self._landmark_is_best else -self.metric.sign
 
-    @property
-    def landmark_side(self) -> Literal["left", "right"]:
-        """Where the landmark's name is far from most curves, which start near the best value and leave it as lengths grow."""
-        return "right" if self._landmark_is_best else "left"
+    def landmark_side(self, leaving: bool) -> Literal["left", "right"]:
+        """Where the landmark's name is far from most curves.
+
+        They leave the best value as lengths grow, and come near it as steps do.
+        """
+        return "right" if self._landmark_is_best == leaving else "left"
 
     @property
     def always_shown(self) -> list[float]:

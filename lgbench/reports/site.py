@@ -29,13 +29,27 @@ from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
+from lgbench.reports.marks import Across
+from lgbench.reports.step_data import document
 from lgbench.reports.tunings import each_tuning_once, without_tuning
 from lgbench.results import run_files
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
+from lgbench.results.steps import BoardSteps
 
-SCRIPTS = ("data.js", "elements.js", "charts.js", "board.js", "entry.js", "compare.js", "overall.js", "claims.js", "main.js")
+SCRIPTS = (
+    "data.js",
+    "elements.js",
+    "charts.js",
+    "steps.js",
+    "board.js",
+    "entry.js",
+    "compare.js",
+    "overall.js",
+    "claims.js",
+    "main.js",
+)
 """Run as one, in this order: the later ones use the earlier ones."""
 
 PAGE = "index.html"
@@ -47,6 +61,8 @@ class PageBoard:
 
     kind: Literal["family", "task"]
     board: Board
+    steps: BoardSteps | None
+    """Its curves against training steps, None where its models were not tested while they trained."""
 
 
 def page(results: Results, protocol: str | None = None, baseline: str | None = None, claims: Sequence[Claim] = ()) -> str:
@@ -67,7 +83,10 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
     documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
+    with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
+    documents["step-specs"] = {_key(own.board.metric): _spec(own.board.metric, "step") for own in with_steps.values()}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
+    documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
     if any(verdict.n for _, verdicts in judged for verdict in verdicts):
@@ -95,24 +114,32 @@ def _boards(
     results: Results, families: Mapping[str, Sequence[str]], protocol: str | None, baseline: str | None
 ) -> list[PageBoard]:
     """Every board: by metric, and within a metric each family before its tasks."""
-    found = []
+    found: list[PageBoard] = []
     for metric in results.metric_names:
-        of_families, of_tasks = (
-            _by_name(results.boards(metric, None, protocol, baseline=baseline, apart=apart)) for apart in (False, True)
-        )
+        of_families = _by_name(results, "family", metric, protocol, baseline)
+        of_tasks = _by_name(results, "task", metric, protocol, baseline)
         for family, tasks in families.items():
-            found += [PageBoard("family", board) for board in of_families.get(family, ())]
+            found += of_families.get(family, ())
             for task in tasks:
                 if task not in families:  # where that is a family, the name is of the family's board
-                    found += [PageBoard("task", board) for board in of_tasks.get(task, ())]
+                    found += of_tasks.get(task, ())
     return [page_board for page_board in found if page_board.board.rows]
 
 
-def _by_name(boards: Iterable[Board]) -> dict[str, list[Board]]:
-    found: dict[str, list[Board]] = {}
-    for board in boards:
-        found.setdefault(board.name, []).append(board)
+def _by_name(
+    results: Results, kind: Literal["family", "task"], metric: str, protocol: str | None, baseline: str | None
+) -> dict[str, list[PageBoard]]:
+    apart = kind == "task"
+    steps = {_place(each.board): each for each in results.steps(metric, None, protocol, apart=apart)}
+    found: dict[str, list[PageBoard]] = {}
+    for board in results.boards(metric, None, protocol, baseline=baseline, apart=apart):
+        found.setdefault(board.name, []).append(PageBoard(kind, board, steps.get(_place(board))))
     return found
+
+
+def _place(board: Board) -> tuple[object, ...]:
+    """Everything that a board has one of."""
+    return board.name, board.metric, board.task_version, board.protocol
 
 
 def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
@@ -152,6 +179,7 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
         "version": board.task_version,
         "entries": [row.entry for row in board.rows],
         "axis": axis,
+        "steps": list(page_board.steps.curves) if page_board.steps else [],
     }
 
 
@@ -263,9 +291,9 @@ def _finite(content: Any) -> Any:
 
 
 @cache
-def _spec(metric: Metric) -> Mapping[str, Any]:
+def _spec(metric: Metric, across: Across = "length") -> Mapping[str, Any]:
     """The specification of a metric's curves. Making one takes a third of a second."""
-    return plots.page_spec(metric)
+    return plots.page_spec(metric, across)
 
 
 @cache

@@ -38,7 +38,7 @@ from lgbench.results import run_files
 from lgbench.results.metrics import Metric, described
 from lgbench.results.run_files import METADATA_KEY, SCHEMA, Files
 
-RULES = 3
+RULES = 4
 """Raised when other run files than before can be on a board: cache files hold those that could when they were written."""
 
 PATH, POINTS = "path", "points"
@@ -52,6 +52,8 @@ CACHED = pa.schema(
         pa.field(PATH, pa.string()),
         *(SCHEMA.field(name) for name in KIND),
         pa.field("lengths", pa.int32()),
+        pa.field("first_step", pa.int32()),
+        pa.field("last_step", pa.int32()),
         pa.field(POINTS, pa.list_(pa.field("element", pa.struct([SCHEMA.field(name) for name in IN_POINTS])))),
     ]
 )

@@ -37,7 +37,7 @@ def _with_names(answer: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tupl
 
 
 class Database(Tables):
-    """The runs of a folder as the DuckDB view `results`, and the files that had to be left out.
+    """The runs of a folder as the DuckDB views `results` and `final`, and the files that had to be left out.
 
     All that it says is of one moment, even if run files come, change and go meanwhile.
     """
@@ -153,13 +153,15 @@ class Database(Tables):
         """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
         own = [str(cached.path) for cached in self._cached] + [f"{self._root}/{name}" for name in self._unread]
         if any(cache.unglobbed(path) != path for path in own):  # which DuckDB searches for, and may not from now on
-            self.connection.execute("create table kept as from results; create or replace view results as from kept")
+            for view in ("results", "lasts"):
+                self.connection.execute(f"create table kept_{view} as from {view}")
+                self.connection.execute(f"create or replace view {view} as from kept_{view}")
         self.connection.execute(f"set allowed_paths = [{', '.join(map(cache.quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of any query over `results`. UsageError with DuckDB's words where it is wrong."""
+        """Column names and rows of any query over these views. UsageError with DuckDB's words where it is wrong."""
         try:
             statements = duckdb.extract_statements(sql)
             if not statements:
@@ -168,7 +170,8 @@ class Database(Tables):
                 raise UsageError("the query writes a file, which --unsafe allows")
             return self._answer(lambda connection: _with_names(connection.execute(sql)))
         except duckdb.PermissionException as error:
-            raise UsageError(f"the query reaches for more than the table `results`, which --unsafe allows: {error}") from error
+            more = "the query reaches for more than the tables `results` and `final`, which --unsafe allows"
+            raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 

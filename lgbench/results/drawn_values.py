@@ -17,7 +17,7 @@ from lgbench.results.columns import Value
 from lgbench.results.metrics import Metric, described
 
 READ = ("entry", "seed", "task", "length", "in_distribution", "value", "diverged_step")
-CHOSEN_BY = ("metric", "metric_version", "weights", "on_boards")
+CHOSEN_BY = ("metric", "metric_version", "weights", "on_boards", "step")
 
 
 def primary_metric(path: Path) -> Metric | None:
@@ -26,9 +26,11 @@ def primary_metric(path: Path) -> Metric | None:
 
 
 def raw_values(path: Path, metric: Metric) -> list[Value]:
-    """What a run file says of the raw weights at the lengths that boards show."""
+    """What a run file says of the raw weights at the lengths that boards show, at the end of the training."""
     rows = pq.read_table(path, columns=[*READ, *CHOSEN_BY], partitioning=None)
     same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version)
+    last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
+    same &= pc.field("step") == last
     rows = rows.filter(same & (pc.field("weights") == "raw") & pc.field("on_boards"))
     found = zip(*(rows[name].to_pylist() for name in READ), strict=True)
     return [Value(*row)._replace(diverged=step is not None) for *row, step in found]

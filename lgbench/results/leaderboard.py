@@ -23,6 +23,7 @@ from lgbench.results.database import Database
 from lgbench.results.entries import BASELINE_ENTRY, find_entry
 from lgbench.results.fit import NotFitted, not_fitted
 from lgbench.results.overall import Family, Overall, overall
+from lgbench.results.steps import BoardSteps, board_steps
 from lgbench.results.tables import packaged
 from lgbench.terminal import printable
 
@@ -92,6 +93,22 @@ class Results(Database):
             )
             for key, about, models, _ in found
         ]
+
+    def steps(
+        self, metric: str, name: str | None = None, protocol: str | None = None, *, apart: bool = False
+    ) -> list[BoardSteps]:
+        """The curves against training steps of each board of :meth:`boards` whose models were tested while they trained."""
+        self.check(metric, name, protocol)
+        asked = metric, name, protocol, apart
+        rows = dict(_boards_of(self._table("steps", *asked)))
+        found = []
+        for each in self._measured(*asked):
+            if each.key in rows:
+                steps, reasons = board_steps(each.about, rows[each.key])
+                said = f"the curves of {each.key.name} by {metric} under protocol {each.about.protocol} at"
+                self.no_boards.update(dict.fromkeys(f"{said} {reason}" for reason in reasons))
+                found += [steps] if steps.curves else []
+        return found
 
     def check(self, metric: str, name: str | None, protocol: str | None) -> None:
         """Raise UsageError for the first name that these results do not know."""
@@ -165,8 +182,9 @@ class Results(Database):
         """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
         return {}
 
-    def _board(self, metric: str, key: Key, train_length: int | None, rows: pa.Table) -> Unranked | None:
+    def _board(self, metric: str, key: Key, rows: pa.Table) -> Unranked | None:
         """None where no run file describes this version of the metric, or nothing has a value."""
+        train_length = rows["train_length"][0].as_py()  # the same in all of them
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
         of_chance = pc.is_null(rows["entry"])
         values, levels = Values.of_table(rows.filter(pc.invert(of_chance))), Values.of_table(_named(rows.filter(of_chance)))
@@ -214,14 +232,13 @@ class Results(Database):
         return incomplete, lacking
 
 
-def _boards_of(values: pa.Table) -> Iterator[tuple[Key, int | None, pa.Table]]:
-    """The rows of each board, which follow each other, with the longest length that its models are trained on."""
+def _boards_of(values: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+    """The rows of each board, which follow each other."""
     names = list(Key._fields)
     start = 0
     every = values.rename_columns(["name", *names[1:], *values.column_names[len(names) :]])
-    counted = every.group_by(names, use_threads=False).aggregate([("train_length", "max"), ([], "count_all")])
-    for row in counted.to_pylist():
-        yield Key(*(row[name] for name in names)), row["train_length_max"], every.slice(start, row["count_all"])
+    for row in every.group_by(names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
+        yield Key(*(row[name] for name in names)), every.slice(start, row["count_all"])
         start += row["count_all"]
 
 

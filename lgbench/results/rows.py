@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,9 @@ class Measured:
     """All numbers of one trained model."""
 
     scores: Sequence[Score]
+    """At the end of its training."""
+    points: Mapping[int, Sequence[Score]]
+    """By step, those of earlier."""
     chance: Sequence[Score]
     """The chance level of the task."""
     curve: Curve
@@ -35,7 +38,8 @@ class Measured:
 def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
     """The rows of a run file."""
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
-    rows = [*_scores(experiment, [*measured.scores, *measured.chance]), *_points(measured.curve, measured.index)]
+    scores = {experiment.train.steps: [*measured.scores, *measured.chance], **measured.points}
+    rows = [*_scores(experiment, scores), *_curve_points(measured.curve, measured.index)]
     rows += _learning_rate(experiment.record)
     made_with = {weights: experiment.record.plugins_of(weights) for weights in {row["weights"] for row in rows}}
     return pa.Table.from_pylist([same | row | {"plugins": made_with[row["weights"]]} for row in rows], schema=SCHEMA)
@@ -61,17 +65,17 @@ def is_in_distribution(experiment: Experiment, length: int) -> bool:
     return experiment.train.min_length <= length <= experiment.train.max_length
 
 
-def _scores(experiment: Experiment, scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
+def _scores(experiment: Experiment, by_step: Mapping[int, Sequence[Score]]) -> Iterator[dict[str, Any]]:
     versions = {measurement.name: measurement.version for measurement in experiment.measurements}
     versions |= dict.fromkeys(SOUNDNESS, VERSION)
     on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))
     of_strings = {measurement.name for measurement in by_source(experiment.task, experiment.measurements)[1]}
-    for score in scores:
+    for step, score in ((step, score) for step, scores in by_step.items() for score in scores):
         yield {
             "weights": score.weights,
             "metric": score.metric,
             "metric_version": versions[score.metric],
-            "step": experiment.train.steps,
+            "step": step,
             "length": score.length,
             "value": score.value,
             "n": score.n,
@@ -88,7 +92,7 @@ def _learning_rate(record: ExperimentRecord) -> list[dict[str, Any]]:
     return [about | {"value": record.train.lr, "n": len(record.tuning.grid)}]
 
 
-def _points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:
+def _curve_points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:
     """The training curve of one model."""
     for point, (before, step) in enumerate(pairwise([0, *curve.steps])):
         for metric, values in zip(CURVE_METRICS, (curve.loss, curve.gradient_norm), strict=True):

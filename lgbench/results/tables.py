@@ -26,6 +26,9 @@ MOST = 2000
 LIMITS = {"max_lengths": 1000, "max_text": 2000}
 """Boards show about twenty lengths, and names have at most hundreds of characters. A file with much more fills the memory."""
 
+ASIDE = ("path", "largest", "shown", "stepless")
+"""The columns of kinds.sql that say whether a file is sound; the view `kinds` has none of them."""
+
 SQL_TYPES = {
     "string": "varchar",
     "int32": "integer",
@@ -39,7 +42,7 @@ Content = TypeVar("Content")
 
 
 class Tables:
-    """The rows of the run files of a folder, as the views `results` and `kinds` of a connection."""
+    """The rows of the run files of a folder, as the views `results`, `final` and `kinds` of a connection."""
 
     folder: Path
     _not_copied: Sequence[str] = ()
@@ -53,7 +56,8 @@ class Tables:
         columns = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.KIND]
         points = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.IN_POINTS]
         self.connection.execute(
-            f"create table loose ({', '.join(columns)}, lengths integer, points struct({', '.join(points)})[])"
+            f"create table loose ({', '.join(columns)}, lengths integer, first_step integer, last_step integer, "
+            f"points struct({', '.join(points)})[])"
         )
         self._root = self.folder.resolve()
         self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
@@ -71,7 +75,7 @@ class Tables:
         self._make_views()
 
     def _make_views(self) -> None:
-        """The views `results`, of rows, and `kinds`, as kinds.sql makes them."""
+        """The views `results`, of rows, `kinds`, as kinds.sql makes them, and those of final.sql."""
         whole = [cache.quoted(cache.unglobbed(str(own.path))) for own in self._cached if not own.others]
         kinds = ["from loose", *(own.kinds(self.folder) for own in self._cached if own.others)]
         if whole:
@@ -82,9 +86,10 @@ class Tables:
             paths = f"[{', '.join(cache.quoted(self._path(name)) for name in self._unread)}]"
             rows.append(f"from read_parquet({paths}, hive_partitioning = false)")
             read = packaged("kinds").replace("read_parquet($paths", f"read_parquet({paths}")
-            kinds.append(f"select * exclude (path, largest, shown) from ({read})")
+            kinds.append(f"select * exclude ({', '.join(ASIDE)}) from ({read})")
         self.connection.execute(f"create view results as {' union all '.join(rows)}")
         self.connection.execute(f"create view kinds as {' union all '.join(kinds)}")
+        self.connection.execute(packaged("final"))
 
     def _path(self, name: str) -> str:
         """The path of a run file, as DuckDB wants it."""
@@ -127,7 +132,7 @@ class Tables:
         elif len(self._loose) + len(files) > MOST:
             self._unread.extend(files)
         else:
-            self.connection.execute("insert into loose select * exclude (path, largest, shown) from opened")
+            self.connection.execute(f"insert into loose select * exclude ({', '.join(ASIDE)}) from opened")
             self._loose.extend(files)
         self.connection.execute("drop table opened")
 

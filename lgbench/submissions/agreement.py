@@ -34,7 +34,8 @@ class Tolerance:
     single: float
     """Any score and, where `points`, any point of the training curve."""
     mean: float | None
-    """The mean over lengths of any metric of any weights, and that of the training loss over steps; None as `single` has it."""
+    """The mean over lengths of any metric of any weights at any step, and that of the training loss over steps; None as
+    `single` has it."""
     points: bool
     """Whether points of the training curve are compared. A spike need not come twice, least of all a gradient's."""
 
@@ -111,7 +112,7 @@ def _mean_pairs(filed: Numbers, here: Numbers) -> Iterator[tuple[str, float, flo
     groups: dict[str, list[RowKey]] = defaultdict(list)
     for key in filed:
         if key.length is not None:
-            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights})"].append(key)
+            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights}) after step {key.step}"].append(key)
         elif key.metric == "train_loss":
             groups["the mean over steps of train_loss"].append(key)
     for name, members in groups.items():

@@ -8,7 +8,7 @@ import torch
 
 from lgbench.errors import first_line
 from lgbench.execution.memory import testing_memory, training_memory
-from lgbench.execution.progress import evaluation_tokens, training_tokens
+from lgbench.execution.progress import evaluation_tokens, point_tokens, training_tokens
 from lgbench.experiment.experiment import Experiment
 from lgbench.training import cost, estimate
 
@@ -71,7 +71,8 @@ def needs(experiment: Experiment, device: torch.device) -> Needs:
     """What one model of an experiment needs at least. Raises whatever the code of its plugins raises."""
     each = estimate.step_cost(experiment)
     steps = experiment.train.steps
-    tested = steps * evaluation_tokens(experiment) / training_tokens(experiment)  # the steps that would cost as much
+    testing = evaluation_tokens(experiment) + point_tokens(experiment)
+    tested = steps * testing / training_tokens(experiment)  # the steps that would cost as much
     return Needs(
         memory=max(training_memory(experiment, each), testing_memory(experiment)),
         seconds=steps * _seconds(each, device) + tested * each.flops / _rate(device),

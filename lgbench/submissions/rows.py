@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.points import point_steps
 from lgbench.measurement.chance import CHANCE, chance
-from lgbench.measurement.evaluate import expected_scores
+from lgbench.measurement.evaluate import expected_point_scores, expected_scores
 from lgbench.measurement.soundness import VERSION
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution, same_in_all_rows
@@ -41,8 +43,9 @@ class RowKey(NamedTuple):
     """None for the training curve."""
 
     def __str__(self) -> str:
-        variant = "" if self.length is None else f" ({self.weights})"
-        return f"{self.metric}{variant} at {f'step {self.step}' if self.length is None else f'length {self.length}'}"
+        if self.length is None:
+            return f"{self.metric} at step {self.step}"
+        return f"{self.metric} ({self.weights}) at length {self.length} after step {self.step}"
 
 
 class Bounds(NamedTuple):
@@ -90,8 +93,8 @@ class Expected(NamedTuple):
 
 
 def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
-    """Every row of a run: the scores of each weight variant, the chance level of the task, the training curve, and the learning
-    rate if tuning chose it."""
+    """Every row of a run: the scores of each weight variant at the end and at its points, chance levels, the training curve,
+    and the learning rate if tuning chose it."""
     task, train, evaluate, last = experiment.task, experiment.train, experiment.evaluate, experiment.train.steps
     metrics = {measurement.name: Metric.of(measurement) for measurement in experiment.measurements}
     bounds = {name: Bounds.of(metric) for name, metric in metrics.items()}
@@ -106,8 +109,13 @@ def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
     for name, length, n, exact, on_boards in expected_scores(task, experiment.measurements, train, evaluate):
         score = Expected(n, exact, flags(name, length, on_boards), bounds[name])
         found |= {RowKey(weights, name, last, length): score for weights in ("raw", *experiment.record.averagers)}
+    for name, length, n, exact, on_boards in expected_point_scores(task, experiment.measurements, train, evaluate):
+        score = Expected(n, exact, flags(name, length, on_boards), bounds[name])
+        for step in point_steps(train, evaluate):
+            found |= {RowKey(weights, name, step, length): score for weights in ("raw", *experiment.record.averagers)}
+    shown = board_lengths(task, train, evaluate)
     for _, name, length, value, n in chance(task, experiment.measurements, train, evaluate):
-        found[RowKey(CHANCE, name, last, length)] = Expected(n, True, flags(name, length, True), bounds[name], value)
+        found[RowKey(CHANCE, name, last, length)] = Expected(n, True, flags(name, length, length in shown), bounds[name], value)
     if tuning := experiment.record.tuning:
         rate = Expected(len(tuning.grid), True, Flags(None, None, None), None, train.lr)
         found[RowKey("raw", LEARNING_RATE, last, None)] = rate

@@ -24,6 +24,7 @@ from torch import Tensor
 from lgbench.errors import LgbenchError
 from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
+from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
@@ -147,13 +148,15 @@ class _Verifier:
         try:
             with threads(population.threads), full_float32(), unchanged(population.runs[0].experiment.plugins):
                 title = f"{population.runs[0].title} again"
-                trained = self._trained(title, population.experiments, population.compile)
+                trained = self._trained(title, population.experiments, population.compile, population.asked)
                 return list(self._verdicts(population, trained))
         except Exception as error:  # a plugin's model may raise anything
             return [Failure(run, error) for run in population.runs]
 
-    def _trained(self, title: str, experiments: Sequence[Experiment], compile: bool) -> Trained:
-        """From now on there is as much time as a population may take."""
+    def _trained(
+        self, title: str, experiments: Sequence[Experiment], compile: bool, tested: Sequence[Experiment] = ()
+    ) -> Trained:
+        """`tested`, the first ones, are tested while they train. From now on there is as much time as a population may take."""
         self._ends = time.monotonic() + self.seconds
         models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
         with self.display.phase(Phase.train(f"{title} ({models})", experiments)) as report:
@@ -162,7 +165,8 @@ class _Verifier:
                 self._require_time()
                 report(step, loss)
 
-            return train(experiments, self.device, in_time, compile=compile, say=self.display.say)
+            points = points_of(tested or experiments, self.device, self._in_time)
+            return train(experiments, self.device, in_time, points=points, compile=compile, say=self.display.say)
 
     def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
         """Test every run of the population, and no filler. Then make the tuning runs again."""
@@ -172,7 +176,8 @@ class _Verifier:
                 experiment = run.experiment
                 models = {name: self._in_time(model) for name, model in trained.models(index).items()}
                 scores = evaluate(experiment, models, self.device)
-                measured = Measured(scores, self._chance_of(run), trained.curve, index, trained.diverged[index])
+                points = scores_at_points(trained, index)
+                measured = Measured(scores, points, self._chance_of(run), trained.curve, index, trained.diverged[index])
                 otherwise = list(_otherwise(run, trained, population, self.device))
                 found.append(Verdict.of(run, rows_of(experiment, measured), otherwise, self.tolerance))
                 report(index + 1, None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,6 +28,8 @@ class TrainingProgress(NamedTuple):
     """Whether the steps were compiled."""
     seconds: float = 0.0
     """Seconds that the steps took, in all processes that did some of them."""
+    measured: Mapping[int, Any] = {}
+    """What was measured after some steps, by step, of what JSON can hold."""
 
 
 WORTH_SECONDS = 10.0
@@ -86,7 +89,8 @@ class Checkpoint:
         Raises OSError, with the earlier state as it was, where the file cannot be written.
         """
         here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        metadata = {name: str(value) for name, value in progress._asdict().items()} | {_CHECKSUM: _checksum(progress, here)}
+        written = {name: str(value) for name, value in progress._asdict().items()}
+        metadata = written | {"measured": json.dumps(progress.measured), _CHECKSUM: _checksum(progress, here)}
         try:
             with replaced(self.path) as partial:
                 save_file(here, partial, metadata=metadata)
@@ -101,7 +105,7 @@ _CHECKSUM = "checksum"
 
 def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
     """Of everything that is saved. A single bit that the disk flips would otherwise be resumed to other numbers in silence."""
-    total = blake2b(repr(progress).encode(), digest_size=16)
+    total = blake2b(f"{progress[:-1]} {json.dumps(progress.measured)}".encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -110,9 +114,13 @@ def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _progress(metadata: Mapping[str, str]) -> TrainingProgress:
-    """Raises ValueError where a value is missing, as in checkpoints of an older lgbench, or is no number."""
+    """Raises ValueError where a value is missing, as in checkpoints of an older lgbench, or is of another kind."""
     missing = [name for name in (*TrainingProgress._fields, _CHECKSUM) if name not in metadata]
     if missing:
         raise ValueError(f"its metadata lack {' and '.join(missing)}")
     compiled = metadata["compiled"] == str(True)
-    return TrainingProgress(int(metadata["step"]), int(metadata["models"]), compiled, float(metadata["seconds"]))
+    measured = json.loads(metadata["measured"])
+    if not isinstance(measured, dict):
+        raise ValueError("what was measured is no object")
+    measured = {int(step): found for step, found in measured.items()}
+    return TrainingProgress(int(metadata["step"]), int(metadata["models"]), compiled, float(metadata["seconds"]), measured)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,32 +30,21 @@ ReportStep = Callable[[int, Callable[[], float]], None]
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained population. `weights`: by variant ("raw" and each averager), tensors with a leading P."""
+class Models:
+    """The models of a population. `weights`: by variant ("raw" and each averager), tensors with a leading P."""
 
     skeleton: nn.Module
     weights: dict[str, Weights]
     buffers: Weights
-    curve: Curve
-    diverged: list[int | None]
-    """The first step with a loss that is not finite, or the last where its update left weights that are not."""
-    stack: int
-    """How many models were trained together, those that filled the stack included."""
-    compiled: bool
-    """Whether the training step was compiled."""
-    resumed: bool
-    """Whether training went on from a checkpoint."""
     precision: str
     """The precision in which the models compute."""
-    seconds: float
-    """Seconds that training took, in earlier processes too."""
 
     def models(self, index: int) -> dict[str, Callable[[Tensor], Tensor]]:
         """One model of the population, with each variant of its weights."""
         return {variant: self.model(variant, index) for variant in self.weights}
 
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
-        """One model of the population, in evaluation mode, as a function from inputs to logits."""
+        """One model of the population, as a function from inputs to logits. It is in the mode in which the skeleton is."""
         state = {name: tensor[index] for name, tensor in (self.weights[variant] | self.buffers).items()}
 
         def logits(inputs: Tensor) -> Tensor:
@@ -65,17 +55,52 @@ class Trained:
         return logits
 
 
+@dataclass(frozen=True)
+class Points:
+    """What somebody does with the models while they train, and at which steps. It must change none of them.
+
+    `measure` returns anything that JSON can hold. A checkpoint keeps it, so that nothing is measured twice.
+    """
+
+    steps: Collection[int]
+    measure: Callable[[Models], Any]
+    """Called with the models in evaluation mode."""
+
+
+NO_POINTS = Points((), lambda models: None)
+
+
+@dataclass(frozen=True)
+class Trained(Models):
+    """A trained population, in evaluation mode."""
+
+    measured: Mapping[int, Any]
+    """What was measured at each of the points, by step."""
+    curve: Curve
+    diverged: list[int | None]
+    """The first step with a loss that is not finite, or the last where its update left weights that are not."""
+    stack: int
+    """How many models were trained together, those that filled the stack included."""
+    compiled: bool
+    """Whether the training step was compiled."""
+    resumed: bool
+    """Whether training went on from a checkpoint."""
+    seconds: float
+    """Seconds that training took, in earlier processes too, and what was measured on the way."""
+
+
 def train(
     experiments: Sequence[Experiment],
     device: torch.device,
     report: ReportStep = lambda step, loss: None,
     *,
+    points: Points = NO_POINTS,
     compile: bool = False,
     models: int = 0,
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
-    """Train all experiments, which share a `population_key`, at once.
+    """Train all experiments, which share a `population_key`, at once, and measure them at `points`.
 
     A compiled step is made for a stack of `models`, and fewer experiments are filled up to that. With a `checkpoint`, training
     continues from the state that it holds, if any, and saves to it from time to time. A training that continues is compiled or
@@ -92,13 +117,15 @@ def train(
     members = [(experiment.task, experiment.seed) for experiment in experiments]
     advance: StepFunction = population.advance
     average: Callable[[], object] = population.average
+    precision, measured = experiments[0].record.precision, dict(past.measured)
     compiled = Compiled(population, say) if compile else None
     if compiled:
         advance = compiled
 
     def progress(step: int) -> TrainingProgress:
         works = compiled is not None and compiled.works
-        return TrainingProgress(step, len(experiments), past.compiled or works, past.seconds + time.monotonic() - started)
+        seconds = past.seconds + time.monotonic() - started
+        return TrainingProgress(step, len(experiments), past.compiled or works, seconds, measured)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
@@ -111,6 +138,10 @@ def train(
             if step % training.average_every == 0:
                 average()
             population.mark(step)
+            if step in points.steps:
+                with _evaluating(population.skeleton):
+                    now = Models(population.skeleton, population.variants(), population.buffers, precision)
+                    measured[step] = points.measure(now)
             if checkpoint and checkpoint.due(last=step == training.steps):
                 _save(checkpoint, progress(step), population, say)
             report(step, lambda losses=losses: losses[:asked].mean().item())  # type: ignore[misc]
@@ -122,12 +153,13 @@ def train(
         skeleton=population.skeleton,
         weights=population.variants(),
         buffers=population.buffers,
+        precision=precision,
+        measured=measured,
         curve=curve,
         diverged=population.diverged()[:asked],
         stack=len(experiments),
         compiled=whole.compiled,
         resumed=past.step > 0,
-        precision=experiments[0].record.precision,
         seconds=whole.seconds,
     )
 
@@ -157,6 +189,18 @@ def compiling_gain(
 def _programs(experiment: Experiment) -> int:
     """How many shapes of batches a training has."""
     return len(set(training_lengths(experiment.task, experiment.train)))
+
+
+@contextmanager
+def _evaluating(skeleton: nn.Module) -> Iterator[None]:
+    """Inside it, every module is in evaluation mode. After it, each is in the mode in which it was."""
+    modes = [(module, module.training) for module in skeleton.modules()]
+    skeleton.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _save(checkpoint: Checkpoint, progress: TrainingProgress, population: Population, say: Callable[[str], None]) -> None:

@@ -3,7 +3,7 @@
 const MAX_DRAWN = 8;
 
 // The choices of a reader, which stay when another board is shown; null before the first choice.
-const chosen = { text: "", weights: new Set(allWeights), drawn: null };
+const chosen = { text: "", weights: new Set(allWeights), drawn: null, atLength: null };
 
 const drawnAtFirst = (board) =>
   new Set(board.rows.filter((row) => weightsOf(row.entry) === "raw").slice(0, MAX_DRAWN).map((row) => row.entry));
@@ -74,8 +74,11 @@ const notes = (pageBoard) =>
     ),
   );
 
-const captionOf = (board) =>
-  "Mean over seeds and its 95 % interval at each length, of the entries that are ticked below." +
+const captionOf = (board, atLength) =>
+  (atLength === null
+    ? "Mean over seeds and its 95 % interval at each length, of the entries that are ticked below."
+    : `Mean over seeds and its 95 % interval at length ${atLength} while models train, of the entries that are ticked below. ` +
+      "The last step is the end of the training, which the table shows; points before it are over fewer contexts.") +
   (chanceCurve(board).length ? " Dashed: the chance level, the value of the best prediction that ignores the context." : "");
 
 // A column's cell in the row of the chance level: empty where the column has none, and hidden where the column is.
@@ -90,12 +93,15 @@ class BoardView {
     this.drawn = chosen.drawn && board.rows.some((row) => chosen.drawn.has(row.entry)) ? chosen.drawn : drawnAtFirst(board);
     this.key = element("div");
     this.canvas = element("div", { class: "canvas" });
+    this.atLength = pageBoard.steps.includes(chosen.atLength) ? chosen.atLength : null;
+    this.caption = element("figcaption", {}, captionOf(board, this.atLength));
     this.figure = element(
       "figure",
       { class: "curves" },
+      acrossChoice(pageBoard, this.atLength, (length) => this.drawAt(length)),
       this.key,
       this.canvas,
-      element("figcaption", {}, captionOf(board)),
+      this.caption,
     );
     this.status = element("p", { class: "status", role: "status" });
     this.table = this.makeTable();
@@ -136,6 +142,12 @@ class BoardView {
     return element("label", {}, element("input", { type: "checkbox", checked: chosen.weights.has(name), change: changed }), name);
   }
 
+  drawAt(length) {
+    this.atLength = chosen.atLength = length;
+    this.caption.textContent = captionOf(this.board, length);
+    this.update();
+  }
+
   draw(rows) {
     this.drawn = chosen.drawn = new Set(rows.map((row) => row.entry));
     this.update();
@@ -163,7 +175,7 @@ class BoardView {
     this.status.textContent = `${shown.size} of ${this.board.rows.length} entries shown, ${ticked.length} drawn`;
     this.key.replaceChildren(legend(this.board, ticked.map((row) => row.entry)));
     clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => drawCurves(this.canvas, this.pageBoard, ticked), 0);
+    this.waiting = setTimeout(() => drawCurves(this.canvas, this.pageBoard, ticked, this.atLength), 0);
   }
 
   // Tiers are bands only where the table is in their order.

@@ -131,11 +131,14 @@ const scaleOf = (channel, { domainRaw, ...scale }, labels) => ({
   range: channel === "color" ? SERIES : scale.range,
 });
 
-// Layers without data are left out: a scale would have no ends.
-const specFor = (pageBoard, rows) => {
-  const { $schema, ...spec } = styled(specsOf("specs")[`${pageBoard.metric}/${pageBoard.metric_version}`], colours.labels());
+const lengthData = (pageBoard, rows) => {
   const board = boardOf(pageBoard);
-  const datasets = { cells: cellsOf(board, rows), chance: chanceCurve(board), about: [pageBoard.axis] };
+  return { cells: cellsOf(board, rows), chance: chanceCurve(board), about: [pageBoard.axis] };
+};
+
+// Layers without data are left out: a scale would have no ends.
+const specFor = (pageBoard, datasets, specs) => {
+  const { $schema, ...spec } = styled(specsOf(specs)[`${pageBoard.metric}/${pageBoard.metric_version}`], colours.labels());
   const bands = datasets.cells.some(({ low }) => low !== null);
   const drawable = ({ data, encoding }) => datasets[data.name].length && (bands || encoding.y?.field !== "low");
   return { ...spec, layer: spec.layer.filter(drawable), datasets };
@@ -151,8 +154,9 @@ const OPTIONS = {
   config: THEME,
 };
 
-// Draw entries of a board into a figure's canvas. Only the latest of several calls for one canvas is seen.
-const drawCurves = async (canvas, pageBoard, rows) => {
+// Draw entries of a board into a figure's canvas: against length, or against training steps at one length. Only the latest of
+// several calls for one canvas is seen.
+const drawCurves = async (canvas, pageBoard, rows, atLength = null) => {
   const mine = {};
   canvas.latest = mine;
   canvas.setAttribute("aria-busy", "true");
@@ -160,23 +164,27 @@ const drawCurves = async (canvas, pageBoard, rows) => {
   if (canvas.latest !== mine || !canvas.isConnected) return;
   live.get(canvas)?.();
   live.delete(canvas);
-  if (rows.length) {
-    const { finalize } = await vegaEmbed(canvas, specFor(pageBoard, rows), OPTIONS);
+  const datasets = atLength === null ? lengthData(pageBoard, rows) : stepData(pageBoard, rows, atLength);
+  if (datasets.cells.length) {
+    const { finalize } = await vegaEmbed(canvas, specFor(pageBoard, datasets, atLength === null ? "specs" : "step-specs"), OPTIONS);
     live.set(canvas, finalize);
-    asOneImage(canvas, boardOf(pageBoard), rows);
+    asOneImage(canvas, boardOf(pageBoard), rows, datasets, atLength);
   } else {
+    const nothing = rows.length ? "No ticked entry was measured while it trained." : "Nothing is ticked; tick entries in the table to draw them.";
     canvas.removeAttribute("role");
-    canvas.replaceChildren(element("p", { class: "empty" }, "Nothing is ticked; tick entries in the table to draw them."));
+    canvas.replaceChildren(element("p", { class: "empty" }, nothing));
   }
   canvas.setAttribute("aria-busy", "false");
 };
 
 // Vega would have a screen reader go through every point; the numbers are in the table, where they can be read in order.
-const asOneImage = (canvas, board, rows) => {
+const asOneImage = (canvas, board, rows, datasets, atLength) => {
   const drawnEntries = rows.map((row) => row.entry).join(", ");
   canvas.setAttribute("role", "img");
-  const chance = chanceCurve(board).length ? " and the chance level" : "";
-  canvas.setAttribute("aria-label", `Curves of ${board.metric.title} against length: ${drawnEntries}${chance}. A table has the numbers.`);
+  const chance = datasets.chance.length ? " and the chance level" : "";
+  const against = atLength === null ? "length" : `training steps at length ${atLength}`;
+  const table = atLength === null ? "A table has the numbers." : "A table has the numbers at the last step.";
+  canvas.setAttribute("aria-label", `Curves of ${board.metric.title} against ${against}: ${drawnEntries}${chance}. ${table}`);
   canvas.removeAttribute("aria-roledescription");
   canvas.querySelector("svg").setAttribute("aria-hidden", "true");
 };

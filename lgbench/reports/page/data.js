@@ -12,7 +12,7 @@ const remembered = (make) => {
 };
 
 const INDEX = read("index");
-const specsOf = remembered(() => read("specs"));
+const specsOf = remembered((name) => read(name));
 const boardOf = remembered((pageBoard) => read(`board-${pageBoard.id}`));
 const runsOf = remembered((base) => (Object.hasOwn(INDEX.runs, base) ? read(`runs-${INDEX.runs[base]}`) : []));
 

@@ -19,6 +19,8 @@ select
     metric_version,
     diverged_step,
     count(length)::integer as lengths,
+    min(step) filter (length is not null) as first_step,
+    max(step) filter (length is not null) as last_step,
     list({
         'step': step,
         'length': length,
@@ -28,6 +30,7 @@ select
         'on_boards': on_boards
     }) as points,
     max(abs(value)) filter (isfinite(value)) as largest,
-    count(*) filter (on_boards) as shown
+    count(*) filter (on_boards) as shown,
+    bool_or(step is null) as stepless
 from read_parquet($paths, hive_partitioning = false, filename = true)
 group by all

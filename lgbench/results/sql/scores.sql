@@ -16,7 +16,8 @@ where protocol is not null
     and protocol_version is not null
     and changes is not null;
 
--- What has a length, with the number of the protocol. The chance level belongs to no entry: there it is null.
+-- What has a length, with the number of the protocol. The chance level belongs to no entry: there it is null. What is not
+-- measured at the end of a training is left out; of the rest, `points` also has those before the end.
 create view scores as
 select
     k.family,
@@ -28,8 +29,12 @@ select
     if(k.weights = 'chance', null, k.entry || coalesce(v.suffix, '') || if(k.weights = 'raw', '', '@' || k.weights)) as entry,
     if(k.weights = 'chance', null, k.seed) as seed,
     k.points,
+    k.last_step,
+    k.first_step < k.last_step as earlier,
     k.diverged_step is not null as diverged
 from kinds as k
+join lasts as l
+    on l.run_id = k.run_id and l.step = k.last_step
 join protocols as p
     on p.name = k.protocol and p.version = k.protocol_version and p.changes = k.changes
 left join variants as v
@@ -57,6 +62,7 @@ select
     bool_or(metric = 'not_finite' and not diverged) as not_finite
 from flags
 where point.length is not null
+    and point.step = last_step
     and point.value > 0
 group by all;
 

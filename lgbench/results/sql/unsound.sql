@@ -9,7 +9,7 @@ from (
             when bool_or(
                 run_id is null or entry is null or task is null or family is null or task_version is null or protocol is null
                 or protocol_version is null or changes is null or plugins is null or seed is null or weights is null
-                or metric is null
+                or metric is null or stepless
             ) then 'it has rows without a value in a column that must have one'
             when bool_or(
                 len(map_keys(changes)) <> len(list_distinct(map_keys(changes)))

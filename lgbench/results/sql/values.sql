@@ -1,5 +1,6 @@
 -- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
 -- hold it. The chance level has no entry and no seed. Nothing is averaged here, least of all over versions.
+-- All are of the end of the training; steps.sql has the points before it.
 --
 -- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
 --
@@ -8,7 +9,7 @@
 
 with chosen as (
     select
-        * exclude (points, point),
+        * exclude (points, point, last_step, earlier),
         point.length as length,
         point.value as value,
         point.in_distribution as in_distribution,
@@ -21,6 +22,7 @@ with chosen as (
             and belongs(family, task, $name)
     )
     where point.length is not null
+        and point.step = last_step
 ),
 
 trained as (

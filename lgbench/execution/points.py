@@ -1,0 +1,35 @@
+"""Testing a population while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.points import point_steps
+from lgbench.measurement.causality import Predict
+from lgbench.measurement.evaluate import Score, evaluate_point
+from lgbench.training.train import Models, Points, Trained
+
+
+def points_of(
+    population: Sequence[Experiment],
+    device: torch.device,
+    asking: Callable[[Predict], Predict] = lambda predict: predict,
+) -> Points:
+    """Every measurement of each model at the points of its protocol. Models are asked through `asking`."""
+
+    def measure(now: Models) -> list[list[Score]]:
+        return [
+            evaluate_point(experiment, {name: asking(model) for name, model in now.models(index).items()}, device)
+            for index, experiment in enumerate(population)
+        ]
+
+    first = population[0]  # all share their settings
+    return Points(frozenset(point_steps(first.train, first.evaluate)), measure)
+
+
+def scores_at_points(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
+    """What :func:`points_of` measured of one model, by step."""
+    return {step: [Score(*score) for score in found[index]] for step, found in trained.measured.items()}

@@ -1,0 +1,88 @@
+"""Figures against training steps: a panel for each length of each board, all of a board with one vertical axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from lgbench.errors import UsageError
+from lgbench.reports.figure import LINE, Panel, Spec, assembled, panel_title, seeds_line
+from lgbench.reports.step_data import about, cells, chance, marked
+from lgbench.results.boards import Board
+from lgbench.results.entries import short
+from lgbench.results.steps import BoardSteps, StepCurves
+
+
+class AtLength(NamedTuple):
+    """The curves of a board at one length."""
+
+    board: Board
+    curves: StepCurves
+
+    @property
+    def where(self) -> str:
+        """The length, and on which side of the training length it is."""
+        trained = self.board.train_length
+        return f"length {self.curves.length}" + (f", {'ID' if self.curves.length <= trained else 'OOD'}" if trained else "")
+
+
+def at_lengths(found: Sequence[BoardSteps], lengths: Sequence[int]) -> list[AtLength]:
+    """The curves at these lengths, or at the default ones of each board where none are named.
+
+    Raises UsageError for a length that no board has.
+    """
+    measured = sorted({length for steps in found for length in steps.curves})
+    for length in lengths:
+        if length not in measured:
+            known = ", ".join(map(str, measured))
+            raise UsageError(f"length {length} was not measured while models trained; measured: {known}")
+    return [
+        AtLength(steps.board, steps.curves[length])
+        for steps in found
+        for length in (lengths or steps.default_lengths)
+        if length in steps.curves
+    ]
+
+
+def step_figure(drawn: Sequence[AtLength], entries: Sequence[str]) -> Spec:
+    """A panel for each. The order of `entries` decides what each looks like."""
+    labels = dict(zip(entries, short(entries), strict=True))
+    boards = list(dict.fromkeys(id(each.board) for each in drawn))
+    first = {id(each.board): each.board for each in drawn}
+    several = [first[board] for board in boards]
+    panels = [_panel(each, drawn, labels, several) for each in drawn]
+    return assembled(panels, list(labels.values()), *_heading(drawn, several, entries))
+
+
+def _panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str], boards: Sequence[Board]) -> Panel:
+    of_board = [row for other in drawn if other.board is each.board for row in cells(other.curves, labels)]
+    values = [row[end] for row in of_board for end in ("mean", "low", "high") if row[end] is not None]
+    values += [row["chance"] for row in of_board if row["chance"] is not None]
+    named = panel_title(each.board, boards) if len(boards) > 1 else []
+    return Panel(
+        metric=each.board.metric,
+        title=[*named, each.where],
+        across="step",
+        marked=marked(each.curves.steps),
+        cells=cells(each.curves, labels),
+        chance=chance(each.curves),
+        about=about(each.curves),
+        shown=[min(values), max(values)] if values else [],
+    )
+
+
+def _heading(drawn: Sequence[AtLength], boards: Sequence[Board], entries: Sequence[str]) -> tuple[str, list[str]]:
+    first = boards[0]
+    title = f"{first.metric.label} while models train, {first.metric.direction}"
+    said = []
+    if len(boards) == 1:
+        title = f"{first.name}: {title}"
+        said += [drawn[0].where] if len(drawn) == 1 else []
+        said += [f"mean over {first.tasks} tasks"] if first.tasks > 1 else []
+        said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
+    else:
+        said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
+        said.append("the panels of each board share an axis")
+    counts = {cell.n for each in drawn for entry in entries for cell in each.curves.cells.get(entry, ())}
+    return title, wrap(", ".join(said), LINE) + [seeds_line(counts)]

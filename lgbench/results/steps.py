@@ -1,0 +1,119 @@
+"""Curves against training steps: how good each entry is at one length while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lgbench.experiment.protocols import MULTIPLES
+from lgbench.results.boards import Board
+from lgbench.results.columns import Models, Values, mean_of_known, rounded
+from lgbench.results.metrics import Metric
+from lgbench.results.statistics import interval
+
+
+@dataclass(frozen=True)
+class StepCell:
+    """The mean over n seeds after some steps, and its 95 % interval, which is None for one seed."""
+
+    step: int
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """The curves of one board at one length, up to the end of the training."""
+
+    length: int
+    chance: float | None
+    """The chance level at this length, None where it is unknown."""
+    cells: Mapping[str, tuple[StepCell, ...]]
+    """By entry, in the order of the steps."""
+
+    @property
+    def steps(self) -> list[int]:
+        """Every step at which any entry has a value."""
+        return sorted({cell.step for own in self.cells.values() for cell in own})
+
+
+@dataclass(frozen=True)
+class BoardSteps:
+    """All curves of a board against training steps."""
+
+    board: Board
+    """Without rows."""
+    curves: Mapping[int, StepCurves]
+    """By length, of those that were measured before the end of the training; sorted."""
+
+    @property
+    def default_lengths(self) -> list[int]:
+        """The training length, twice, four times and eight times it; where one was not measured, the longest below it."""
+        found: dict[int, None] = {}
+        for multiple in MULTIPLES:
+            below = [length for length in self.curves if length <= multiple * self.board.train_length]
+            found |= dict.fromkeys(below[-1:])
+        return list(found) or list(self.curves)[:1]
+
+
+def board_steps(board: Board, rows: pa.Table) -> tuple[BoardSteps, list[str]]:
+    """The curves of one board from the rows of steps.sql, and a sentence for each length at which they are too many."""
+    curves: dict[int, StepCurves] = {}
+    reasons = []
+    for length in sorted(pc.unique(rows["length"]).to_pylist()):
+        own = rows.filter(pc.equal(rows["length"], length))
+        of_chance = pc.is_null(own["entry"])
+        values = _by_step(own.filter(pc.invert(of_chance)))
+        if reason := Models.too_many(values):
+            reasons.append(f"length {length}, since {reason}")
+            continue
+        level = _chance(own.filter(of_chance), board.tasks)
+        curves[length] = StepCurves(length, level, _cells(Models.of(values), board.metric))
+    return BoardSteps(board, {length: own for length, own in curves.items() if own.cells}), reasons
+
+
+def _by_step(rows: pa.Table) -> Values:
+    """Values in which the step stands where a board has the length."""
+    no = pa.repeat(pa.scalar(False), len(rows))
+    columns = {name: rows[name] for name in ("entry", "seed", "task", "value")}
+    columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "looks_ahead", "not_finite"), no)
+    return Values.of_table(pa.table(columns))
+
+
+def _cells(models: Models, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
+    """By entry; without steps at which no seed has a value on every task."""
+    steps = [(length, values) for (kind, length), values in models.columns.items() if kind == "length" and length is not None]
+    if not steps:
+        return {}
+    every = np.stack([values for _, values in steps], 1)  # (E, steps, S)
+    counts, means = np.isfinite(every).sum(-1), mean_of_known(every)
+    low, high = (np.clip(end, metric.low, metric.highest) for end in interval(every))
+    found: dict[str, tuple[StepCell, ...]] = {}
+    for e, entry in enumerate(models.entries):
+        own = [
+            StepCell(
+                step,
+                rounded(means[e, s]),
+                rounded(low[e, s]) if counts[e, s] > 1 else None,
+                rounded(high[e, s]) if counts[e, s] > 1 else None,
+                int(counts[e, s]),
+            )
+            for s, (step, _) in enumerate(steps)
+            if counts[e, s]
+        ]
+        if own:
+            found[entry] = tuple(own)
+    return found
+
+
+def _chance(rows: pa.Table, tasks: int) -> float | None:
+    """The mean over the tasks of a board, None where one of them has no chance level."""
+    levels: Iterable[tuple[str, float | None]] = zip(rows["task"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    known = {task: value for task, value in levels if value is not None and np.isfinite(value)}
+    return rounded(float(np.mean(list(known.values())))) if known and len(known) == tasks else None

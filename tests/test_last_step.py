@@ -1,0 +1,262 @@
+"""Boards are made from the last step of each run; curves against steps from all of them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import simulated, write_rows
+
+import lgbench
+from lgbench.cli.main import main
+from lgbench.reports import site
+from lgbench.reports.step_data import marked
+from lgbench.results.columns import Models, Values
+from lgbench.results.drawn_values import primary_metric, raw_values
+from lgbench.results.leaderboard import Results
+from lgbench.results.statistics import interval
+
+STEPS = (1, 5, 25, 100)
+LENGTHS = (8, 16, 24, 32, 64)
+EARLY = (8, 16, 24)
+TRAINED = 8
+ENTRIES = ("transformer+pre-norm", "transformer+peri-norm")
+CHANCE = {8: 0.5, 16: 0.55, 24: 0.57, 32: 0.6, 64: 0.7}
+TASKS = ("alpha-1", "alpha-2")
+
+
+def value(entry: str, weights: str, task: str, seed: int, step: int, length: int) -> float:
+    """At early steps the order of entries is another one than at the end."""
+    place = ENTRIES.index(entry) * (1 if step == STEPS[-1] else -1)
+    return round(
+        0.4 + 0.1 * place + 0.01 * seed + length / 1000 - step / 1000 + 0.003 * (weights == "ema") + 0.001 * int(task[-1]), 9
+    )
+
+
+def rows_of(entry: str, task: str, seed: int, steps=STEPS) -> list[dict]:
+    run_id = f"{ENTRIES.index(entry)}{task}{seed}"
+    same = {"entry": entry, "task": task, "family": "alpha", "seed": seed, "run_id": run_id}
+    rows = simulated(CHANCE, TRAINED, weights="chance", step=STEPS[-1], **same)
+    for weights in ("raw", "ema"):
+        for step in steps:
+            values = {n: value(entry, weights, task, seed, step, n) for n in (LENGTHS if step == STEPS[-1] else EARLY)}
+            rows += simulated(values, TRAINED, weights=weights, step=step, **same)
+    at_end = {row["length"]: row["on_boards"] for row in rows if row["step"] == STEPS[-1]}
+    curve = [row | {"metric": "train_loss", "length": None, "on_boards": None} for row in simulated({8: 2.5}, step=50, **same)]
+    return [row | {"on_boards": at_end[row["length"]]} for row in rows] + curve
+
+
+def write_all(folder: Path, steps=STEPS) -> Path:
+    for entry in ENTRIES:
+        for task in TASKS:
+            for seed in range(3):
+                write_rows(folder / f"{task}.{entry}.{seed}.parquet", rows_of(entry, task, seed, steps))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_all(tmp_path_factory.mktemp("points"))
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory) -> Path:
+    """The same runs without anything before the end."""
+    return write_all(tmp_path_factory.mktemp("ends"), STEPS[-1:])
+
+
+def run(*arguments):
+    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_boards_are_those_of_runs_that_have_the_last_step_alone(folder, without, apart):
+    assert Results(folder).boards("tvd", apart=apart) == Results(without).boards("tvd", apart=apart)
+
+
+def test_a_board_beyond_the_cache_is_the_same(folder, without, tmp_path, monkeypatch):
+    """From a copy of rows, from the files themselves, and with more files than are kept in memory."""
+    boards = Results(without).boards("tvd")
+    monkeypatch.setattr("lgbench.results.tables.MANY", 2)
+    assert Results(folder).boards("tvd") == boards
+    reopened = Results(folder)
+    assert reopened._cached and reopened.boards("tvd") == boards
+    monkeypatch.setattr("lgbench.results.tables.MANY", 10**6)
+    monkeypatch.setattr("lgbench.results.tables.MOST", 2)
+    monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path))
+    unread = Results(folder)
+    assert unread._unread and unread.boards("tvd") == boards
+
+
+def test_the_curves_that_a_run_draws_are_of_the_last_step(folder):
+    paths = sorted(folder.glob("*.parquet"))
+    metric = primary_metric(paths[0])
+    found = Models.of(Values.of(value for path in paths for value in raw_values(path, metric)))
+    ((_, board),) = Results(folder).models("tvd")
+    own = [board.entries.index(entry) for entry in found.entries]
+    np.testing.assert_array_equal(found.values, board.values[own])
+
+
+def test_a_metric_that_was_measured_before_the_end_alone_is_on_no_board(tmp_path):
+    rows = simulated({8: 0.5, 16: 0.5}, step=100) + simulated({8: 0.9, 16: 0.9}, step=50, metric="accuracy")
+    write_rows(tmp_path / "run.parquet", rows)
+    results = Results(tmp_path)
+    assert [board.name for board in results.boards("tvd")] == ["alpha"] and results.boards("accuracy") == []
+    assert not results.steps("accuracy")
+
+
+def test_a_flag_before_the_end_flags_nothing(tmp_path):
+    flag = {"metric": "not_finite", "metric_version": 1}
+    rows = simulated({8: 0.5, 16: 0.5}, step=100) + simulated({8: 1.0}, step=50, **flag) + simulated({8: 0.0}, step=100, **flag)
+    write_rows(tmp_path / "run.parquet", rows)
+    ((row,),) = [board.rows for board in Results(tmp_path).boards("tvd")]
+    assert not row.not_finite and row.tier == 1
+
+
+def test_a_row_without_a_step_keeps_its_file_off_every_board(tmp_path):
+    write_rows(tmp_path / "good.parquet", simulated({8: 0.5}))
+    write_rows(tmp_path / "bad.parquet", simulated({8: 0.1}, seed=1, step=None))
+    (said,) = Results(tmp_path).left_out
+    assert "bad.parquet" in said and "without a value in a column that must have one" in said
+
+
+def test_the_table_final_has_what_boards_read(folder, without):
+    results = Results(folder)
+    names, rows = results.ask("select * from final")
+    assert names == Results(without).ask("select * from results limit 1")[0]
+    expected = Results(without).ask("select * from results where length is not null")[1]
+    assert sorted(map(repr, rows)) == sorted(map(repr, expected))
+    results.guard()
+    assert results.ask("select max(step), min(step) from final")[1] == [(100, 100)]
+    assert results.ask("select count(distinct step) from results where length is not null")[1] == [(len(STEPS),)]
+
+
+def test_the_last_step_is_one_clause_away_in_python(folder):
+    relation = lgbench.read_results(folder).filter("metric = 'tvd'")
+    last = relation.query("tvd", "from tvd qualify step = max(step) over (partition by run_id)")
+    assert {row[0] for row in last.select("step").fetchall()} == {100}
+
+
+@pytest.fixture(scope="module")
+def steps(folder):
+    (found,) = Results(folder).steps("tvd")
+    return found
+
+
+def test_curves_against_steps_are_means_over_tasks_and_seeds_with_their_intervals(steps):
+    assert list(steps.curves) == list(EARLY)
+    for length, curves in steps.curves.items():
+        assert curves.chance == CHANCE[length] and curves.steps == list(STEPS)
+        assert set(curves.cells) == {*ENTRIES, *(f"{entry}@ema" for entry in ENTRIES)}
+        for label, cells in curves.cells.items():
+            entry, _, weights = label.partition("@")
+            for cell, step in zip(cells, STEPS, strict=True):
+                of_tasks = [[value(entry, weights or "raw", task, seed, step, length) for seed in range(3)] for task in TASKS]
+                seeds = np.mean(of_tasks, 0)
+                low, high = (end.item() for end in interval(seeds))
+                assert (cell.step, cell.n) == (step, 3)
+                assert (cell.mean, cell.low, cell.high) == pytest.approx((seeds.mean().item(), low, high), abs=1e-4)
+
+
+def test_the_end_of_a_curve_is_what_the_board_says(steps, folder):
+    (board,) = Results(folder).boards("tvd")
+    for length in (8, 16):
+        for row in board.rows:
+            cell, last = row.cell("length", length), steps.curves[length].cells[row.entry][-1]
+            assert (cell.mean, cell.low, cell.high, cell.n) == (last.mean, last.low, last.high, last.n)
+
+
+def test_a_seed_that_lacks_a_task_is_in_no_mean(tmp_path):
+    write_all(tmp_path)
+    (tmp_path / f"alpha-2.{ENTRIES[0]}.1.parquet").unlink()
+    (found,) = Results(tmp_path).steps("tvd")
+    assert {cell.n for cell in found.curves[16].cells[ENTRIES[0]]} == {2}
+    assert {cell.n for cell in found.curves[16].cells[ENTRIES[1]]} == {3}
+
+
+def test_default_lengths_are_multiples_of_the_training_length_or_the_longest_below(steps):
+    assert steps.default_lengths == [8, 16, 24]
+
+
+def test_runs_without_points_have_no_curves(without):
+    assert Results(without).steps("tvd") == []
+
+
+def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, tmp_path):
+    done = run("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.png")
+    assert done.exit_code == 0, done.output
+    content = (tmp_path / "a.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", content[16:24])[0] / 300 == pytest.approx(3.3, abs=0.02)
+    assert run("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.json").exit_code == 0
+    spec = json.loads((tmp_path / "a.json").read_text())
+    text = json.dumps(spec)
+    assert text.index("length 16, OOD") < text.index("length 8, ID") and "training steps" in text
+    first = spec["datasets"]["cells 0"]
+    assert {(row["entry"], row["step"]) for row in first} == {(entry, step) for entry in ENTRIES for step in STEPS}
+    assert spec["datasets"]["chance 0"] == [{"step": step, "mean": CHANCE[16]} for step in (1, 100)]
+    assert spec["description"].startswith("alpha: TVD while models train, lower is better. mean over 2 tasks")
+
+
+def test_entries_are_chosen_and_the_file_is_named(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("plot", "--x", "step", "--task", "alpha-1", "--entry", "peri-norm@ema", "--results", folder)
+    assert done.exit_code == 0 and done.stdout == "alpha-1-tvd-by-step.png\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--x", "time"], "'time' is not one of 'length', 'step'"),
+        (["--length", "8"], "--length chooses the panels of a plot against training steps; add --x step, or leave it out"),
+        (["--x", "step", "--length", "64"], "length 64 was not measured while models trained; measured: 8, 16, 24"),
+        (["--x", "step", "--length", "8,long"], "'8,long' names no lengths; use whole numbers joined by commas"),
+        (["--x", "step", "--length", ""], "names no lengths"),
+        (["--x", "step", "--metric", "accuracy"], "no accuracy in"),
+        (["--x", "step", "--task", "alpha-3"], "did you mean"),
+    ],
+)
+def test_wrong_usage_says_what_would_work(folder, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    done = run("plot", "--results", folder, *arguments)
+    assert done.exit_code == 2 and said in " ".join(done.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plot_of_runs_without_points_says_what_they_lack(without, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("plot", "--x", "step", "--results", without)
+    assert done.exit_code == 2 and "no tvd was measured while these models trained: runs need evaluate.points" in done.stderr
+
+
+def test_an_axis_marks_every_second_step_and_the_last():
+    assert marked([1, 2, 4, 8]) == [2, 8] and marked([7]) == [7]
+
+
+def test_the_page_has_the_curves_of_each_board_once(folder, without):
+    text = site.page(Results(folder))
+    documents = _documents(text)
+    index = documents["index"]
+    assert {(board["name"], *board["steps"]) for board in index["boards"]} == {(name, *EARLY) for name in ("alpha", *TASKS)}
+    family = next(board["id"] for board in index["boards"] if board["name"] == "alpha")
+    own = documents[f"steps-{family}"]["16"]
+    (found,) = Results(folder).steps("tvd")
+    cells = found.curves[16].cells
+    assert own["entries"] == {e: [[c.step, c.mean, c.low, c.high, c.n] for c in row] for e, row in cells.items()}
+    assert own["chance"] == CHANCE[16] and own["axis"]["lengths"] == [5, 100]
+    assert set(documents["step-specs"]) == {"tvd/1"}
+    plain = _documents(site.page(Results(without)))
+    assert not plain["step-specs"] and all(board["steps"] == [] for board in plain["index"]["boards"])
+
+
+def _documents(text: str) -> dict:
+    import re
+
+    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text, re.DOTALL)
+    return {name: json.loads(content) for name, content in found}

@@ -1,0 +1,308 @@
+"""Models are tested while they train, which changes nothing of the training and is never lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import toys
+from conftest import CPU, with_model
+from test_checkpoint import numbers, stopping_after
+from torch import nn
+from toy_registries import Marked
+
+from lgbench import UsageError, seeds
+from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers
+from lgbench.execution.device import Execution
+from lgbench.execution.points import points_of, scores_at_points
+from lgbench.execution.progress import SilentProgress, point_tokens, training_tokens
+from lgbench.execution.runner import run_plan
+from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.points import drawn_point_lengths, point_lengths, point_steps
+from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
+from lgbench.experiment.replan import Replanner
+from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import evaluate, expected_point_scores
+from lgbench.randomness import Random
+from lgbench.results import run_files
+from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.train import Points, train
+
+SMALL = {"train_batch": 2, "train_average_every": 3, "train_steps": 20, "evaluate_points": 4, "evaluate_point_contexts": 6}
+STRINGS = {"evaluate_point_strings": 8}
+
+
+def settings(low: int, high: int, longest: int, **points: int) -> tuple[Training, Evaluation]:
+    return Training(1000, 1, 0.1, 0.0, 0.1, 1, low, high), Evaluation(4, 4, longest, **points)
+
+
+@pytest.mark.parametrize(
+    ("steps", "points", "found"),
+    [
+        (1000, 10, [1, 3, 7, 15, 31, 62, 125, 250, 500]),
+        (1024, 10, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
+        (1_000_000, 10, [976, 1953, 3906, 7812, 15625, 31250, 62500, 125000, 250000, 500000]),
+        (100, 3, [12, 25, 50]),
+        (2, 10, [1]),
+        (1, 10, []),
+        (1000, 0, []),
+    ],
+)
+def test_points_are_half_of_the_steps_and_a_quarter_and_so_on(steps, points, found):
+    training, evaluation = settings(1, 4, 8, points=points)
+    assert point_steps(Training(**{**vars(training), "steps": steps}), evaluation) == found
+
+
+class Prefixes(toys.Walk):
+    train_lengths = (0, 40)
+
+
+class Sets(toys.Largest):
+    train_lengths = (1, 16)
+
+
+class OfItsOwn(Sets):
+    lengths = (3, 7, 20, 50)
+
+
+@pytest.mark.parametrize(
+    ("task", "low", "trained", "longest", "most", "lengths", "drawn"),
+    [
+        (Prefixes(), 0, 40, 512, 160, [40, 64, 80, 128, 160], [160]),
+        (Prefixes(), 0, 40, 512, 512, [40, 64, 80, 128, 160, 256, 320, 512], [512]),
+        (Prefixes(), 0, 40, 128, 512, [40, 64, 80, 128], [128]),
+        (Prefixes(), 0, 40, 512, 39, [32], [32]),
+        (Sets(), 1, 16, 2**14, 64, [16, 32, 64], [16, 32, 64]),
+        (Sets(), 1, 16, 63, 64, [16, 32, 63], [16, 32, 63]),
+        (OfItsOwn(), 1, 16, 64, 64, [7, 20, 50], [7, 20, 50]),
+        (OfItsOwn(), 1, 2, 64, 30, [3, 7, 20], [3, 7, 20]),
+    ],
+)
+def test_lengths_of_points_are_those_of_the_end_from_the_training_length_on(task, low, trained, longest, most, lengths, drawn):
+    asked = settings(low, trained, longest, point_max_length=most)
+    assert point_lengths(task, *asked) == lengths
+    assert drawn_point_lengths(task, *asked) == drawn
+    at_end = range(longest + 1) if task.signature.answers is Answers.EVERY_PREFIX else board_lengths(task, *asked)
+    assert set(lengths) <= set(at_end)
+
+
+@pytest.fixture(scope="module", params=["prefixes", "sets", "models that diverge"])
+def population(request, registry, toy_registry, planned):
+    if request.param == "prefixes":
+        sizes = {"train_max_length": 12, "evaluate_max_length": 32, "model_width": 8, "model_layers": 1}
+        return planned(registry, ["tomita-4", "tomita-1"], "peri-norm", (0, 3), averagers=None, **SMALL, **STRINGS, **sizes)
+    if request.param == "models that diverge":
+        return planned(toy_registry, "toy-walk", "toy-fragile", range(4), averagers=["toy-mean"], **SMALL | {"train_steps": 90})
+    sizes = {"train_max_length": 9, "evaluate_max_length": 64, "model_width": 8}
+    return planned(registry, "max-retrieval", "set-attention", (0, 1), averagers=None, **SMALL, **sizes)
+
+
+@pytest.fixture(scope="module")
+def measured(population):
+    """The population, trained and measured without a break."""
+    return train(population, CPU, points=points_of(population, CPU))
+
+
+def test_the_weights_are_the_same_to_the_bit_with_points_and_without(population, measured):
+    assert numbers(train(population, CPU)) == numbers(measured)
+    assert set(measured.measured) == set(point_steps(population[0].train, population[0].evaluate)) and measured.measured
+
+
+@pytest.mark.slow
+def test_a_compiled_training_has_the_same_weights_with_points_and_without(registry, planned):
+    sizes = {"train_max_length": 12, "evaluate_max_length": 32, "model_width": 8, "model_layers": 1}
+    population = planned(registry, "tomita-4", "peri-norm", (0, 1), averagers=None, **SMALL, **sizes)
+    found = [train(population, CPU, points=p, compile=True) for p in (Points((), None), points_of(population, CPU))]
+    assert found[0].compiled and found[1].compiled and found[1].measured
+    assert numbers(found[0]) == numbers(found[1])
+
+
+def test_a_training_that_is_stopped_anywhere_has_the_same_measurements(population, measured, tmp_path):
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    points = points_of(population, CPU)
+    for stop in (1, 2, 5, 9, 10, 19):
+        with pytest.raises(KeyboardInterrupt):
+            train(population, CPU, stopping_after(stop), points=points, checkpoint=Checkpoint(checkpoint, 0))
+    resumed = train(population, CPU, points=points, checkpoint=Checkpoint(checkpoint, 0))
+    assert resumed.resumed and numbers(resumed) == numbers(measured)
+    for index in range(len(population)):
+        assert repr(scores_at_points(resumed, index)) == repr(scores_at_points(measured, index))
+
+
+def test_what_was_measured_before_a_checkpoint_is_not_measured_again(toy_registry, planned, tmp_path):
+    population = planned(toy_registry, "toy-walk", "toy-table", **SMALL)
+    seen: list[int] = []
+    counted = Points({2, 5, 10}, lambda models: seen.append(len(seen)) or len(seen))
+    with pytest.raises(KeyboardInterrupt):
+        train(population, CPU, stopping_after(7), points=counted, checkpoint=Checkpoint(tmp_path / "c", 0))
+    assert train(population, CPU, points=counted, checkpoint=Checkpoint(tmp_path / "c", 0)).measured == {2: 1, 5: 2, 10: 3}
+
+
+def test_numbers_of_a_point_are_those_of_its_weights_computed_by_hand(registry, planned):
+    """A fresh model with the weights of the moment, contexts drawn here, TVD as its definition has it."""
+    sizes = {"train_max_length": 12, "evaluate_max_length": 32, "model_width": 8, "model_layers": 1}
+    population = planned(registry, "tomita-4", "peri-norm", (0, 3), averagers=["ema"], **SMALL, **sizes)
+    points = points_of(population, CPU)
+    kept = []
+
+    def measure(models):
+        kept.append({name: {key: w.clone() for key, w in own.items()} for name, own in models.weights.items()})
+        return points.measure(models)
+
+    trained = train(population, CPU, points=Points(points.steps, measure))
+    last = max(points.steps)
+    for index, experiment in enumerate(population):
+        found = {(s.weights, s.length): s.value for s in scores_at_points(trained, index)[last] if s.metric == "tvd"}
+        key = seeds.key(experiment.seed, "evaluate", experiment.task.name, "contexts", 32)
+        batch = experiment.task.sample(32, Random.stacked([key], 6))
+        for weights in ("raw", "ema"):
+            model = experiment.build().eval()
+            model.load_state_dict({name: w[index] for name, w in kept[-1][weights].items()}, strict=False)
+            with torch.no_grad():
+                p = model(batch.inputs).double().softmax(-1)
+            by_position = 0.5 * (p - batch.distribution.double()).abs().sum(-1).mean(0)
+            for length in (12, 16, 24, 32):
+                assert found[weights, length] == pytest.approx(by_position[length].item(), abs=1e-6)
+    assert {length for _, length in found} == {8, 12, 16, 24, 32} - {8}
+
+
+def test_a_model_that_does_not_move_has_at_its_points_what_it_has_at_the_end(registry, planned):
+    changes = SMALL | {"train_lr": 0, "train_weight_decay": 0, "evaluate_contexts": 6, "evaluate_max_length": 64}
+    (experiment,) = planned(registry, "max-retrieval", "set-attention", **changes, model_width=8)
+    trained = train([experiment], CPU, points=points_of([experiment], CPU))
+    end = {(s.metric, s.length): s for s in evaluate(experiment, trained.models(0), CPU)}
+    for scores in scores_at_points(trained, 0).values():
+        assert scores and all(end[s.metric, s.length] == s for s in scores)
+
+
+def test_points_have_the_scores_that_are_expected_of_them(population, measured):
+    for index, experiment in enumerate(population):
+        same = experiment.task, experiment.measurements, experiment.train, experiment.evaluate
+        expected = {(e.metric, e.length): e for e in expected_point_scores(*same)}
+        assert not expected.keys() & {(name, n) for name in (LOOKS_AHEAD, NOT_FINITE) for n in range(100)}
+        for scores in scores_at_points(measured, index).values():
+            assert {(s.weights, s.metric, s.length) for s in scores} == {
+                (weights, *key) for weights in measured.weights for key in expected
+            }
+            assert all(s.n == expected[s.metric, s.length].n for s in scores if expected[s.metric, s.length].exact)
+
+
+def test_a_task_that_answers_at_marked_positions_has_points(planned):
+    task = Marked()
+    asked = settings(2, 6, 16, points=2, point_contexts=5, point_max_length=16)
+    found = {(e.metric, e.length) for e in expected_point_scores(task, _metrics(), *asked)}
+    assert {length for _, length in found} == {6, 8, 16}
+
+
+def _metrics():
+    import lgbench_measurements
+
+    return tuple(lgbench_measurements.lgbench_measurements())
+
+
+class Moody(nn.Module):
+    """Says in which mode it is asked, has a part that stays in evaluation mode, and keeps a table of the longest input seen."""
+
+    seen: list[tuple[bool, bool]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        signature = toys.Walk().signature
+        self.table = nn.Embedding(signature.inputs.size, signature.classes)
+        self.frozen = nn.Dropout(0.5).eval()
+        self.places = torch.zeros(0)
+
+    def forward(self, inputs):
+        self.seen.append((self.training, self.frozen.training))
+        if len(self.places) < inputs.shape[1]:
+            self.places = torch.arange(inputs.shape[1], dtype=torch.float32)
+        return self.frozen(self.table(inputs)) * (1 + self.places[: inputs.shape[1], None])
+
+
+def test_models_are_in_evaluation_mode_at_points_and_each_part_in_its_own_afterwards(planned):
+    """The table that the model makes at a point, which is longer than in training, serves the training too."""
+    experiments = planned(with_model(Moody), "toy-walk", "toy-own", **SMALL)
+    Moody.seen.clear()
+    modes: list[list[tuple[bool, bool]]] = []
+    points = points_of(experiments, CPU)
+
+    def measure(models):
+        modes.append(Moody.seen[:])
+        Moody.seen.clear()
+        found = points.measure(models)
+        assert set(Moody.seen) == {(False, False)}
+        Moody.seen.clear()
+        return found
+
+    with_points = train(experiments, CPU, points=Points(points.steps, measure))
+    assert len(modes) == 4 and all(set(before) == {(True, False)} for before in [*modes, Moody.seen])
+    assert numbers(with_points) == numbers(train(experiments, CPU))
+
+
+def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, planned, tmp_path):
+    experiments = planned(toy_registry, "toy-even", "toy-table", averagers=["toy-mean"], **SMALL, **STRINGS)
+    assert not run_plan(Plan(experiments, ()), Execution(CPU, compile=False), tmp_path, SilentProgress()).failed
+    (path,) = tmp_path.glob("*.parquet")
+    rows = [row for row in run_files.read(path).to_pylist() if row["length"] is not None]
+    assert {row["step"] for row in rows} == {1, 2, 5, 10, 20}
+    earlier = [row for row in rows if row["step"] < 20]
+    assert {row["weights"] for row in earlier} == {"raw", "toy-mean"}
+    assert {row["metric"] for row in earlier} == {"tvd", "accuracy", "roc_auc"}
+    at_end = {(row["weights"], row["metric"], row["length"]): row["on_boards"] for row in rows if row["step"] == 20}
+    assert all(at_end[row["weights"], row["metric"], row["length"]] == row["on_boards"] for row in earlier)
+    again = Replanner(toy_registry).experiment(experiments[0].record)
+    assert again.evaluate == experiments[0].evaluate
+
+
+def test_the_chance_level_is_known_at_every_length_of_a_point():
+    asked = settings(0, 6, 64, points=3, point_contexts=4, point_max_length=48)
+    without = settings(0, 6, 64)
+    found = (chance(Prefixes(), _metrics(), *each) for each in (asked, without))
+    levels, shown = ({score.length: score.value for score in scores if score.metric == "tvd"} for scores in found)
+    assert levels.keys() == shown.keys() | {12, 24, 48} and shown.items() <= levels.items()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("points=-1", "evaluate.points=-1 is out of range for toy-walk: it must be from 0 to 23"),
+        ("points=24", "from 0 to 23"),
+        ("point_contexts=0", "evaluate.point_contexts=0 is out of range"),
+        ("point_strings=3", "evaluate.point_strings=3 is out of range for toy-walk: it must be 0, for none, or from 4 to"),
+        ("point_strings=-1", "evaluate.point_strings=-1 is out of range"),
+        ("point_max_length=0", "evaluate.point_max_length=0 is out of range"),
+        ("point_lengths=3", "did you mean 'evaluate.point_max_length'"),
+    ],
+)
+def test_settings_of_points_have_ranges(toy_registry, planned, change, said):
+    name, _, value = change.partition("=")
+    with pytest.raises(UsageError, match=said.replace("(", r"\(").replace("?", r"\?")):
+        planned(toy_registry, "toy-walk", "toy-table", **{f"evaluate_{name}": value})
+
+
+def test_a_run_without_points_has_the_id_that_it_had_before_there_were_points(toy_registry, planned):
+    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", evaluate_points=0)
+    assert '"evaluate": {"contexts": 32, "max_length": 64, "strings": 32}' in experiment.record._around_seed[0]
+    (other,) = planned(toy_registry, "toy-walk", "toy-table")
+    assert '"points": 3' in other.record._around_seed[0]
+
+
+UNCOMPILED = 2.0
+"""A token of a test takes so many times as long as one of the training, beyond the third that its pass is: measured."""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
+    for family in dict.fromkeys(task.family for task in registry.tasks):
+        entry = "set-attention" if "retrieval" in family or "dictionary" in family else "pre-norm"
+        for experiment in plan(Request([family], [entry], None, (0,), protocol, {}), registry).experiments:
+            share = UNCOMPILED * point_tokens(experiment) / training_tokens(experiment)
+            assert share < 0.1, (experiment.record.title, share)
+
+
+def test_a_results_folder_has_no_other_files_than_before(toy_registry, planned, tmp_path: Path):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", **SMALL)
+    run_plan(Plan(experiments, ()), Execution(CPU, compile=False, checkpoint=0), tmp_path, SilentProgress())
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
