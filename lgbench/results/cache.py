@@ -5,9 +5,9 @@ It holds what kinds.sql makes of their rows: a row for all that differ in their 
 It is in the user's own cache folder, never in a results folder: a results folder may come from anybody, and its rows are those
 of its run files alone. LGBENCH_CACHE names another cache folder.
 
-A cache file is made of run files and submission files of one results folder and never changes. It names them with the size and the times of change
-that they had, and readers use its rows of those that are still as they were. So a new run is in no cache file yet, and no cache
-file is ever wrong. Its footer also counts the descriptions of metrics that are in the footers of its run files.
+A cache file is made of files of one results folder and never changes. It names them with the size and the times of change that
+they had, and readers use its rows of those that are still as they were. So a new run is in no cache file yet, and no cache
+file is ever wrong. Its footer also counts the descriptions of metrics that are in the footers of its runs.
 
 Whoever writes a cache file deletes old ones. Somebody may be reading any of them, so one that was used within the last minutes
 stays; and a reader whose cache file is gone reads the run files (:mod:`lgbench.results.database`). A cache folder that is

@@ -85,7 +85,7 @@ def digest(footer: Mapping[str, Any], rows: pa.Table) -> str:
     """The SHA-256 of a run: of its footer and its rows, however a file encodes them.
 
     The footer counts as JSON with sorted keys and no spaces. Each column follows with its name: of numbers, a byte for each row
-    that says whether it has a value, and the values, little-endian, 0 where there is none; of everything else, its rows as JSON.
+    that says whether it has a value, and the values, little-endian, 0 where there is none; of all else, its rows as JSON.
     """
     found = hashlib.sha256(_json(footer))
     for name in rows.column_names:

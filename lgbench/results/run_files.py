@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 METADATA_KEY = b"lgbench"
 
 Files = Mapping[str, tuple[int, ...]]
-"""Run files and submission files by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
+"""Files of runs by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
 
 SCHEMA = pa.schema(
     [
@@ -76,9 +76,14 @@ _ARROW = b"ARROW:schema"
 _RUN_ID = SCHEMA.get_field_index("run_id")
 
 
+def run_name(record: ExperimentRecord) -> str:
+    """The name of a run."""
+    return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}"
+
+
 def name_for(record: ExperimentRecord) -> str:
     """The name of a run's file."""
-    return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
+    return f"{run_name(record)}.parquet"
 
 
 def path_for(folder: Path, record: ExperimentRecord) -> Path:

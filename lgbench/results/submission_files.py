@@ -48,7 +48,7 @@ def written(runs: Sequence[SubmittedRun]) -> tuple[str, bytes]:
 
 
 def name_for(records: Sequence[ExperimentRecord], contents: Sequence[str]) -> str:
-    """The name of the submission file with these runs: what it is of, and 16 hexadecimal digits that change with any of them."""
+    """The name of the submission file of these runs: their family, their entry, and 16 digits that change with any of them."""
     families = sorted({record.family for record in records})
     entries = sorted({record.entry for record in records})
     of = families[0] if len(families) == 1 else f"{len(families)}-families"
