@@ -26,8 +26,8 @@ def submit(runs: Sequence[Place], folder: Place) -> None:
     """File runs among the published ones.
 
     RUNS are run files or submission files, or folders or addresses of them. lgbench checks all runs first: each must be a whole
-    run under a published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong,
-    lgbench prints every reason and files nothing. Otherwise it writes one submission file with all of them.
+    run under a published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is
+    wrong, lgbench prints every reason and files nothing. Otherwise it writes one submission file with all of them.
     """
     from lgbench.submissions import submission
 

@@ -61,8 +61,8 @@ def verify(
     """Run files again and compare every number.
 
     RUNS are run files or submission files, or folders or addresses of them. lgbench repeats each run as its file says it was
-    made, and writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these differ, rounding
-    may differ, and training amplifies that: only you can allow for it, with --tolerance.
+    made, and writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
+    differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
     """
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
