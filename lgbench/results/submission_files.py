@@ -58,7 +58,7 @@ def name_for(records: Sequence[ExperimentRecord], contents: Sequence[str]) -> st
 
 def _serialized(runs: Sequence[SubmittedRun], about: Sequence[PackedRun]) -> bytes:
     table, out = packed(about), pa.BufferOutputStream()
-    # Most of a file is values, of which neighbours have bytes in common: see the decision "One file for a submission".
+    # Most of a file is values, of which neighbours have bytes in common: see the decision "A submission is one file".
     options: dict[str, Any] = {
         "compression": "zstd",
         "compression_level": 9,
