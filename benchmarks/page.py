@@ -1,7 +1,7 @@
 """The page over many simulated runs, in submission files: how long it takes to make, and to open in headless Chromium.
 
-The runs are those of leaderboard.py, a submission file for every hundred of them. `made` is the whole of `lgbench site`, with an
-empty cache and again. `opened` is the time from the first byte until the table and the curves are there.
+The runs are those of leaderboard.py, a submission file for every hundred of them. `made` is the whole of `lgbench site`, with
+an empty cache and again. `opened` is the time from the first byte until the table and the curves are there.
 
     python benchmarks/page.py [--runs 5000] [--rounds 3]
 """
