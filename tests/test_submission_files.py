@@ -108,7 +108,10 @@ def test_a_reader_gives_the_runs_that_are_asked_for_and_goes_on_after_a_reader_t
     with Reader() as reader:
         for _ in range(2):
             assert {contents.packed.run_id for contents in reader.runs(path, only=asked)} == asked
-            next(reader.runs(path))
+            unfinished = reader.runs(path)
+            next(unfinished)
+        assert len([*reader.runs(path)]) == len(few)
+        unfinished.close()
         with pytest.raises(RunFileError, match="is a submission file, and a run file is expected here"):
             reader.read(path)
         assert reader.read(few[0]).rows.num_rows

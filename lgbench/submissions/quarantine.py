@@ -207,7 +207,7 @@ def _check_sizes(path: Path, about: pq.FileMetaData, limits: Limits, submitted: 
     groups = [about.row_group(index) for index in range(about.num_row_groups)]
     if submitted and about.num_rows > MAX_SUBMITTED_ROWS:
         raise RunFileError(f"{path} has {about.num_rows} rows, and a submission at most {MAX_SUBMITTED_ROWS}")
-    if submitted and about.num_rows != sum(group.num_rows for group in groups):
+    if about.num_rows != sum(group.num_rows for group in groups):
         raise RunFileError(f"{path} is no readable Parquet file: its row groups have other rows than it says")
     for part in [[group] for group in groups] if submitted else [groups]:
         columns = [group.column(index) for group in part for index in range(group.num_columns)]

@@ -58,6 +58,7 @@ class Reader:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._child: subprocess.Popen[bytes] | None = None
+        self._busy = False
 
     def __enter__(self) -> Reader:
         return self
@@ -78,7 +79,10 @@ class Reader:
 
         Raises RunFileError with the reason where it is neither, or too large. What came before it is right all the same.
         """
+        if self._busy:  # somebody has not taken all runs of another file
+            self._end()
         child = self._child = self._child or self._started()
+        self._busy = True
         request = {"path": os.fspath(path), "rows": rows, "only": None if only is None else sorted(only)}
         finished = False
         try:
@@ -96,8 +100,10 @@ class Reader:
                 elif answer.problem:
                     raise RunFileError(answer.problem)
         finally:
-            if not finished:
-                self._end()
+            if self._child is child:
+                self._busy = False
+                if not finished:
+                    self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
         # -P: modules in the current folder, such as one among submitted files, are not imported.
@@ -119,7 +125,7 @@ class Reader:
     def _end(self) -> None:
         if self._child:
             _ended(self._child)
-        self._child = None
+        self._child, self._busy = None, False
 
 
 @contextlib.contextmanager
