@@ -353,23 +353,12 @@ def test_runs_of_a_submission_file_are_submitted_as_those_of_run_files(made, fil
     assert done.filed == len(made) and done.file.read_bytes() == filed_in(filled).read_bytes()
 
 
+OTHER = "its footer or its rows are not those that were filed"
 FORGERIES = {
-    "a footer": (
-        lambda runs: runs[1].footer["environment"].update(threads=2),
-        lambda rows: rows,
-        "its footer or its rows are not those that were filed",
-    ),
-    "a number": (
-        lambda runs: None,
-        lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)),
-        "its footer or its rows are not those that were filed",
-    ),
-    "an id": (
-        lambda runs: vars(runs[1]).update(run_id="0" * 16),
-        lambda rows: rows,
-        "its file calls it run '0000000000000000'",
-    ),
-    "the order": (lambda runs: runs.reverse(), lambda rows: rows, "by its footer"),
+    "a footer": (lambda runs: runs[1].footer["environment"].update(threads=2), lambda rows: rows, OTHER),
+    "a number": (lambda runs: None, lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)), OTHER),
+    "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "its footer makes it run "),
+    "the order": (lambda runs: runs.reverse(), lambda rows: rows, OTHER),
 }
 VALUE = run_files.SCHEMA.get_field_index("value")
 

@@ -226,11 +226,15 @@ def _readable(runs: Iterator[Contents], wrong: list[str]) -> Iterator[Contents]:
 
 def footer_of(path: Path, contents: Contents) -> Footer:
     """The footer. Raises RunFileError with the first thing that is wrong."""
+    packed = contents.packed
+    where = f"{path}, run {shown(packed.run_id)[1:-1]}" if packed else str(path)
     try:
-        return parse(contents.footer)
+        footer = parse(contents.footer)
     except ValueError as error:
-        run = f", run {shown(contents.packed.run_id)}" if contents.packed else ""
-        raise RunFileError(f"{path}{run}: in its footer, {error}") from error
+        raise RunFileError(f"{where}: in its footer, {error}") from error
+    if packed and packed.run_id != footer.experiment.run_id:
+        raise RunFileError(f"{where}: its footer makes it run {footer.experiment.run_id}")
+    return footer
 
 
 def _where(path: Path, contents: Contents, record: ExperimentRecord) -> str:
@@ -238,11 +242,7 @@ def _where(path: Path, contents: Contents, record: ExperimentRecord) -> str:
 
 
 def _other_run_id(path: Path, contents: Contents, record: ExperimentRecord) -> Iterator[str]:
-    if contents.packed:
-        if contents.packed.run_id != record.run_id:
-            yield f"its file calls it run {shown(contents.packed.run_id)}, and its footer makes it run {record.run_id}"
-        return
-    named = _NAMED_BY_RUN.fullmatch(path.name)
+    named = None if contents.packed else _NAMED_BY_RUN.fullmatch(path.name)
     if named and named[1] != record.run_id:
         yield f"its name says run {named[1]}, and its footer makes it run {record.run_id}"
 
