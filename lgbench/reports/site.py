@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
@@ -57,7 +58,8 @@ def page(results: Results, protocol: str | None = None) -> str:
     runs = _runs(results, {page_board.board.protocol for page_board in boards})
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
-    documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
+    # dataclasses.asdict copies every number, which takes several seconds for thousands of runs.
+    documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
     return _filled(documents, _summary(boards, runs))
 
