@@ -81,10 +81,10 @@ def verify(
         _echo_runs(drawn, len(named))
         if len(drawn) < len(named):
             echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
-        runs, unfit = inspection.inspect_some(inspection.by_file(drawn), inspection.Inspector(registry, bounds=bounds))
+        inspected, unfit = inspection.inspect_some(inspection.by_file(drawn), inspection.Inspector(registry, bounds=bounds))
         for sentence in (wrong := [*wrong, *unreadable, *unfit]):
             echo(f"refused: {sentence}")
-        for outcome in verification.verify(runs, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600):
+        for outcome in verification.verify(inspected, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600):
             outcomes.append(outcome)
             echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:

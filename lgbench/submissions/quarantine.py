@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.errors import RunFileError, first_line
+from lgbench.results.footers import KEY as FOOTERS_KEY
 from lgbench.results.run_files import (
-    FOOTERS_KEY,
     MAX_SUBMITTED_ROWS,
     METADATA_KEY,
     SCHEMA,

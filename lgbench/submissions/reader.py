@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -74,7 +74,7 @@ class Reader:
             raise RunFileError(f"{path} is a submission file, and a run file is expected here")
         return run
 
-    def runs(self, path: Path, *, rows: bool = True, only: Collection[str] | None = None) -> Iterator[Contents]:
+    def runs(self, path: Path, *, rows: bool = True, only: Collection[str] | None = None) -> Generator[Contents, None, None]:
         """The runs of a run file or a submission file, one after the other; of a submission file those with the ids `only`.
 
         Raises RunFileError with the reason where it is neither, or too large. What came before it is right all the same.
