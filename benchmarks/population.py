@@ -4,6 +4,9 @@ The minimal model of set complement (v = 32, length 12, batch 64, width 31, one 
 norms), float32, AdamW, the same sampler for all sides, the sampling included. The first fifth of the steps, in which whatever
 is compiled is compiled, is not timed. Sides take turns, so that a machine whose speed drifts hurts all of them.
 
+On a CPU two more sides use the cores as `lgbench run` does, with a process of one thread for each: eight models of lgbench in
+stacks of four, and one model of x-transformers in each process.
+
 On a GPU lgbench's steps are captured in CUDA graphs, populations go to 1,024, and the roofline stands beside: what one step of
 the largest population reads and writes, computes and launches.
 
@@ -11,6 +14,9 @@ the largest population reads and writes, computes and launches.
 """
 
 import argparse
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,6 +26,7 @@ import torch.nn.functional as F
 from sides import compare, registry_with
 from torch import nn
 
+from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Training
@@ -28,6 +35,8 @@ from lgbench.training.train import step_cost, train
 from lgbench_tasks.set_complement import SetComplement
 
 SIZE, LENGTH, BATCH = 32, 12, 64
+TOGETHER = 8
+"""Models of lgbench that worker processes share."""
 POPULATIONS = {"cpu": (1, 8, 64), "cuda": (1, 16, 256, 1024)}
 
 
@@ -104,6 +113,24 @@ def theirs() -> nn.Module:
     return TransformerWrapper(num_tokens=SIZE, max_seq_len=0, use_abs_pos_emb=False, attn_layers=layers)
 
 
+def alone(side: str, steps: int, models: int) -> None:
+    """In a worker process: print the rate of one side with one thread."""
+    device = torch.device("cpu")
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    print(population(models, steps, device, True) if side == "lgbench" else one_at_a_time(theirs(), steps, device))
+
+
+def in_workers(side: str, steps: int, models: int) -> float:
+    """The sum of the rates of as many processes as there are cores, which run at the same time."""
+    command = [sys.executable, __file__, "--alone", side, str(models), "--steps", str(steps)]
+    environ = os.environ | {"OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) for _ in range(torch.get_num_threads())
+    ]
+    return sum(float(process.communicate()[0].split()[-1]) for process in started)
+
+
 def roofline(models: int, device: torch.device) -> str:
     """The least that one step of a population costs, whatever runs it."""
     each = step_cost(experiments(1, 10)[0], device)
@@ -116,7 +143,11 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--steps", type=int, default=500)
     options.add_argument("--device", default="cpu")
+    options.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
     chosen = options.parse_args()
+    if chosen.alone:
+        alone(chosen.alone[0], chosen.steps, int(chosen.alone[1]))
+        return
     device, steps = torch.device(chosen.device), chosen.steps
     eager = {
         "x-transformers, one model": lambda: one_at_a_time(theirs(), steps, device),
@@ -129,6 +160,12 @@ def main() -> None:
             name = f"lgbench, population of {models}{', compiled' if compile else ''}"
             few = max(20, min(steps, 8 * steps // models)) if device.type == "cpu" else steps
             sides[name] = lambda m=models, few=few, c=compile: population(m, few, device, c)  # type: ignore[misc]
+    if device.type == "cpu":
+        workers = torch.get_num_threads()
+        if find_spec("x_transformers"):
+            sides[f"x-transformers, one model in each of {workers} processes"] = lambda: in_workers("theirs", steps, 1)
+        share = TOGETHER // workers
+        sides[f"lgbench, {TOGETHER} models, {workers} workers"] = lambda: in_workers("lgbench", steps, share)
     compare(sides, chosen.rounds, "model-steps/s", "the first")
     print(roofline(POPULATIONS[device.type][-1], device))
 

@@ -33,11 +33,11 @@ class Clock:
     def tick(self, step: int, loss: object = None) -> None:
         self.times.append(time.perf_counter())
 
-    def ended(self, models: int) -> None:
-        """A training of so many models has ended."""
+    def ended(self, models: int, of: int) -> None:
+        """A training of so many models has ended, and would go on with others until it had trained `of` of them."""
         first = len(self.times) // 5
-        self.steps += models * (len(self.times) - 1 - first)
-        self.seconds += self.times[-1] - self.times[first]
+        self.steps += of * (len(self.times) - 1 - first)
+        self.seconds += of / models * (self.times[-1] - self.times[first])
         self.times = []
 
     def rate(self) -> float:
@@ -83,7 +83,7 @@ def stack(family: str, steps: int, workers: int) -> None:
         share = -(-len(group) // workers)
         size = int(min(share, cost.stack_size(step_cost(group[0], device), device)))
         train(group[:size], device, clock.tick, compile=True, models=size)
-        clock.ended(share)
+        clock.ended(size, share)
     print(clock.rate())
 
 
@@ -100,7 +100,7 @@ for experiment in planned.experiments:
     groups.setdefault(population_key(experiment, known), []).append(experiment)
 for group in groups.values():
     train(group, known, torch.device("cpu"), clock.tick, compile=True)
-    clock.ended(len(group))
+    clock.ended(len(group), len(group))
 print(clock.rate())
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 _SOURCES = ("lgbench", "plugins/lgbench_*")
-_DECIDE_NOTHING = ("lgbench/cli", "lgbench/reports", "lgbench/submissions")
+_DECIDE_NOTHING = ("lgbench/claims", "lgbench/cli", "lgbench/reports", "lgbench/submissions")
 """Packages that show numbers and make none."""
 
 

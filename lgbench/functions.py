@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
+from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.engines import carry_out
 from lgbench.execution.manner import Command, Engine, Manner
@@ -18,6 +20,8 @@ from lgbench.execution.progress import SilentProgress
 from lgbench.execution.publishing import folder_of
 from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
+from lgbench.execution.tuning import Stage
+from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.experiment.protocols import PRECISIONS
@@ -93,15 +97,31 @@ def plan(
 
     Give each to :func:`lgbench.run_population`, in any order, on any machine that has the same plugins. Runs that the folder
     `results` has are left out. `workers` says how many populations will train at the same time, which decides their sizes.
+    Under a protocol that tries learning rates, these are tuning runs first, whose `tuning` is true. Once their files are in
+    `results`, the same call gives the populations of the runs.
+
     Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
     """
     planned = resolve(
         _request(task, arch, average, optimizer, seeds, protocol, set, precision), Registry.load(files=_paths(plugins))
     )
     execution = Execution.on(device, compile, population, workers=workers)
+    silent = SilentProgress()
     with tempfile.TemporaryDirectory() as empty:
-        folder = folder_of(place(empty if results is None else results), planned.experiments, lambda sentence: None)
-        return list(scheduled(Scheduler(planned.experiments, folder, execution, SilentProgress(), lambda group, error: None)))
+        where, experiments, tuning = place(empty if results is None else results), planned.experiments, False
+        if any(experiment.tuning_runs for experiment in experiments):
+            if results is None:
+                raise UsageError(
+                    f"the protocol {protocol} chooses learning rates by tuning runs, so plan must know where these are: "
+                    "name a folder or an address as results"
+                )
+            stage = Stage.begin(experiments, where, silent.say)
+            tuning = bool(unfinished(stage.of(experiments), stage.tuning))
+            stage = replace(stage, first=tuning)
+            experiments, folder = stage.plan(planned).experiments, stage.tuning if tuning else stage.results
+        else:
+            folder = folder_of(where, experiments, silent.say)
+        return list(scheduled(Scheduler(experiments, folder, execution, silent, lambda group, error: None), tuning))
 
 
 def _request(

@@ -88,13 +88,21 @@ def forged(
     return to
 
 
+def identity(experiment: dict[str, Any]) -> dict[str, Any]:
+    """What a run's id is taken from: the experiment without what a tuning found."""
+    if experiment["tuning"] is None:
+        return {name: value for name, value in experiment.items() if name != "tuning"}
+    train = {name: value for name, value in experiment["train"].items() if name != "lr"}
+    return {**experiment, "train": train, "tuning": {name: experiment["tuning"][name] for name in ("grid", "seeds", "steps")}}
+
+
 def put_right(path: Path, to: Path, footer: Callable[[dict[str, Any]], object]) -> Path:
     """As a careful forger does it: the entry and the run id follow the footer, and so do the rows."""
     about = run_files.metadata(path)
     footer(about)
     experiment = about["experiment"]
     experiment["entry"] = f"{experiment['architecture']}+{experiment['norm']}"
-    content = json.dumps(experiment, sort_keys=True)
+    content = json.dumps(identity(experiment), sort_keys=True)
     same = {name: experiment[name] for name in ("task", "family", "task_version", "entry", "seed")}
     same["run_id"] = hashlib.sha256(content.encode()).hexdigest()[:16]
     protocol = experiment["protocol"]

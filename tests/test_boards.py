@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -39,6 +40,34 @@ def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_
     retrieval = {"set-attention", "set-attention+attention-layer-norm"}
     assert models == retrieval | {f"transformer+{norm}" for norm in generate.NORMS}
     assert len(entries) == 3 * len(models), "each with its raw weights, its EMA and its BEMA"
+
+
+@pytest.mark.slow
+def test_verdicts_in_the_readme_are_those_of_the_runs(generate, results):
+    """Each is computed again from the values of seeds, as SQL and SciPy have them, where it rests on a family of one task."""
+    readme = (LEADERBOARDS / "README.md").read_text(encoding="utf-8")
+    for claim, verdicts in generate.judged(results):
+        assert claim.claim in readme
+        for verdict in (v for v in verdicts if v.tasks == 1 and v.n and v.test.against and v.test.lengths == "OOD"):
+            first, second = (_by_seed(results, verdict, entry) for entry in verdict.test.entries)
+            gaps = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+            assert verdict.n == len(gaps) and verdict.difference == pytest.approx(sum(gaps) / len(gaps), abs=5.1e-5)
+            sign = -1 if verdict.test.metric == "tvd" else 1
+            if verdict.state in ("confirmed", "refuted") and verdict.test.expect == "better":
+                beyond = stats.ttest_1samp([sign * gap for gap in gaps], verdict.test.margin)
+                assert beyond.pvalue < 0.05 and (beyond.statistic > 0) == (verdict.state == "confirmed")
+            assert f"{verdict.state}" in readme and f"{verdict.difference:+.3f} [{verdict.low:+.3f}" in readme
+
+
+def _by_seed(results, verdict, entry):
+    """The mean over the board's OOD lengths of each seed."""
+    name, _, weights = entry.partition("@")
+    sql = """select seed, avg(value) from results where task = $task and entry = $entry and weights = $weights
+        and metric = $metric and protocol = $protocol and protocol_version = $version and on_boards and not in_distribution
+        group by seed"""
+    asked = {"task": verdict.task, "entry": name, "weights": weights or "raw", "metric": verdict.test.metric}
+    asked |= {"protocol": verdict.protocol.name, "version": verdict.protocol.version}
+    return dict(results.connection.execute(sql, asked).fetchall())
 
 
 def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(generate, results):

@@ -55,7 +55,10 @@ ROOMS = {
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
-    "reports": {"atomic_files", "contracts", "errors", "experiment", "results", "terminal"},
+    # Claims are decided from results alone; only what cannot be run here asks what is installed.
+    "claims": {"checkout", "contracts", "errors", "experiment", "results", "terminal"},
+    "claims.obstacles": {"claims", "errors", "experiment.names", "extensions"},
+    "reports": {"atomic_files", "claims", "contracts", "errors", "experiment", "results", "terminal"},
     # Running plans.
     "execution": {
         *BASICS,
@@ -138,6 +141,7 @@ ROOMS = {
     # The front doors: the package, and the command line.
     "functions": {
         "contracts",
+        "errors",
         "execution",
         "execution.engines",
         "execution.remote",
@@ -149,6 +153,8 @@ ROOMS = {
     "": {"contracts", "errors", "hookspecs", "execution", "functions", "randomness", "results"},
     "cli": {
         *BASICS,
+        "claims",
+        "claims.obstacles",
         "execution",
         "execution.engines",
         "experiment",

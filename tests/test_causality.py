@@ -270,7 +270,7 @@ def test_boards_show_such_entries_apart_without_a_rank_and_say_why(made):
     assert "overflows is not ranked: some of its answers are not finite on seeds 0, 1, 2, 3, 4." in notes
     shown = table.markdown([board])
     assert "5 looks ahead" in shown and "5 not finite" in shown and notes[0] in shown
-    assert json.loads(table.as_json([board]))[0]["rows"][-1]["tier"] is None
+    assert json.loads(table.as_json([board]))["boards"][0]["rows"][-1]["tier"] is None
 
 
 def test_nothing_is_concluded_from_a_comparison_with_such_an_entry(made):

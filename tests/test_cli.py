@@ -284,7 +284,7 @@ def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folde
         for form in ("table", "markdown", "csv", "json")
     }
     assert all(result.exit_code == 0 for result in shown.values())
-    (board,) = json.loads(shown["json"].output)
+    (board,) = json.loads(shown["json"].output)["boards"]
     assert (board["name"], board["metric"]["name"]) == ("tomita", "tvd")
     assert len(board["rows"]) == 6  # two norms, each raw, ema and bema
     lines = list(csv.DictReader(io.StringIO(shown["csv"].output)))

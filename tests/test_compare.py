@@ -5,6 +5,7 @@ import json
 import random
 import re
 from dataclasses import asdict
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from lgbench.results.compare import compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
+from lgbench.results.statistics import Moments, moderated_t, spread
 
 LENGTHS = (4, 8, 16, 32, 64)
 TRAINED = 8
@@ -65,11 +67,31 @@ def test_differences_are_those_of_the_common_seeds(results):
             assert d.n == 5 and d.low <= d.difference <= d.high
 
 
-def test_p_is_that_of_a_paired_t_test_corrected_for_the_lengths(results):
+def test_p_and_interval_are_those_of_a_moderated_t_test_with_p_corrected_for_the_lengths(results):
+    """Every entry of the board says how much differences scatter: also the averages, and the seed that one entry has alone."""
     (alpha,) = compare(results, "good", "plain", "tvd", "alpha")
-    pairs = [[by_length(f"transformer+{norm}", "alpha", n) for norm in ("good", "plain")] for n in LENGTHS]
-    expected = multipletests([stats.ttest_rel(*pair).pvalue for pair in pairs], method="holm")[1]
+    p = []
+    for d in alpha.lengths:
+        board = np.full((4, 6), np.nan)
+        for i, (norm, shift) in enumerate(product(("good", "plain"), (0.0, 0.001 * d.length))):
+            seeds = range(6 if norm == "good" else 5)
+            board[i, : len(seeds)] = [values(f"transformer+{norm}", seed, "alpha")[d.length] + shift for seed in seeds]
+        found = moderated_t(Moments.of(board[0] - board[2]), spread(board.round(12)))
+        p.append(found.p.item())
+        assert (d.low, d.high) == pytest.approx((found.low, found.high), abs=5.1e-5)
+    expected = multipletests(p, method="holm")[1]
     assert [d.p for d in alpha.lengths] == pytest.approx(expected.tolist(), rel=0.01)
+
+
+def test_two_entries_alone_on_a_board_have_the_ordinary_paired_t_test(tmp_path):
+    own = {entry: [0.3 + 0.1 * random.Random(f"{entry} {seed}").random() for seed in range(5)] for entry in ("a+x", "a+y")}
+    for entry, found in own.items():
+        for seed, value in enumerate(found):
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.1, 16: value}, entry=entry, seed=seed))
+    (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
+    expected = stats.ttest_rel(own["a+x"], own["a+y"])
+    assert found.mean.p == pytest.approx(expected.pvalue, rel=0.01)
+    assert (found.mean.low, found.mean.high) == pytest.approx(expected.confidence_interval(0.95), abs=5.1e-5)
 
 
 def test_the_verdict_is_corrected_for_the_boards_it_is_given_on(results):
@@ -90,6 +112,10 @@ def test_a_verdict_names_the_better_whichever_comes_first(results):
 def test_a_difference_that_is_not_significant_is_called_so(results):
     (beta,) = compare(results, "good", "plain", "tvd", "beta")
     said, at_lengths = re.split(r"(?<=\)\.) ", beta.verdict)
+    assert (
+        beta.planned.difference == 0.02
+        and f"{beta.planned.seeds} seeds find a difference of 0.02 in 80 % of cases" in at_lengths
+    )
     assert "transformer+good" in said and "transformer+plain" in said and "on beta OOD is not significant" in said
     assert "not significant at any of 5 lengths" in at_lengths and "significantly better" not in beta.verdict
     assert not beta.mean.significant and not any(d.significant for d in beta.lengths)

@@ -22,6 +22,7 @@ from lgbench.execution.scheduler import grouped, path_of
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.tuning import Tuning
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.chance import chance
@@ -125,7 +126,10 @@ def altered(value):
 
 def variants(record: ExperimentRecord) -> dict[str, ExperimentRecord]:
     """The record with each field changed, and each field of its settings and its protocol."""
-    found = {f.name: replace(record, **{f.name: altered(getattr(record, f.name))}) for f in fields(record)}
+    names = [f.name for f in fields(record) if f.name != "tuning"]
+    found = {name: replace(record, **{name: altered(getattr(record, name))}) for name in names}
+    for grid, seeds, steps in (((0.1,), (7,), 5), ((0.2,), (7,), 5), ((0.1,), (8,), 5), ((0.1,), (7,), 6)):
+        found[f"tuning {grid} {seeds} {steps}"] = replace(record, tuning=Tuning(grid, seeds, steps))
     for section in ("train", "evaluate", "protocol"):
         part = getattr(record, section)
         for field in fields(part):
@@ -142,7 +146,7 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
         record, others = experiment.record, variants(experiment.record)
         others.pop("protocol"), others.pop("train"), others.pop("evaluate")  # their first fields are changed below
         ids = [record.run_id, *(other.run_id for other in others.values())]
-        assert len(set(ids)) == len(ids) == 1 + 13 + 9 + 3 + 3
+        assert len(set(ids)) == len(ids) == 1 + 13 + 4 + 9 + 3 + 3
         assert all(len(i) == 16 and set(i) <= set("0123456789abcdef") for i in ids)
 
 

@@ -83,7 +83,7 @@ def test_boards_are_data_alone_though_such_a_plugin_is_installed(tmp_path, resul
     plugin(tmp_path, "loud", LOUD)
     folder = ("--results", str(results_folder))
     boards = command(tmp_path, "leaderboard", "--format", "json", *folder)
-    assert json.loads(boards.stdout) and boards.stderr == ""
+    assert json.loads(boards.stdout)["boards"] and boards.stderr == ""
     counted = command(tmp_path, "sql", "select count(*) > 0 as found from results", "--format", "json", *folder)
     assert json.loads(counted.stdout) == [{"found": True}]
 

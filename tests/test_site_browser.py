@@ -14,12 +14,15 @@ from urllib.parse import quote
 import pytest
 import site_runs
 from axe_playwright_python.sync_playwright import Axe
+from claim_files import CLAIM, around, write_claim, write_runs
 from click.testing import CliRunner
 from conftest import simulated, write_rows
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from plot_runs import KL, METRICS
 from site_runs import BEST, EVEN, HOSTILE, POOR
 
+from lgbench.claims.files import read_claims
+from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import site, table
 from lgbench.results.leaderboard import Results
@@ -31,7 +34,8 @@ DASHED = "svg .mark-line path[aria-label^='chance']"
 """The curve of the chance level."""
 
 VIEWS = {
-    "board": "#/",
+    "overall": "#/",
+    "board": "#/board",
     "entry": f"#/entry/{quote(HOSTILE, safe='')}",
     "compare": f"#/compare/{BEST}/{POOR}",
     "rules": "#/rules",
@@ -68,7 +72,9 @@ def boards(tmp_path_factory) -> dict[tuple[str, str], dict]:
     """What the command prints (tests/test_site.py), by metric and name, of the protocol that has all entries."""
     results = site_runs.made(tmp_path_factory.getbasetemp()).results
     names = [(metric, name) for metric in ("tvd", "accuracy", "roc_auc") for name in ("alpha", "alpha-1", "alpha-2", "beta")]
-    found = {(metric, name): json.loads(table.as_json(results.boards(metric, name, "quick"))) for metric, name in names}
+    found = {
+        (metric, name): json.loads(table.as_json(results.boards(metric, name, "quick")))["boards"] for metric, name in names
+    }
     return {names: own for names, (own,) in found.items()}
 
 
@@ -81,7 +87,7 @@ class Watch:
         self.asked: list[str] = []
         self.said: list[str] = []
 
-    def open(self, view: str = "#/", width: int = 1280, height: int = 900, **options) -> Page:
+    def open(self, view: str = "#/board", width: int = 1280, height: int = 900, **options) -> Page:
         context = self.browser.new_context(viewport={"width": width, "height": height}, **options)
         self.contexts.append(context)
         context.set_offline(True)
@@ -128,7 +134,7 @@ def look(shared) -> Iterator[Visit]:
     """Opens a view on a page that tests share, which is faster: for tests that choose nothing, since choices outlive a view."""
     watch, pages = shared
 
-    def show(view: str = "#/", width: int = 1280, height: int = 900) -> Page:
+    def show(view: str = "#/board", width: int = 1280, height: int = 900) -> Page:
         if (width, height) not in pages:
             pages[width, height] = watch.open(view, width, height)
             return pages[width, height]
@@ -470,7 +476,7 @@ def test_two_entries_are_chosen_by_keyboard_and_a_hostile_name_is_one_word_to_a_
 def test_the_rules_are_there(look):
     page = look("#/rules")
     expect(page.locator("h1")).to_have_text("How boards are made")
-    assert page.locator("main li").count() == 11
+    assert page.locator("main li").count() == 14
 
 
 def test_an_address_of_nothing_says_so(look):
@@ -590,6 +596,28 @@ def test_axe_finds_nothing_wrong(look, view):
         assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_claims_have_their_verdicts_on_the_page(browser, tmp_path, width):
+    entries = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
+    results = Results(write_runs(tmp_path / "runs", entries))
+    claims = read_claims(write_claim(tmp_path, CLAIM.replace('["alpha"]', '["alpha", "beta"]')).parent)
+    watch = Watch(browser, site.write(site.page(results, claims=claims), tmp_path).as_uri())
+    page = watch.open("#/claims", width=width)
+    expect(page.locator("nav a[aria-current]")).to_have_text("Claims")
+    row, lacking = page.locator("section tbody tr").all()
+    assert row.locator("th").text_content() == "alpha" and row.locator(".flag").text_content() == "confirmed"
+    (verdict, _) = decide(claims[0], results)
+    assert row.locator(".mean").text_content() == f"{verdict.difference:+.4f}".replace("-", "−")
+    assert lacking.locator(".flag").text_content() == "not run"
+    page.locator("summary").click()
+    expect(page.locator("details code")).to_contain_text("lgbench run --task beta --arch arch+new,arch+old --seeds 0:5")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    watch.close()
+    watch.check()
+
+
 def test_the_policy_stops_what_would_get_in(browser, address):
     context = browser.new_context()
     page = context.new_page()
@@ -602,6 +630,44 @@ def test_the_policy_stops_what_would_get_in(browser, address):
     harmed = page.evaluate("window.harmed ?? null")
     context.close()
     assert refused and harmed is None and loaded == [address]
+
+
+def test_the_first_view_has_all_families_together_with_the_numbers_of_the_command(look, folder):
+    page = look("#/")
+    (board,) = json.loads(CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "json"]).stdout)[
+        "overall"
+    ]
+    expect(page.locator("h1")).to_have_text("All families")
+    for line, row in zip(page.locator("tbody tr").all(), board["rows"], strict=True):
+        entry, seeds, score, *families = line.locator("th, td").all_text_contents()
+        own = row["score"]
+        assert (entry, seeds, score) == (row["entry"], "5", f"{own['value']:.4f} {own['low']:.4f}–{own['high']:.4f}")
+        assert families == [f"{value:.4f}" for value in row["families"]]
+    assert page.locator("svg.profile .curve").count() == page.locator(".legend li").count() == 4  # raw weights alone
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Boards").click()
+    expect(page.locator("h1")).to_have_text("alpha")
+
+
+@pytest.mark.slow
+def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(browser, folder, tmp_path):
+    results = Results(folder)
+    watch = Watch(browser, site.write(site.page(results, "quick", BEST), tmp_path).as_uri())
+    (board,) = results.boards("tvd", "alpha", "quick", baseline=BEST)
+    page = watch.open()
+    header = [text.strip() for text in page.locator("thead tr:last-child th").all_text_contents()]
+    column = header.index("against baseline")
+    for line, row in zip(page.locator("tbody tr").all(), board.rows, strict=True):
+        text, own = line.locator("th, td").all_text_contents()[column], row.against
+        if own is None:
+            assert (text, row.entry) == ("baseline", BEST)
+            continue
+        value, low, high = (f"{end:+.4f}".replace("-", "−") for end in (own.difference, own.low, own.high))
+        assert text == f"{value}{f' {own.verdict}' if own.verdict else ''} {low} to {high}"
+    assert len(page.locator("tfoot").locator("th, td").all()) == len(header)
+    page.goto(page.url.partition("#")[0] + "#/")
+    assert "baseline" in page.locator("tbody").inner_text()
+    watch.close()
+    watch.check()
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def results(tmp_path_factory, toys_installed):
 
 def test_every_task_of_a_stranger_has_a_board_with_every_entry(results):
     _, command = results
-    boards = json.loads(command("leaderboard", "--format", "json"))
+    boards = json.loads(command("leaderboard", "--format", "json"))["boards"]
     assert {board["name"] for board in boards} >= {"toy-walk", "toy-even"}
     for board in boards:
         assert {row["entry"] for row in board["rows"]} == {ENTRY, f"{ENTRY}@toy-mean"}

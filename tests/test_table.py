@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import random
 import re
 from types import SimpleNamespace
 
@@ -147,6 +148,53 @@ def test_a_console_too_narrow_for_any_length_goes_over_several_lines_and_keeps_t
     assert ">=4x" in text and "1-3" in text
 
 
+BASELINE = "transformer+pre-norm"
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """The baseline, an entry that is better, one that is worse, and one that differs little."""
+    for seed in range(5):
+        for entry, mean in ((BASELINE, 0.5), ("good", 0.3), ("bad", 0.7), ("like", 0.501)):
+            noise = random.Random(f"{entry} {seed}").gauss(0, 0.01)
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.05, 16: mean + noise}, entry=entry, seed=seed))
+    return Results(tmp_path).boards("tvd")
+
+
+def test_a_column_has_differences_to_the_baseline_with_interval_and_verdict(compared):
+    (board,) = compared
+    found = {row.entry: row.against for row in board.rows}
+    assert [found[entry].verdict for entry in ("good", "bad", "like")] == ["better", "worse", None]
+    assert found[BASELINE] is None and board.compared
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.markdown(compared).splitlines()]
+    column = lines[2].index("against baseline")
+    shown = {line[2].strip("`"): line[column] for line in lines[4:8]}
+    assert shown.pop(BASELINE) == "baseline"
+    for entry, text in shown.items():
+        own = found[entry]
+        verdict = f" {own.verdict}" if own.verdict else ""
+        assert text == f"{own.difference:+.4f} [{own.low:+.4f}, {own.high:+.4f}]{verdict}"
+        assert f"{own.difference:+.4f}{verdict}" in drawn(compared) and f"{own.low:+.3f} {own.high:+.3f}" in drawn(compared)
+    csv_lines = list(csv.DictReader(io.StringIO(table.as_csv(compared))))
+    assert {line["entry"]: line["baseline_verdict"] for line in csv_lines} == {
+        "good": "better", "bad": "worse", "like": "", BASELINE: "",
+    }  # fmt: skip
+    assert table.notes(board)[-1] == f"The baseline is {BASELINE}. Verdicts against it are corrected for 3 comparisons."
+
+
+def test_where_the_baseline_is_not_on_the_board_the_column_is_left_out_and_that_is_said(boards):
+    (said,) = [note for note in table.notes(boards[0]) if "--baseline" in note]
+    assert said == f"No entry is compared with {BASELINE}, which is not ranked here; --baseline names another entry."
+    assert "against baseline" not in table.markdown(boards) and said in drawn(boards)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_table_with_a_baseline_fits_its_console(compared, width):
+    notes = tuple(table.notes(compared[0]))
+    lines = [line for line in drawn(compared, width).splitlines() if not line.startswith(notes)]
+    assert max(map(len, lines[1:])) <= width
+
+
 def test_higher_is_better_for_the_other_metrics(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}, metric="accuracy"))
     assert "accuracy (higher is better)" in drawn(Results(tmp_path).boards("accuracy"))
@@ -191,6 +239,7 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
             "worst_rank": worst,
             "effective_length": row.effective_length,
             "seeds": len(row.seeds),
+            **dict.fromkeys(table.DIFFERENCE[:-1]),
             "looks_ahead": len(row.looks_ahead),
             "not_finite": len(row.not_finite),
             "diverged": len(row.diverged),
@@ -205,17 +254,18 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
             "protocol": "quick/1",
             "entry": row.entry,
             "column": cell.kind,
+            "baseline_verdict": "",
         }
 
 
 NUMBERS = {"task_version", "metric_version", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged"}
-NUMBERS |= {"looks_ahead", "not_finite", "not_fitted", "chance", "length", "mean", "low", "high", "n"}
+NUMBERS |= {*table.DIFFERENCE[:-1], "looks_ahead", "not_finite", "not_fitted", "chance", "length", "mean", "low", "high", "n"}
 
 
 def test_json_is_everything_that_a_board_is(boards):
     shown = json.loads(table.as_json(boards), parse_constant=refuse)
-    assert shown == json.loads(json.dumps([dataclasses.asdict(board) for board in boards]))
-    (found,) = shown
+    assert shown == json.loads(json.dumps({"overall": [], "boards": [dataclasses.asdict(board) for board in boards]}))
+    (found,) = shown["boards"]
     assert (found["name"], found["train_length"], found["tasks"]) == ("alpha", 8, 2)
     good = next(row for row in found["rows"] if row["entry"] == "good+norm")
     assert (good["tier"], good["rank_interval"], good["better_than"]) == (1, [1, 3], [])
@@ -247,7 +297,7 @@ def test_csv_and_json_have_the_chance_level_of_each_column(with_chance):
     found = {(line["column"], line["length"]): float(line["chance"]) for line in lines}
     lengths = {("length", "4"): 0.1, ("length", "8"): 0.3, ("length", "16"): 0.5, ("length", "32"): 0.75}
     assert found == lengths | {("ID", ""): 0.2, ("OOD", ""): 0.625}
-    (shown,) = json.loads(table.as_json(with_chance))
+    (shown,) = json.loads(table.as_json(with_chance))["boards"]
     assert {"kind": "OOD", "length": None, "mean": 0.625} in shown["chance"]
 
 
@@ -272,4 +322,5 @@ def test_where_room_is_short_so_are_names(tmp_path):
     boards = Results(tmp_path).boards("tvd")
     assert "transformer+pre-norm" in drawn(boards, 200)
     narrow = drawn(boards, 90)
-    assert "transformer" not in narrow and "pre-norm" in narrow and "peri-norm" in narrow
+    lines = "".join(line for line in narrow.splitlines() if not line.startswith(tuple(table.notes(boards[0]))))
+    assert "transformer" not in lines and "pre-norm" in lines and "peri-norm" in lines

@@ -21,11 +21,11 @@ from lgbench.cli.main import main
 from lgbench.execution.progress import SilentProgress
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions import bounds, verification
-from lgbench.submissions.bounds import Bounds
+from lgbench.submissions import bounds, tuning_again, verification
+from lgbench.submissions.bounds import MAX_MODELS, Bounds
 from lgbench.submissions.inspection import Inspector, inspect_all
 from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS, chosen
-from lgbench.submissions.verification import MAX_MODELS, chance_to_draw, chances, drawn, verify
+from lgbench.submissions.verification import chance_to_draw, chances, drawn, verify
 from lgbench.training.train import step_cost
 
 TITLE = "toy-table+toy-nothing on small-even seed 1"
@@ -204,7 +204,7 @@ def test_a_stack_is_never_larger_than_what_fits(honest, tmp_path, installed, mon
     monkeypatch.setattr(verification, "train", lambda e, *a, **o: (sizes.append(len(e)), train(e, *a, **o))[1])
     huge = forged(honest, tmp_path / "huge.parquet", lambda about: about["execution"].update(population=10**6))
     (verdict,) = verdicts([huge], installed)
-    monkeypatch.setattr(verification.cost, "models_that_fit", lambda cost, device: 2)
+    monkeypatch.setattr(tuning_again.cost, "models_that_fit", lambda cost, device: 2)
     verdicts([huge], installed)
     assert sizes == [MAX_MODELS, 2]
     assert verdict.otherwise == ["the number of models in the population is 1000000 in the file and 64 here"]

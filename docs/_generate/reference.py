@@ -16,7 +16,10 @@ from mkdocs.exceptions import PluginError
 from tables import prose, table
 
 from lgbench import Task
-from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.checkout import ROOT
+from lgbench.claims.files import read_claims
+from lgbench.claims.keys import KEYS
+from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
 from lgbench.results.run_files import SCHEMA
@@ -93,16 +96,16 @@ def _sizes(own: list[Task]) -> str:
 def _budgets(own: list[Task]) -> str:
     rows = []
     for protocol in PROTOCOLS.values():
-        for key, same in groupby(own, key=lambda task: _budget(protocol.settings(task))):
+        for key, same in groupby(own, key=lambda task: _budget(protocol, task)):
             names = [task.name for task in same]
             whom = "all" if len(names) == len(own) else ", ".join(f"`{name}`" for name in names)
             rows.append([protocol.name, whom, *key])
     return table(["protocol", "tasks", "steps", "contexts per step", "learning rate", "tested to length"], rows)
 
 
-def _budget(settings: tuple[Any, Any]) -> tuple[str, ...]:
-    train, evaluate = settings
-    return f"{train.steps:,}", str(train.batch), f"{train.lr:g}", f"{evaluate.max_length:,}"
+def _budget(protocol: Protocol, task: Task) -> tuple[str, ...]:
+    train, evaluate = protocol.settings(task)
+    return f"{train.steps:,}", str(train.batch), describe.learning_rate(protocol, train), f"{evaluate.max_length:,}"
 
 
 def _samples(own: list[Task]) -> str:
@@ -138,7 +141,27 @@ def _sorted(catalog: Iterable[Any]) -> list[Any]:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(_value, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def claims() -> str:
+    """The keys of a claim's file, a table for each of its tables."""
+    titles = {"": "At the top", "tests": "`[[tests]]`"}
+    parts = []
+    for name, keys in KEYS.items():
+        rows = [[f"`{key}`", "yes" if own.required else "", prose(own.expected), own.meaning] for key, own in keys.items()]
+        parts.append(f"### {titles.get(name, f'`[{name}]`')}\n\n{table(['key', 'required', 'value', 'meaning'], rows)}\n")
+    return "\n".join(parts)
+
+
+def published() -> str:
+    """The claims of the repository."""
+    found = read_claims(ROOT / "leaderboards" / "claims")
+    return table(
+        ["name", "claim", "source"], [[f"`{each.name}`", prose(each.claim), prose(str(each.source))] for each in found]
+    )
 
 
 SECTIONS: Mapping[str, Callable[..., str]] = {
@@ -147,5 +170,7 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "measurements": measurements,
     "protocols": protocols,
     "columns": columns,
+    "claims": claims,
+    "published": published,
     "commands": commands,
 }

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from lgbench.cli.check import check
+from lgbench.cli.claims import claims
 from lgbench.cli.compare import compare
 from lgbench.cli.leaderboard import leaderboard
 from lgbench.cli.list import list_names
@@ -25,7 +26,7 @@ from lgbench.errors import Interrupted, LgbenchError
 
 SECTIONS = {
     "Run": (run,),
-    "Read results": (leaderboard, compare, plot, site, sql),
+    "Read results": (leaderboard, compare, claims, plot, site, sql),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),

@@ -15,6 +15,7 @@ from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.experiment.protocols import MAX_SEEDS
 from lgbench.results.addresses import Address, place
+from lgbench.results.entries import BASELINE_ENTRY
 
 if TYPE_CHECKING:
     from lgbench.results.leaderboard import Results
@@ -142,6 +143,13 @@ device_option = click.option(
     help="Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.",
 )
 
+claims_option = click.option(
+    "--claims",
+    "claims_folder",
+    type=click.Path(path_type=Path),
+    help="Folder of claims.  [default: those that come with lgbench]",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 _task = click.option(
@@ -153,6 +161,13 @@ protocol_option = click.option(
     "--protocol",
     type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
     help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
+)
+
+
+baseline_option = click.option(
+    "--baseline",
+    metavar="ENTRY",
+    help=f"Entry that the others are compared with, as on boards or short: peri-norm, lstm.  [default: {BASELINE_ENTRY}]",
 )
 
 

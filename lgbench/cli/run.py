@@ -29,9 +29,10 @@ from lgbench.experiment.protocols import PRECISIONS
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
-    from lgbench.execution.manner import Command, Engine, PlanOutcome
+    from lgbench.execution.manner import Command, Engine, Manner, PlanOutcome
     from lgbench.experiment.experiment import Experiment
-    from lgbench.experiment.plan import Plan
+    from lgbench.experiment.plan import Plan, Request
+    from lgbench.extensions.registry import Registry
 
 
 @click.command()
@@ -117,21 +118,38 @@ def run(
     One entry on one task with one seed is a run, and has a Parquet file. --task, --arch and --average can be repeated, or take
     several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run. --optimizer and
     --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not run again.
-    Several commands at the same time share the work. Runs for an address are made in the cache folder of this machine and
+    Several commands at the same time share the work. Under a protocol that tries learning rates, tuning runs come first, which
+    choose one for each entry on each task. Runs for an address are made in the cache folder of this machine and
     published as they are done; an object that is there already is never replaced.
     """
-    from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.engines import carry_out
-    from lgbench.execution.manner import Command, Manner
-    from lgbench.experiment.plan import Request, plan
+    from lgbench.execution.manner import Manner
+    from lgbench.experiment.plan import Request
 
     named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer, precision)
-    planned = plan(named, installed(plugins))
     manner = Manner(device, compile, population, checkpoint, workers)
+    ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
+
+
+def ordered(
+    request: Request,
+    registry: Registry,
+    manner: Manner,
+    engine: Engine,
+    plugins: Sequence[Path],
+    results: Place,
+    dry_run: bool = False,
+) -> None:
+    """Do what a command asks for, and say what was done. Raises RunFailed where some runs failed."""
+    from lgbench.execution.console import ConsoleProgress
+    from lgbench.execution.engines import carry_out
+    from lgbench.execution.manner import Command
+    from lgbench.experiment.plan import plan
+
+    planned = plan(request, registry)
     display = ConsoleProgress(console(stderr=True))
     for sentence in planned.refusals:
         display.say(sentence)
-    command = Command(named, planned, manner, engine, plugins, display)
+    command = Command(request, planned, manner, engine, plugins, display)
     if dry_run:
         _forecast(command, results)
         return
@@ -148,14 +166,22 @@ def run(
 def _forecast(command: Command, results: Place) -> None:
     """Say what would run. Raises RunFailed where a training cannot make a step."""
     from lgbench.execution.forecast import Forecast
-    from lgbench.execution.publishing import folder_of
+    from lgbench.execution.progress import duration
+    from lgbench.execution.tuning import Stage
 
-    folder = folder_of(results, command.plan.experiments, command.display.say)
-    forecast = Forecast.of(command.plan, command.manner.here(), folder, command.display)
-    for line in forecast.lines():
-        echo(line)
-    if forecast.failed:
-        raise RunFailed("; ".join(forecast.failed))
+    plan, execution, display = command.plan, command.manner.here(), command.display
+    stage = Stage.begin(plan.experiments, results, display.say)
+    stages = [("run", plan, stage.results)]
+    if any(experiment.tuning_runs for experiment in plan.experiments):
+        stages.insert(0, ("tuning run", stage.plan(plan), stage.tuning))
+    forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in stages]
+    for kind, forecast in forecasts:
+        for line in forecast.lines(kind):
+            echo(line)
+    if len(forecasts) > 1:
+        echo(f"tuning and runs together take about {duration(sum(forecast.seconds for _, forecast in forecasts))}")
+    if failed := [sentence for _, forecast in forecasts for sentence in forecast.failed]:
+        raise RunFailed("; ".join(dict.fromkeys(failed)))
 
 
 def _tell(outcome: PlanOutcome, planned: Plan, results: Place) -> None:

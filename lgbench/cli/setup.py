@@ -69,11 +69,13 @@ def boards(folder: Place, metric: str, task: str | None, protocol: str | None) -
     return boards_of(opened(folder), metric, task, protocol)
 
 
-def boards_of(results: Results, metric: str, task: str | None, protocol: str | None) -> list[Board]:
-    """The same of results that are open already."""
-    found = results.boards(metric, task, protocol)
+def boards_of(
+    results: Results, metric: str, task: str | None, protocol: str | None, baseline: str | None = None
+) -> list[Board]:
+    """The same, of results that are open."""
+    found = results.boards(metric, task, protocol, baseline=baseline)
     warn(results.no_boards)
     if not found:
-        where = printable(str(results.place))
-        raise UsageError(f"no {metric} in {where} for this task and protocol; leave one out to see all boards")
+        place = printable(str(results.place))
+        raise UsageError(f"no {metric} in {place} for this task and protocol; leave one out to see all boards")
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.options import protocol_option, results_option
+from lgbench.cli.options import baseline_option, claims_option, protocol_option, results_option
 from lgbench.cli.output import echo
 from lgbench.cli.setup import opened, warn
 from lgbench.results.addresses import Place
@@ -20,18 +20,23 @@ from lgbench.results.addresses import Place
     show_default=True,
     help="Folder for the page, index.html. A page that is already there is replaced.",
 )
+@claims_option
 @protocol_option
+@baseline_option
 @results_option
-def site(out: Path, protocol: str | None, results: Place) -> None:
+def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Place) -> None:
     """Write all boards as one HTML page that works offline.
 
     The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.
+    Where the runs say anything of a claim, it has the claims with their verdicts.
     """
+    from lgbench.claims.files import default_folder, read_claims
     from lgbench.reports import site as pages
 
+    claims = read_claims(claims_folder or default_folder())
     runs = opened(results)
     try:
-        page = pages.page(runs, protocol)
+        page = pages.page(runs, protocol, baseline, claims)
     finally:
         warn(runs.no_boards)
     path = pages.write(page, out)

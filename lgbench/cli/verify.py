@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Longest time for a population.",
 )
+@click.option(
+    "--tuning/--no-tuning",
+    default=True,
+    show_default=True,
+    help="Make the tuning runs again, too, that chose a learning rate: once for each entry and task, in a quarter of the steps "
+    "for each rate and tuning seed.",
+)
 @click.option("--unbounded", is_flag=True, help="Do not ask beforehand how much memory and time changed settings need.")
 @device_option
 @plugin_option
@@ -46,6 +53,7 @@ def verify(
     sample: int | None,
     tolerance: float | None,
     hours: float,
+    tuning: bool,
     unbounded: bool,
     device: str,
     plugins: Sequence[Path],
@@ -74,7 +82,7 @@ def verify(
         found, unfit = inspection.inspect_all(files, inspection.Inspector(registry, bounds=bounds))
         for sentence in (wrong := [*wrong, *unfit]):
             echo(f"refused: {sentence}")
-        for outcome in verification.verify(found, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600):
+        for outcome in verification.verify(found, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600, tuning):
             outcomes.append(outcome)
             echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:

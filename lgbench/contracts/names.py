@@ -26,6 +26,12 @@ NOT_FINITE = "not_finite"
 SOUNDNESS = (LOOKS_AHEAD, NOT_FINITE)
 """What every run says of whether its model can be ranked. No measurement may use these names."""
 
+LEARNING_RATE = "learning_rate"
+"""In run files, the learning rate that tuning runs chose."""
+
+HARNESS_METRICS = (*CURVE_METRICS, *SOUNDNESS, LEARNING_RATE)
+"""Everything that run files name beside measurements. No measurement may use these names."""
+
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
 

@@ -74,7 +74,8 @@ class Strings(NamedTuple):
 class Budget:
     """What one protocol spends on one task. None keeps the protocol's own number.
 
-    steps: optimizer steps. batch: contexts per step. lr: peak learning rate. max_length: longest tested context.
+    steps: optimizer steps. batch: contexts per step. lr: peak learning rate, or the one of which all that are tried are
+    multiples. max_length: longest tested context.
     """
 
     steps: int | None = None

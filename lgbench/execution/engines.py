@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from lgbench.errors import UsageError
+from lgbench.errors import RunFailed, UsageError
 from lgbench.execution.manner import Command, PlanOutcome
 from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import run_plan
+from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
+from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import executor_for
 from lgbench.results.addresses import Place
 
 
 def carry_out(command: Command, results: Place) -> PlanOutcome:
-    """Run everything of a command's plan on its engine.
+    """Run everything of a command's plan on its engine; first the tuning runs that choose learning rates, if there are any.
 
     Run files are in `results`; where that is an address, they are in a working folder too, to which the outcome's paths lead.
     Raises UsageError where the engine is not here, or nothing can be written to `results`.
     """
+    planned = command.plan.experiments
+    if not any(experiment.tuning_runs for experiment in planned):
+        return _run(command, results)
+    first = Stage.begin(planned, results, command.display.say)
+    failed: list[RunFailed] = []
+    if unfinished(first.of(planned), first.tuning):
+        known = {experiment.run_id for experiment in first.tuned(planned)}
+        tuning = replace(_of_stage(command, first), later=unfinished(planned, first.results))
+        failed = _run(tuning, results / FOLDER).failed
+        for experiment in one_of_each(first.tuned(planned)):
+            if experiment.run_id not in known:
+                command.display.say(said(experiment))
+    outcome = _run(_of_stage(command, replace(first, first=False)), results)
+    return PlanOutcome(outcome.written, outcome.found, [*failed, *outcome.failed])
+
+
+def _of_stage(command: Command, stage: Stage) -> Command:
+    """The same command for one stage of its plan."""
+    return replace(command, plan=stage.plan(command.plan), stage=stage)
+
+
+def _run(command: Command, results: Place) -> PlanOutcome:
     if isinstance(results, Path):
         return _carried_out(command, results)
     with published(results, command.plan.experiments, command.display.say) as work:
@@ -43,10 +68,10 @@ def _carried_out(command: Command, folder: Path) -> PlanOutcome:
         with ray_tasks.connected(engine.ray_address):
             execution = ray_tasks.execution(command.manner)
             tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
-            return run_plan(plan, execution, folder, display, tasks)
+            return run_plan(plan, execution, folder, display, tasks, later=command.later)
     execution = command.manner.here()
     workers = executor_for(plan, execution, folder, command.plugins, display)
-    return run_plan(plan, execution, folder, display, workers)
+    return run_plan(plan, execution, folder, display, workers, later=command.later)
 
 
 def _not_installed(library: str, extra: str) -> UsageError:

@@ -93,11 +93,11 @@ class Forecast:
         largest = sorted((group.memory for group in self.groups for _ in range(group.populations)), reverse=True)
         return sum(largest[: self.workers])
 
-    def lines(self) -> Iterator[str]:
-        """Text for the user."""
+    def lines(self, kind: str = "run") -> Iterator[str]:
+        """Text for the user, about runs of a kind."""
         left = sum(group.runs for group in self.groups)
         begun = f", {self.begun} of them begun" if self.begun else ""
-        yield f"{_runs(self.done)} done before; {_runs(left)} left{begun}"
+        yield f"{_count(self.done, kind)} done before; {_count(left, kind)} left{begun}"
         for group in self.groups:
             yield group.line()
         if self.groups:

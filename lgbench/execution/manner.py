@@ -9,6 +9,8 @@ from pathlib import Path
 from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
+from lgbench.execution.tuning import Stage
+from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request
 
 EXECUTORS = ("local", "ray", "slurm")
@@ -86,6 +88,10 @@ class Command:
     engine: Engine
     plugins: Sequence[Path]
     display: ProgressDisplay
+    stage: Stage | None = None
+    """Where the protocol tries learning rates: which stage of the request the plan is of."""
+    later: Sequence[Experiment] = ()
+    """What will be run after the plan, for the time that is left."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class PlannedPopulation:
     """The size of the stack that they are trained in, at least that of the population: a compiled step takes no other."""
     compile: bool
     """Whether the training step is compiled."""
+    tuning: bool = False
+    """Whether these are tuning runs, which choose learning rates. Their files are in the folder `.tuning` of the results."""
 
     @classmethod
     def of(cls, work: Work) -> PlannedPopulation:
@@ -55,18 +57,18 @@ def named(runs: Sequence[ExperimentRecord]) -> str:
     return f"{tasks[0] if len(tasks) == 1 else f'{tasks[0]} .. {tasks[-1]}'} {runs[0].entry}"
 
 
-def populations(group: Sequence[Experiment], stacks: Stacks) -> Iterator[PlannedPopulation]:
+def populations(group: Sequence[Experiment], stacks: Stacks, tuning: bool) -> Iterator[PlannedPopulation]:
     """The populations that a command takes of a group, if no other command does the same."""
     records = [experiment.record for experiment in group]
     for start in range(0, len(records), stacks.models):
-        yield PlannedPopulation(tuple(records[start : start + stacks.models]), stacks.models, stacks.compile)
+        yield PlannedPopulation(tuple(records[start : start + stacks.models]), stacks.models, stacks.compile, tuning)
 
 
-def scheduled(scheduler: Scheduler) -> Iterator[PlannedPopulation]:
+def scheduled(scheduler: Scheduler, tuning: bool = False) -> Iterator[PlannedPopulation]:
     """Every population that is left. Raises RunFailed for a model whose step cannot be run."""
     for group in scheduler.groups:
         try:
             stacks = scheduler.stacks_of(group)
         except Exception as error:  # a plugin's model may raise anything
             raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
-        yield from populations(group, stacks)
+        yield from populations(group, stacks, tuning)

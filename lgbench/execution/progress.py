@@ -17,6 +17,9 @@ UNCOMPILED = 2.0
 """Until a phase of each kind was seen: a token of evaluation, which is not compiled, takes so many times as long as one of
 training. Measured on Tomita: 2 to 3."""
 
+MIN_TOKENS = 200.0
+"""The evaluation of a model on fewer tokens, as in a tuning run, says nothing of the pace of others: operators only start."""
+
 Kind = Literal["train", "evaluate"]
 ReportProgress = Callable[[int, Callable[[], float] | None], None]
 """Called with the steps done and, in training, a function that gives the mean loss of the latest step."""
@@ -129,11 +132,12 @@ class TimeLeft:
         self.open[key] = phase.kind, phase.tokens
         self.left[phase.kind] -= phase.tokens
         latest: tuple[float, int] | None = None
+        says_pace = phase.kind == "train" or phase.tokens >= MIN_TOKENS * phase.total
 
         def report(done: int) -> None:
             nonlocal latest
             now = time.monotonic()
-            if latest:
+            if latest and says_pace:
                 self.seconds[phase.kind] += now - latest[0]
                 self.seen[phase.kind] += (done - latest[1]) / phase.total * phase.tokens
             latest = now, done

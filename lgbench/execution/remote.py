@@ -20,6 +20,7 @@ from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import Assignment, path_of
+from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.replan import Replanner
@@ -50,7 +51,7 @@ def run_population(
     checkpoint: float = 60.0,
     results: str | Place | None = None,
 ) -> dict[str, bytes]:
-    """Train and test a population of :func:`lgbench.plan`, and return its run files by name.
+    """Train and test a population of :func:`lgbench.plan`, and return its run files by their paths in the results folder.
 
     Any machine that has the same plugins can do it. Nothing is left on this machine, and nothing outlives a kill. With a folder
     `results`, which machines may share, the files are written there, too: runs that it has are not made again, runs that
@@ -63,9 +64,20 @@ def run_population(
     execution = Execution(choose_device(device), checkpoint=checkpoint)
     if results is None:
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
-            return made_in(Path(scratch), Private(Path(scratch)), population, plugins, execution)
+            files = made_in(Path(scratch), Private(Path(scratch)), population, plugins, execution)
+    else:
+        where = place(results) / FOLDER if population.tuning else place(results)
+        files = _made_at(where, population, plugins, execution)
+    return {f"{FOLDER}/{name}" if population.tuning else name: content for name, content in files.items()}
+
+
+def _made_at(
+    where: Place, population: PlannedPopulation, plugins: Sequence[str | Path], execution: Execution
+) -> dict[str, bytes]:
+    """Train a population in a results folder or for an address."""
     experiments = experiments_of(population, plugins)
-    if isinstance(where := place(results), Path):
+    if isinstance(where, Path):
+        where.mkdir(parents=True, exist_ok=True)
         return _made_together(where, experiments, population, plugins, execution)
     with published(where, experiments, SilentProgress().say) as work:
         names = _made_together(work.folder, experiments, population, plugins, execution)

@@ -46,12 +46,13 @@ def run_plan(
     display: ProgressDisplay,
     executor: Executor | None = None,
     wait: bool = True,
+    later: Sequence[Experiment] = (),
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
-    failed here; unless it is to `wait`, already when other commands have all that is left. Raises UsageError where nothing can
-    be written to `folder`, before anything is trained.
+    failed here; unless it is to `wait`, already when other commands have all that is left. The display counts what comes
+    `later`, too. Raises UsageError where nothing can be written to `folder`, before anything is trained.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -65,7 +66,7 @@ def run_plan(
     runner = PopulationRunner(execution, folder, display, plan.loaded)
     scheduler = Scheduler(plan.experiments, folder, execution, display, fail, wait)
     left = [experiment for group in scheduler.groups for experiment in group]
-    with display.all(left, execution.workers):
+    with display.all([*left, *later], execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):
             written += done.written
             population = done.work.claim.experiments
@@ -98,6 +99,7 @@ class PopulationRunner:
 
         On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
         """
+        assert not any(experiment.record.is_untuned for experiment in work.experiments)
         plugins = {**work.experiments[0].plugins, **work.experiments[0].measured_by}
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, in which somebody may edit them

@@ -28,6 +28,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import require_writable, run_plan
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.slurm_queue import Queue, failures
+from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, executor_for
 from lgbench.experiment.experiment import Experiment
@@ -54,11 +55,13 @@ class Job:
     manner: Manner
     folder: str
     plugins: tuple[str, ...]
+    stage: Stage | None = None
 
     def __call__(self) -> list[str]:
         """Train and test what is free. Returns a sentence for each population that failed."""
         try:
             planned = plan(self.request, Registry.load(files=map(Path, self.plugins)))
+            planned = self.stage.plan(planned) if self.stage else planned
             execution, folder = self.manner.here(), Path(self.folder)
             display = ConsoleProgress(Console(width=200))
             executor = executor_for(planned, execution, folder, [Path(path) for path in self.plugins], display)
@@ -87,7 +90,8 @@ def run_in_jobs(command: Command, folder: Path) -> PlanOutcome:
     require_writable(folder)
     experiments = command.plan.experiments
     before = unfinished(experiments, folder)
-    job = Job(command.request, manner, str(folder), tuple(str(path.resolve()) for path in command.plugins))
+    plugins = tuple(str(path.resolve()) for path in command.plugins)
+    job = Job(command.request, manner, str(folder), plugins, _resolved(command.stage))
     queue = Queue(executor, job)
     failed: list[str] = []
     if before:
@@ -139,6 +143,11 @@ def _stopped(queue: Queue) -> Iterator[None]:
         yield
     finally:
         queue.stop()
+
+
+def _resolved(stage: Stage | None) -> Stage | None:
+    """With paths that mean the same in the folder of a job."""
+    return stage and replace(stage, results=stage.results.resolve(), tuning=stage.tuning.resolve())
 
 
 def _remove(logs: Path) -> None:

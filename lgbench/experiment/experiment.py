@@ -13,6 +13,7 @@ from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, O
 from lgbench.experiment.lengths import longest_input
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.tuning import Tuning
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,8 @@ class Experiment:
     positions: dict[int, int] = field(default_factory=dict)
     """By length, the positions of the longest input. Filled when it is asked for, which draws a context, and shared by all
     experiments on the task."""
+    tuning_runs: tuple[Experiment, ...] = ()
+    """The tuning runs that choose its learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Experiment) and self.record == other.record
@@ -76,6 +79,12 @@ class Experiment:
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""
         other = replace(self, record=self.record.with_seed(seed))
+        vars(other)["population_key"] = self.population_key
+        return other
+
+    def tuned(self, outcome: Tuning) -> Experiment:
+        """The same experiment with the learning rate that its tuning chose."""
+        other = replace(self, record=self.record.tuned(outcome))
         vars(other)["population_key"] = self.population_key
         return other
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
 from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, unknown
+from lgbench.experiment import tuning
 from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
@@ -89,6 +90,11 @@ def plan(request: Request, registry: Registry) -> Plan:
         request.precision,
         registry.loaded(),
     )
+    if reserved := sorted({*tuning.SEEDS} & {*chosen.seeds} if chosen.protocol.lr_factors else ()):
+        raise UsageError(
+            f"--seeds names {', '.join(map(str, reserved))}, and the seeds {' and '.join(map(str, tuning.SEEDS))} choose the "
+            f"learning rates of the protocol {chosen.protocol.name}: use others, such as --seeds 0:3"
+        )
     experiments: dict[Experiment, None] = {}
     refusals: dict[str, None] = {}
     pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
@@ -96,7 +102,7 @@ def plan(request: Request, registry: Registry) -> Plan:
     with unchanged(_versions(chosen.optimizer, *chosen.averagers)) as require_unchanged:
         for (task, entry), changes in product(pairs, grid(request.changes or {})):
             try:
-                first = _experiment(task, entry, changes, chosen)
+                first = _with_tuning_runs(_experiment(task, entry, changes, chosen), task, entry, changes, chosen)
                 _require_answers(first, chosen)
                 _require_model(first)
             except Unsupported as reason:
@@ -118,6 +124,9 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
     check_settings(task.thing, train, evaluate)
     options = _options(task.thing, entry, chosen.optimizer, changes)
     before, after = flat(*plain, _options(task.thing, entry, chosen.optimizer, {})), flat(train, evaluate, options)
+    to_choose = None if "train.lr" in changes else chosen.protocol.tuning(train)
+    if chosen.protocol.lr_factors and not to_choose:
+        before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
     parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
     named = {kind: part.label for kind, part in entry.parts.items()}
     record = ExperimentRecord(
@@ -141,6 +150,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         evaluate=evaluate,
         plugins=_used(task, entry, chosen),
         seed=chosen.seeds[0],
+        tuning=to_choose,
     )
     return Experiment(
         record=record,
@@ -154,6 +164,23 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         measured_by=_versions(*chosen.measurements),
         positions=chosen.positions.setdefault(task.label, {}),
     )
+
+
+def _with_tuning_runs(
+    experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen
+) -> Experiment:
+    """The experiment with the tuning runs that choose its learning rate, where there is a choice.
+
+    They are runs like others, with changed settings: each learning rate in turn, fewer steps, and as good as no test.
+    """
+    asked = experiment.record.tuning
+    if asked is None:
+        return experiment
+    longest = max(experiment.train.max_length, min(task.thing.lengths or (1,)))
+    common = {**changes, **tuning.TEST, "train.steps": str(asked.steps), "evaluate.max_length": str(longest)}
+    alone = replace(chosen, averagers=())
+    tried = [_experiment(task, entry, {**common, "train.lr": str(lr)}, alone) for lr in asked.grid]
+    return replace(experiment, tuning_runs=tuple(each.with_seed(seed) for each in tried for seed in asked.seeds))
 
 
 def _precision(chosen: _Chosen) -> list[tuple[str, str]]:

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from lgbench.contracts import Answers, Budget, Task
 from lgbench.errors import UsageError, unknown
+from lgbench.experiment import tuning
+from lgbench.experiment.tuning import Tuning, rates
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,14 @@ class Protocol:
     """The longest length that is tested while a model trains, in training lengths."""
     published: bool
     """Whether its results can be submitted to the leaderboards."""
+    lr_factors: tuple[float, ...] = ()
+    """The learning rates that are tried for each entry, as multiples of `lr` or of a task's own; none where `lr` is the one."""
+
+    def tuning(self, training: Training) -> Tuning | None:
+        """The tuning of runs that are trained so; None where the protocol has one learning rate."""
+        if not self.lr_factors:
+            return None
+        return Tuning(rates(training.lr, self.lr_factors), tuning.SEEDS, max(1, training.steps // tuning.SHARE))
 
     def settings(self, task: Task) -> tuple[Training, Evaluation]:
         """The protocol's training and evaluation of one task."""

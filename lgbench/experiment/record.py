@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from lgbench.experiment.protocols import PRECISIONS, Evaluation, Training
+from lgbench.experiment.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,15 @@ class ExperimentRecord:
     plugins: tuple[PluginUse, ...]
     """The distributions that decide the numbers, by name. lgbench is one of them only in a checkout with changes."""
     seed: int
+    tuning: Tuning | None = None
+    """Where the protocol tries several learning rates: which, and their losses. `train.lr` is the chosen one."""
 
     @cached_property
     def run_id(self) -> str:
-        """16 hexadecimal digits that change with any field: of the SHA-256 of the record as JSON, its keys sorted."""
+        """16 hexadecimal digits that change with any field: of the SHA-256 of the record as JSON, its keys sorted.
+
+        What a tuning found is left out, and the learning rate that it chose. As a score does, they follow from all the rest.
+        """
         before, after = self._around_seed
         return hashlib.sha256(f"{before}{self.seed}{after}".encode()).hexdigest()[:16]
 
@@ -97,6 +103,9 @@ class ExperimentRecord:
     def _around_seed(self) -> tuple[str, str]:
         """The record as JSON up to its seed, and what follows. Most of a large grid differs in the seed alone."""
         about = asdict(self)
+        if (tuning := about.pop("tuning")) is not None:
+            about["tuning"] = {name: tuning[name] for name in ("grid", "seeds", "steps")}
+            del about["train"]["lr"]
         if not self.evaluate.points:  # then they mean nothing; and runs that were made before there were points keep their ids
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         first = {key: value for key, value in about.items() if key < "seed"}
@@ -109,6 +118,18 @@ class ExperimentRecord:
         other = replace(self, seed=seed)
         vars(other)["_around_seed"] = self._around_seed
         return other
+
+    def tuned(self, outcome: Tuning) -> ExperimentRecord:
+        """The same experiment with the learning rate that its tuning chose."""
+        lr = self.train.lr if outcome.chosen is None else outcome.chosen
+        other = replace(self, tuning=outcome, train=replace(self.train, lr=lr))
+        vars(other)["_around_seed"] = self._around_seed
+        return other
+
+    @property
+    def is_untuned(self) -> bool:
+        """Whether its learning rate is still to be chosen."""
+        return self.tuning is not None and self.tuning.chosen is None
 
     def plugins_of(self, weights: str) -> list[tuple[str, str]]:
         """Name, and version with source, of each distribution that decides the numbers of these weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import UsageError
@@ -20,7 +21,10 @@ class Replanner:
         self._planned: dict[Hashable, Experiment] = {}
 
     def experiment(self, record: ExperimentRecord) -> Experiment:
-        """What `lgbench run` makes of the names in a record, which may be another run. UsageError where that is nothing."""
+        """What `lgbench run` makes of the names in a record, which may be another run. UsageError where that is nothing.
+
+        The outcome of a tuning is the record's.
+        """
         same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol)
         if same not in self._planned:
             name, precision = record.protocol.name, record.precision
@@ -32,7 +36,10 @@ class Replanner:
             if record.task not in found:
                 raise UsageError(f"{record.task} is a family, and no task of it has that name")
             self._planned[same] = found[record.task]
-        return self._planned[same].with_seed(record.seed)
+        planned = self._planned[same].with_seed(record.seed)
+        if (asked := planned.record.tuning) and (said := record.tuning):
+            planned = planned.tuned(replace(asked, runs=said.runs, chosen=said.chosen))
+        return planned
 
 
 def arch_of(record: ExperimentRecord) -> str:

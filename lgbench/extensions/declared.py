@@ -8,7 +8,7 @@ from functools import cache
 from types import EllipsisType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from lgbench.contracts import CURVE_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, SOUNDNESS, Measurement
+from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
 from lgbench.errors import PluginError
 from lgbench.extensions.loading import outdated
 
@@ -38,7 +38,7 @@ def _require_name(name: str, what: str, contract: type) -> None:
     pattern, separators, free = (METRIC_NAME, "underscores", "my_") if measured else (NAME, "hyphens", "my-")
     if not pattern.fullmatch(name):
         raise PluginError(f"{what} has the name {name!r}: use lower-case letters, digits and {separators}, at most 100")
-    if name in RESERVED_NAMES or (measured and name in (*CURVE_METRICS, *SOUNDNESS)):
+    if name in RESERVED_NAMES or (measured and name in HARNESS_METRICS):
         raise PluginError(f"{what} has the name {name!r}, which is reserved: use another, such as {free}{name}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.protocols import PROTOCOLS, Protocol
+from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
             yield from _metric_page(item, registry)
         case Protocol():
             yield from (item.name, item.about, "")
-            yield from (f"{f.name}: {getattr(item, f.name)}" for f in fields(item) if f.name not in ("name", "about"))
+            yield from (f"{f.name}: {_listed(getattr(item, f.name))}" for f in fields(item) if f.name not in ("name", "about"))
             yield "a task may have a budget of its own: see `lgbench show TASK`"
         case _:
             yield from (item.name, about(item))
@@ -179,6 +179,17 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
                 yield from ("", f"options: {', '.join(own) or 'none'}")
             if isinstance(item, Architecture):
                 yield from [f"{part} by default: {name}" for part, name in item.defaults.items()] or ["takes no parts"]
+
+
+def learning_rate(protocol: Protocol, train: Training) -> str:
+    """The learning rate of a task under a protocol, or those that are tried."""
+    tuning = protocol.tuning(train)
+    return " or ".join(f"{lr:g}" for lr in (tuning.grid if tuning else [train.lr]))
+
+
+def _listed(value: object) -> object:
+    """The value of a protocol's setting, for a reader."""
+    return (", ".join(f"{each:g}" for each in value) or "none") if isinstance(value, tuple) else value
 
 
 def _metric_page(metric: Measurement, registry: Registry) -> Iterator[str]:
@@ -221,7 +232,8 @@ def _task_page(task: Task) -> Iterator[str]:
         yield f"boards show the lengths {', '.join(map(str, task.lengths))}"
     for protocol in PROTOCOLS.values():
         train, evaluate = protocol.settings(task)
-        yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {train.lr:g}, tested to {evaluate.max_length}"
+        lr = learning_rate(protocol, train)
+        yield f"  {protocol.name}: {train.steps} steps of {train.batch}, lr {lr}, tested to {evaluate.max_length}"
     yield "\nsample contexts, and p* after them:"
     for sample in samples(task):
         legal = [f"{name}: {p:.3g}" for name, p in sample.answers]

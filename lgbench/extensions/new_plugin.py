@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lgbench.contracts import CONTRACT, CURVE_METRICS, NAME, PART_KINDS, RESERVED_NAMES, SOUNDNESS
+from lgbench.contracts import CONTRACT, HARNESS_METRICS, NAME, PART_KINDS, RESERVED_NAMES
 from lgbench.errors import LgbenchError, PluginError, UsageError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Package:
 def require_free(package: Package, registry: Registry) -> None:
     """Raise UsageError, naming the owner, if something that is installed has one of the package's names."""
     name = package.provides
-    if name in RESERVED_NAMES or (package.kind == "measurement" and name in (*CURVE_METRICS, *SOUNDNESS)):
+    if name in RESERVED_NAMES or (package.kind == "measurement" and name in HARNESS_METRICS):
         raise UsageError(f"{name!r} is a reserved name: choose another, such as my-{package.name}")
     for kind in NAMED_IN_ENTRIES if package.kind in NAMED_IN_ENTRIES else (package.kind,):
         catalog = registry.catalogs()[kind]

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from lgbench.reports.table import pipes
+from lgbench.reports.markdown import pipes
 from lgbench.results.compare import Comparison
 
 

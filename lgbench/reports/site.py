@@ -19,22 +19,37 @@ from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
 import lgbench
+from lgbench.claims.claim import Claim
+from lgbench.claims.verdicts import decide
 from lgbench.contracts import CURVE_METRICS
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports import plots, table
+from lgbench.reports import overall, plots, table
+from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
 from lgbench.reports.marks import Across
 from lgbench.reports.step_data import document
+from lgbench.reports.tunings import each_tuning_once, without_tuning
 from lgbench.results import run_files
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
 from lgbench.results.steps import BoardSteps
 
-SCRIPTS = ("data.js", "elements.js", "charts.js", "steps.js", "board.js", "entry.js", "compare.js", "main.js")
+SCRIPTS = (
+    "data.js",
+    "elements.js",
+    "charts.js",
+    "steps.js",
+    "board.js",
+    "entry.js",
+    "compare.js",
+    "overall.js",
+    "claims.js",
+    "main.js",
+)
 """Run as one, in this order: the later ones use the earlier ones."""
 
 PAGE = "index.html"
@@ -50,23 +65,33 @@ class PageBoard:
     """Its curves against training steps, None where its models were not tested while they trained."""
 
 
-def page(results: Results, protocol: str | None = None) -> str:
+def page(results: Results, protocol: str | None = None, baseline: str | None = None, claims: Sequence[Claim] = ()) -> str:
     """The page of all boards of these results, HTML as text. UsageError where there is nothing to show.
+
+    `baseline` is the entry that the others are compared with; :meth:`Results.boards` has what it may be. Claims have verdicts
+    there, if the runs say anything of any of them.
 
     The same results make the same text, wherever and whenever it is made.
     """
     families = _families(results)
-    boards = _boards(results, families, protocol)
+    boards = _boards(results, families, protocol, baseline)
     if not boards:
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     runs = _runs(results, {page_board.board.protocol for page_board in boards})
+    summary = [own for metric in results.metric_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
+    documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
+    documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
     documents["step-specs"] = {_key(own.board.metric): _spec(own.board.metric, "step") for own in with_steps.values()}
     documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
+    judged = [(claim, decide(claim, results, protocol)) for claim in claims]
+    if any(verdict.n for _, verdicts in judged for verdict in verdicts):
+        documents["claims"] = documents_of(judged)
+        documents["index"]["claims"] = True
     return _filled(documents, _summary(boards, runs))
 
 
@@ -85,12 +110,14 @@ def _families(results: Results) -> dict[str, list[str]]:
     return found
 
 
-def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: str | None) -> list[PageBoard]:
+def _boards(
+    results: Results, families: Mapping[str, Sequence[str]], protocol: str | None, baseline: str | None
+) -> list[PageBoard]:
     """Every board: by metric, and within a metric each family before its tasks."""
-    found = []
+    found: list[PageBoard] = []
     for metric in results.metric_names:
-        of_families = _by_name(results, "family", metric, protocol)
-        of_tasks = _by_name(results, "task", metric, protocol)
+        of_families = _by_name(results, "family", metric, protocol, baseline)
+        of_tasks = _by_name(results, "task", metric, protocol, baseline)
         for family, tasks in families.items():
             found += of_families.get(family, ())
             for task in tasks:
@@ -100,12 +127,12 @@ def _boards(results: Results, families: Mapping[str, Sequence[str]], protocol: s
 
 
 def _by_name(
-    results: Results, kind: Literal["family", "task"], metric: str, protocol: str | None
+    results: Results, kind: Literal["family", "task"], metric: str, protocol: str | None, baseline: str | None
 ) -> dict[str, list[PageBoard]]:
     apart = kind == "task"
     steps = {_place(each.board): each for each in results.steps(metric, None, protocol, apart=apart)}
     found: dict[str, list[PageBoard]] = {}
-    for board in results.boards(metric, None, protocol, apart=apart):
+    for board in results.boards(metric, None, protocol, baseline=baseline, apart=apart):
         found.setdefault(board.name, []).append(PageBoard(kind, board, steps.get(_place(board))))
     return found
 
@@ -185,10 +212,15 @@ def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, lis
             columns = ("run_id", "task", "task_version", "seed", "diverged_step")
             run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
             run |= {name: _curve(rows, name) for name in CURVE_METRICS}
+            tuning, about = without_tuning(about)
             run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
+            run |= {"tuning": _finite(tuning)}
             found.setdefault(_label(results, rows), {}).setdefault(first["run_id"], run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
-    return {entry: sorted(own.values(), key=lambda run: [run[name] for name in order]) for entry, own in sorted(found.items())}
+    return {
+        entry: each_tuning_once(sorted(own.values(), key=lambda run: [run[name] for name in order]))
+        for entry, own in sorted(found.items())
+    }
 
 
 def _label(results: Results, rows: pa.Table) -> str:

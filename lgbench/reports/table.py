@@ -6,41 +6,49 @@ import csv
 import io
 import json
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lgbench.reports import overall
+from lgbench.reports.markdown import pipes
+from lgbench.reports.widths import fits
+from lgbench.results.baseline import Against
 from lgbench.results.boards import Board, Cell, Row
 from lgbench.results.entries import short
+from lgbench.results.overall import Overall
 
-MAX_WIDTH = 1000
-"""No board needs more columns of a terminal than this."""
+DIFFERENCE = tuple(f"baseline_{name}" for name in ("difference", "low", "high", "n", "p", "verdict"))
+"""Columns of the CSV: the fields of the difference to the baseline."""
 
-HEADER = ("tier", "rank interval", "entry", "seeds", "ID", "OOD", "effective length")
+STANDING = ("tier", "rank interval", "entry", "seeds")
+AGAINST = "against baseline"
+"""The column of differences to the baseline, which is there where any entry is compared with it."""
 
 FLAGS = {"looks_ahead": "looks ahead", "not_finite": "not finite", "diverged": "diverged", "not_fitted": "not fitted"}
 """The fields of a row that name seeds, and what is said of those seeds. The first two keep the entry from being ranked."""
 
 
-def table(boards: Sequence[Board], console: Console) -> None:
-    """Boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as fit.
+def table(boards: Sequence[Board], console: Console, summary: Sequence[Overall] = ()) -> None:
+    """Overall boards, then boards for a terminal: the mean over seeds, below it the 95 % interval; as many lengths as fit.
 
     Where not all fit, names are short. Where not even the rest fits, cells go over several lines; nothing is cut.
     """
+    overall.table(summary, console)
     for board in boards:
         names = [row.entry for row in board.rows]
         lengths, lines = board.lengths, _table(board, board.lengths, names)
-        if not _fits(lines, console):
+        if not fits(lines, console):
             # Numbers are at least four characters wide.
             counts = range(min(len(board.lengths), console.width // 4), -1, -1)
             count = bisect_left(
-                counts, True, key=lambda count: _fits(_table(board, _spread(board.lengths, count), short(names)), console)
+                counts, True, key=lambda count: fits(_table(board, _spread(board.lengths, count), short(names)), console)
             )
             lengths = _spread(board.lengths, counts[min(count, len(counts) - 1)])
             lines = _table(board, lengths, short(names))
@@ -52,17 +60,18 @@ def table(boards: Sequence[Board], console: Console) -> None:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def _fits(lines: Table, console: Console) -> bool:
-    return console.measure(lines, options=console.options.update(max_width=MAX_WIDTH)).maximum <= console.width
+def _header(board: Board, lengths: Sequence[int]) -> list[str]:
+    against = [AGAINST] if board.compared else []
+    return [*STANDING, "ID", "OOD", *against, "effective length", *map(str, lengths)]
 
 
 def _table(board: Board, lengths: Sequence[int], names: Sequence[str]) -> Table:
     lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in (*HEADER, *(str(length) for length in lengths)):
+    for name in _header(board, lengths):
         side: Literal["left", "right"] = "left" if name == "entry" else "right"
         lines.add_column(name.replace(" ", "\n"), justify=side, no_wrap=bool(lengths), overflow="fold")
     for row, name in zip(board.rows, names, strict=True):
-        lines.add_row(*_standing(row), escape(name), _seeds(row), *_numbers(board, row, lengths, _two_lines))
+        lines.add_row(*_standing(row), escape(name), _seeds(row), *_numbers(board, row, lengths, IN_TERMINAL))
     if board.chance:
         lines.add_row("", "", "chance", "", *_chance(board, lengths), style="dim")
     return lines
@@ -78,49 +87,47 @@ def _spread(lengths: Sequence[int], count: int) -> list[int]:
     return sorted({lengths[last - round(i * last / max(1, count - 1))] for i in range(count)})
 
 
-def markdown(boards: Sequence[Board]) -> str:
-    """Boards as GitHub tables."""
+def markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
+    """Overall boards, then boards, as GitHub tables."""
     parts = []
     for board in boards:
-        header = [*HEADER, *map(str, board.lengths)]
+        header = _header(board, board.lengths)
         rows = [
-            [*_standing(row), f"`{row.entry}`", _seeds(row), *_numbers(board, row, board.lengths, _one_line)]
+            [*_standing(row), f"`{row.entry}`", _seeds(row), *_numbers(board, row, board.lengths, IN_MARKDOWN)]
             for row in board.rows
         ]
         rows += [["", "", "chance", "", *_chance(board, board.lengths)]] if board.chance else []
         rule = ["--:", "--:", ":--", *["--:"] * (len(header) - 3)]
         parts.append("\n".join([f"### {title(board)}", "", *pipes([header, rule, *rows]), *(f"\n{n}" for n in notes(board))]))
-    return "\n\n".join(parts) + "\n"
+    return overall.markdown(summary) + "\n\n".join(parts) + "\n"
 
 
-def pipes(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a GitHub table."""
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
-def as_csv(boards: Sequence[Board]) -> str:
-    """One line for each cell."""
+def as_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
+    """One line for each cell, those of overall boards first."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     about = ("board", "metric", "metric_version", "task_version", "protocol")
-    own = ("entry", "tier", "best_rank", "worst_rank", "effective_length", "seeds", *FLAGS)
-    writer.writerow([*about, *own, "column", "length", "mean", "low", "high", "n", "chance"])
+    own = ("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS)
+    columns = [*about, *own, "column", "length", "mean", "low", "high", "n", "chance"]
+    writer.writerow(columns)
+    writer.writerows([line.get(name) for name in columns] for line in overall.csv_lines(summary))
     for board in boards:
         for row in board.rows:
             same: list[Any] = [board.name, board.metric.name, board.metric.version, board.task_version, board.protocol]
-            same += [row.entry, row.tier, *(row.rank_interval or (None, None)), row.effective_length]
+            same += [row.entry, row.tier, *(row.rank_interval or (None, None))]
+            same += [getattr(row.against, name.removeprefix("baseline_"), None) for name in DIFFERENCE] + [row.effective_length]
             same += map(len, (row.seeds, *(getattr(row, flag) for flag in FLAGS)))
             for c in row.cells:
                 writer.writerow([*same, c.kind, c.length, c.mean, c.low, c.high, c.n, board.chance_level(c.kind, c.length)])
     return out.getvalue()
 
 
-def as_json(boards: Sequence[Board]) -> str:
-    """Boards as they are."""
-    return json.dumps([asdict(board) for board in boards], indent=1) + "\n"
+def as_json(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
+    """An object with overall boards and boards as they are."""
+    return json.dumps({"overall": [asdict(own) for own in summary], "boards": [asdict(own) for own in boards]}, indent=1) + "\n"
 
 
-FORMATS: dict[str, Callable[[Sequence[Board]], str]] = {"markdown": markdown, "csv": as_csv, "json": as_json}
+FORMATS: dict[str, Callable[[Sequence[Board], Sequence[Overall]], str]] = {"markdown": markdown, "csv": as_csv, "json": as_json}
 
 
 def title(board: Board) -> str:
@@ -146,7 +153,27 @@ def notes(board: Board) -> list[str]:
     if counts:
         tasks = (f"{task} by {'all' if n == seeds else f'{n} of {seeds}'} seeds" for task, n in sorted(counts.items()))
         found.append(f"Not fitted: {', '.join(tasks)}.")
-    return found
+    if board.learning_rates:
+        found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
+    return [*found, *_about_baseline(board)]
+
+
+def _about_baseline(board: Board) -> list[str]:
+    compared = sum(row.against is not None for row in board.rows)
+    if compared:
+        return [f"The baseline is {board.baseline}. Verdicts against it are corrected for {compared} comparisons."]
+    if sum(row.tier is not None for row in board.rows) < 2:
+        return []
+    return [f"No entry is compared with {board.baseline}, which is not ranked here; --baseline names another entry."]
+
+
+def _learning_rates(board: Board) -> list[str]:
+    """The entries that have each learning rate, or each range of them over the tasks."""
+    entries: dict[tuple[float, ...], list[str]] = defaultdict(list)
+    for entry, by_task in board.learning_rates.items():
+        rates = [rate for own in by_task.values() for rate in own]
+        entries[tuple(sorted({min(rates), max(rates)}))].append(entry)
+    return [f"{' to '.join(f'{lr:g}' for lr in rates)} for {', '.join(short(own))}" for rates, own in sorted(entries.items())]
 
 
 def _standing(row: Row) -> tuple[str, str]:
@@ -156,10 +183,17 @@ def _standing(row: Row) -> tuple[str, str]:
     return str(row.tier), str(best) if best == worst else f"{best}-{worst}"
 
 
-def _numbers(board: Board, row: Row, lengths: Sequence[int], show: Callable[[Cell | None], str]) -> list[str]:
-    """The ID and OOD means, the effective length, and the mean at each of `lengths`."""
-    cells = (show(row.cell("length", length)) for length in lengths)
-    return [show(row.cell("ID")), show(row.cell("OOD")), effective_length(board, row), *cells]
+def _numbers(board: Board, row: Row, lengths: Sequence[int], show: Show) -> list[str]:
+    """The ID and OOD means, the difference to the baseline, the effective length, and the mean at each of `lengths`."""
+    cells = (show.cell(row.cell("length", length)) for length in lengths)
+    against = [_against(board, row, show)] if board.compared else []
+    return [show.cell(row.cell("ID")), show.cell(row.cell("OOD")), *against, effective_length(board, row), *cells]
+
+
+def _against(board: Board, row: Row, show: Show) -> str:
+    if row.entry == board.baseline:
+        return "baseline"
+    return "-" if row.against is None else show.difference(row.against)
 
 
 def _chance(board: Board, lengths: Sequence[int]) -> list[str]:
@@ -167,7 +201,7 @@ def _chance(board: Board, lengths: Sequence[int]) -> list[str]:
     columns = [("ID", None), ("OOD", None), *(("length", length) for length in lengths)]
     levels = [board.chance_level(*column) for column in columns]
     shown = ["-" if level is None else f"{level:.4f}" for level in levels]
-    return [*shown[:2], "", *shown[2:]]
+    return [*shown[:2], *([""] if board.compared else []), "", *shown[2:]]
 
 
 def effective_length(board: Board, row: Row) -> str:
@@ -183,6 +217,13 @@ def _seeds(row: Row) -> str:
     return f"{len(row.seeds)} ({', '.join(flagged)})" if flagged else str(len(row.seeds))
 
 
+class Show(NamedTuple):
+    """How a format writes a mean with its interval, and a difference with its own and the verdict."""
+
+    cell: Callable[[Cell | None], str]
+    difference: Callable[[Against], str]
+
+
 def _two_lines(cell: Cell | None) -> str:
     if cell is None:
         return "-"
@@ -193,3 +234,17 @@ def _one_line(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     return f"{cell.mean:.4f}" + ("" if cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]")
+
+
+def _two_lines_of_difference(own: Against) -> str:
+    first = f"{own.difference:+.4f} {own.verdict or ''}".rstrip()
+    return first + ("" if own.low is None else f"\n[dim]{own.low:+.3f} {own.high:+.3f}[/dim]")
+
+
+def _one_line_of_difference(own: Against) -> str:
+    ends = "" if own.low is None else f" [{own.low:+.4f}, {own.high:+.4f}]"
+    return f"{own.difference:+.4f}{ends} {own.verdict or ''}".rstrip()
+
+
+IN_TERMINAL = Show(_two_lines, _two_lines_of_difference)
+IN_MARKDOWN = Show(_one_line, _one_line_of_difference)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results.baseline import Against, against
 from lgbench.results.columns import DIGITS, ID, Column, Models, mean_of_known, rounded
 from lgbench.results.fit import NotFitted
 from lgbench.results.metrics import Metric
@@ -49,11 +50,13 @@ class Row:
 
     entry: str
     tier: int | None
-    """Entries that are not significantly different share a tier."""
+    """One more than the largest tier number among the entries that are significantly better, 1 if there are none."""
     rank_interval: tuple[int, int] | None
     """The best and the worst rank that the entry may have."""
     better_than: tuple[str, ...]
     """The entries that this one is significantly better than."""
+    against: Against | None
+    """The difference to the baseline; None for the baseline itself, and where there is nothing to compare."""
     seeds: tuple[int, ...]
     diverged: tuple[int, ...]
     """Seeds whose training diverged, on any task."""
@@ -99,6 +102,15 @@ class Board:
     """A sentence for each entry that is not ranked because its answers cannot be trusted."""
     lacking: dict[str, int]
     """By entry, how many of its seeds have runs but lack this metric."""
+    baseline: str
+    """The entry that the others are compared with."""
+    learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """By entry and task, the learning rates that tuning chose; one, unless runs of several results folders are together."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether any entry is compared with the baseline."""
+        return any(row.against for row in self.rows)
 
     @property
     def lengths(self) -> list[int]:
@@ -120,10 +132,11 @@ def chance_levels(chance: Models) -> tuple[Level, ...]:
     return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in chance.columns.items())
 
 
-def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted) -> tuple[Row, ...]:
+def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str) -> tuple[Row, ...]:
     """The rows of a board, best mean first."""
     cells, standing = _cells(models, metric), _standings(models, metric)
     ranked = list(standing)
+    differences = against(models, metric, baseline, ranked)
     rows = []
     for entry in _in_order(models, metric):
         seeds, own = models.seeds_of(entry), standing.get(entry)
@@ -135,6 +148,7 @@ def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: N
                 tier=own.tier if own else None,
                 rank_interval=(own.best_rank, own.worst_rank) if own else None,
                 better_than=tuple(ranked[other] for other in own.better_than) if own else (),
+                against=differences.get(entry),
                 seeds=seeds,
                 diverged=tuple(seed for seed in seeds if (entry, seed) in models.diverged),
                 looks_ahead=tuple(seed for seed in seeds if (entry, seed) in models.looks_ahead),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from lgbench.results.statistics import Floats  # which needs SciPy, and a run does not
+    from lgbench.results.statistics import Floats, Spread  # which needs SciPy, and a run does not
 
 Column = tuple[str, int | None]
 """A kind and a length. The kinds: "length", a single length; "ID" and "OOD", the means over the lengths of a board that models
@@ -184,6 +184,19 @@ class Models:
         """(entries, S), in the order of `entries`."""
         found: Floats = self.columns[column][[self.entries.index(entry) for entry in entries]]
         return found
+
+    def spread(self, column: Column) -> Spread:
+        """What the pairs of all entries that can be ranked say about the variance of a difference in a column."""
+        if column not in self._spreads:
+            from lgbench.results.statistics import spread
+
+            sound = [entry for entry in self.entries if self.unsound(entry) is None]
+            self._spreads[column] = spread(self.column(column, sound))
+        return self._spreads[column]
+
+    @cached_property
+    def _spreads(self) -> dict[Column, Spread]:
+        return {}
 
     def seeds_of(self, entry: str) -> tuple[int, ...]:
         """The seeds of an entry that have a value in any column."""

@@ -14,7 +14,20 @@ from lgbench.results.columns import Column, Models, rounded
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import CONFIDENCE, MIN_PAIRED_SEEDS, Floats, holm, interval, paired
+from lgbench.results.statistics import (
+    CONFIDENCE,
+    MIN_PAIRED_SEEDS,
+    MOST_SEEDS,
+    POWER,
+    Floats,
+    Moments,
+    holm,
+    moderated_t,
+    seeds_needed,
+)
+
+INTEREST = 0.02
+"""The smallest difference of interest, as a share of the metric's range."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +44,20 @@ class Difference:
     high: float | None
     n: int
     p: float
-    """Of the paired t-test; corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
+    """Of the moderated t-test; corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
     significant: bool
-    """Whether the entries are significantly different, both by p and by the interval."""
+    """Whether p is below 0.05. The interval, which is of this difference alone, then does not hold 0."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """How many seeds would find a difference, if they scattered as those that are there."""
+
+    difference: float
+    """The smallest difference of interest; where the metric has no range, the observed one."""
+    seeds: int | None
+    """With so many seeds the difference is significant in 80 % of cases, corrected for the boards of the comparison. None where
+    they would be more than MOST_SEEDS."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +74,8 @@ class Comparison:
     mean: Difference
     """Of the OOD means, or of the ID means where nothing OOD was measured."""
     lengths: tuple[Difference, ...]
+    planned: Planned | None
+    """None where the difference of the means is significant, or nothing is known of its variance."""
     verdict: str
 
 
@@ -61,25 +87,27 @@ def compare(
     Raises UsageError where a name is unknown, or no board has both.
     """
     results.check(metric, name, protocol)
-    boards = results.models(metric, name, protocol)
-    known = {entry for _, models in boards for entry in models.entries}
+    every = results.models(metric, name, protocol)
+    known = {entry for _, models in every for entry in models.entries}
     first, second = find_entry(first, known), find_entry(second, known)
     if first == second:
         raise UsageError(f"{first} cannot be compared with itself; name two entries")
-    shared = [(about, models) for about, models in boards if _common(models, first, second, models.ranked_by)]
+    shared = [(about, models) for about, models in every if _common(models, first, second, models.ranked_by)]
     if not shared:
         raise UsageError(f"{first} and {second} have no seed in common on any board; run both on one task, under one protocol")
-    means = [_difference(board, models, first, second, models.ranked_by) for board, models in shared]
-    return [
-        _comparison(board, models, first, second, mean) for (board, models), mean in zip(shared, _corrected(means), strict=True)
-    ]
+    means = _corrected([_difference(board, models, first, second, models.ranked_by) for board, models in shared])
+    boards = zip(shared, means, strict=True)
+    return [_comparison(board, models, first, second, mean, len(shared)) for (board, models), mean in boards]
 
 
-def _comparison(board: Board, models: Models, first: str, second: str, mean: Difference) -> Comparison:
+def _comparison(board: Board, models: Models, first: str, second: str, mean: Difference, tests: int) -> Comparison:
     columns = [column for column in models.columns if column[0] == "length" and _common(models, first, second, column)]
     lengths = _corrected([_difference(board, models, first, second, column) for column in columns])
     if any(map(models.unsound, (first, second))):
         mean, *lengths = (replace(difference, significant=False) for difference in (mean, *lengths))
+    unsound = _unsound(board, models, first, second)
+    planned = None if mean.significant or unsound else _planned(board.metric, models, first, second, tests)
+    sentences = [_judged(board, first, second, mean), *([_outlook(planned, mean)] if planned else []), _at_lengths(lengths)]
     return Comparison(
         board.name,
         board.metric,
@@ -90,7 +118,8 @@ def _comparison(board: Board, models: Models, first: str, second: str, mean: Dif
         second,
         mean,
         tuple(lengths),
-        _unsound(board, models, first, second) or f"{_judged(board, first, second, mean)} {_at_lengths(lengths)}",
+        planned,
+        unsound or " ".join(sentences),
     )
 
 
@@ -107,36 +136,54 @@ def _common(models: Models, first: str, second: str, column: Column) -> int:
     return int(np.isfinite(models.column(column, [first, second])).all(0).sum())
 
 
+def _moments(models: Models, first: str, second: str, column: Column) -> Moments:
+    """Of first - second."""
+    one, other = models.column(column, [first, second])
+    return Moments.of(one - other)
+
+
 def _difference(board: Board, models: Models, first: str, second: str, column: Column) -> Difference:
     """With its own p, not yet corrected for others."""
     pair: Floats = models.column(column, [first, second])
-    pair = pair[:, np.isfinite(pair).all(0)]  # (2, common seeds)
-    n = pair.shape[-1]
-    differences, most = pair[0] - pair[1], board.metric.highest - board.metric.low
-    low, high = (np.clip(end, -most, most).item() for end in interval(differences))
-    means = pair.mean(-1)
+    means = pair[:, np.isfinite(pair).all(0)].mean(-1)
+    moments, most = _moments(models, first, second, column), board.metric.highest - board.metric.low
+    p, *ends = moderated_t(moments, models.spread(column))
+    low, high = (np.clip(end, -most, most).item() for end in ends)
     return Difference(
         kind=column[0],
         length=column[1],
         first=rounded(means[0]),
         second=rounded(means[1]),
         difference=rounded(means[0] - means[1]),
-        low=rounded(low) if n > 1 else None,
-        high=rounded(high) if n > 1 else None,
-        n=n,
-        p=paired(differences).item(),
+        low=None if np.isnan(low) else rounded(low),
+        high=None if np.isnan(high) else rounded(high),
+        n=int(moments.seeds),
+        p=p.item(),
         significant=False,
     )
 
 
 def _corrected(differences: Sequence[Difference]) -> list[Difference]:
     p = holm(np.array([difference.p for difference in differences])).tolist()
-    return [replace(d, p=float(f"{new:.3g}"), significant=_significant(d, new)) for d, new in zip(differences, p, strict=True)]
+    return [replace(d, p=float(f"{new:.3g}"), significant=new < 1 - CONFIDENCE) for d, new in zip(differences, p, strict=True)]
 
 
-def _significant(difference: Difference, p: float) -> bool:
-    low, high = difference.low, difference.high
-    return p < 1 - CONFIDENCE and low is not None and high is not None and (low > 0 or high < 0)
+def _planned(metric: Metric, models: Models, first: str, second: str, tests: int) -> Planned | None:
+    """For the means. Each of several tests must then be significant at a level that suffices for all of them."""
+    moments = _moments(models, first, second, models.ranked_by)
+    variance = models.spread(models.ranked_by).borrowed(moments)[0].item()
+    of_interest = abs(rounded(moments.mean.item())) if metric.high is None else INTEREST * (metric.high - metric.low)
+    if moments.seeds < MIN_PAIRED_SEEDS or np.isnan(variance) or not of_interest:
+        return None
+    return Planned(of_interest, seeds_needed(of_interest, variance, (1 - CONFIDENCE) / tests))
+
+
+def _outlook(planned: Planned, mean: Difference) -> str:
+    """One sentence on how many seeds would decide."""
+    if planned.seeds is None:
+        return f"More than {MOST_SEEDS:,} seeds would be needed to find a difference of {planned.difference:g}."
+    enough = f"{planned.seeds} seeds find a difference of {planned.difference:g} in {100 * POWER:.0f} % of cases"
+    return f"{enough}, and there are {mean.n}, so it is hardly larger." if planned.seeds <= mean.n else f"{enough}."
 
 
 def _judged(board: Board, first: str, second: str, mean: Difference) -> str:

@@ -9,6 +9,9 @@ from lgbench.errors import UsageError, unknown
 
 PREFIX = f"{BASELINE}+"
 
+BASELINE_ENTRY = f"{PREFIX}pre-norm"
+"""The entry that boards compare the others with, unless another one is named."""
+
 
 def find_entry(name: str, known: Iterable[str]) -> str:
     """The known entry of that name, or the only one with all the parts that it names; one in the baseline comes first.

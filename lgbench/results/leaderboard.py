@@ -20,7 +20,9 @@ from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Values
 from lgbench.results.database import Database
+from lgbench.results.entries import BASELINE_ENTRY, find_entry
 from lgbench.results.fit import NotFitted, not_fitted
+from lgbench.results.overall import Family, Overall, overall
 from lgbench.results.steps import BoardSteps, board_steps
 from lgbench.results.tables import packaged
 from lgbench.terminal import printable
@@ -41,6 +43,10 @@ Counts = Mapping[Key, dict[str, int]]
 """By board and entry."""
 
 
+ByEntry = dict[str, dict[str, list[float]]]
+"""Learning rates by entry and task."""
+
+
 class Unranked(NamedTuple):
     """A board that has no rows yet, and the values that its rows are made from."""
 
@@ -54,23 +60,36 @@ class Unranked(NamedTuple):
 class Results(Database):
     """The runs of a folder, and the boards that are made from them."""
 
-    def boards(self, metric: str, name: str | None = None, protocol: str | None = None, *, apart: bool = False) -> list[Board]:
+    def boards(
+        self,
+        metric: str,
+        name: str | None = None,
+        protocol: str | None = None,
+        *,
+        baseline: str | None = None,
+        apart: bool = False,
+    ) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
 
         `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
+        `baseline` is the entry that the others are compared with, as on boards or short; by default it is BASELINE_ENTRY.
         With `apart`, every task has a board of its own, and families have none.
         """
         self.check(metric, name, protocol)
+        entry = self.baseline(baseline)
         asked = name, protocol, apart
         found = self._measured(metric, *asked)
         unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, *asked))
         incomplete, lacking = self._missing(metric, *asked)
+        rates = self._learning_rates(*asked)
         return [
             replace(
                 about,
-                rows=ranked_rows(models, about.metric, about.train_length, unfitted.get(key[:3], {})),
+                rows=ranked_rows(models, about.metric, about.train_length, unfitted.get(key[:3], {}), entry),
                 incomplete=tuple(incomplete.get(key, ())),
                 lacking=dict(lacking.get(key, {})),
+                baseline=entry,
+                learning_rates=rates.get(key[:3], {}),
             )
             for key, about, models, _ in found
         ]
@@ -101,6 +120,23 @@ class Results(Database):
             uses = self.protocols.values()
             names = {use.name for use in uses if not use.changes}
             raise self._unknown("protocol", protocol, names | {str(use) for use in uses})
+
+    def baseline(self, name: str | None) -> str:
+        """The entry of that name, as on boards or short. The usual one, if none is named, may have no runs here."""
+        if name is None:
+            return BASELINE_ENTRY
+        self.protocols  # noqa: B018  # makes the tables that boards are made from
+        return find_entry(name, (entry for (entry,) in self._rows("select distinct entry from scores where entry is not null")))
+
+    def overall(self, metric: str, protocol: str | None = None, *, baseline: str | None = None) -> list[Overall]:
+        """For each protocol under which any entry ran all families, of which there are several, all these entries."""
+        self.check(metric, None, protocol)
+        entry = self.baseline(baseline)
+        found: dict[tuple[int, int], dict[str, Family]] = defaultdict(dict)
+        for key, about, models, _ in self._measured(metric, None, protocol, False):  # of versions the newest first
+            found[key.protocol, -key.metric_version].setdefault(key.name, Family(about, models))
+        boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
+        return [board for board in boards if board]
 
     def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
         """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
@@ -171,8 +207,17 @@ class Results(Database):
             incomplete=(),
             unsound=unsound(models),
             lacking={},
+            baseline=BASELINE_ENTRY,
         )
         return Unranked(key, about, models, chance)
+
+    def _learning_rates(self, name: str | None, protocol: str | None, apart: bool) -> Mapping[tuple[Any, ...], ByEntry]:
+        """By family or task, version and protocol, the learning rates that tuning chose."""
+        asked = {"name": name, "protocols": self._numbers(protocol), "apart": apart}
+        found: dict[tuple[Any, ...], dict[str, dict[str, list[float]]]] = defaultdict(dict)
+        for *place, entry, task, rate in self._rows(packaged("learning_rates"), asked):
+            found[tuple(place)].setdefault(entry, {}).setdefault(task, []).append(rate)
+        return found
 
     def _missing(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> tuple[Sentences, Counts]:
         """By board, what to say of seeds that lack runs, and how many seeds of each entry have runs that lack the metric."""

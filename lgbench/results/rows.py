@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lgbench.contracts import CURVE_METRICS, SOUNDNESS
+from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
@@ -40,6 +40,7 @@ def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
     scores = {experiment.train.steps: [*measured.scores, *measured.chance], **measured.points}
     rows = [*_scores(experiment, scores), *_curve_points(measured.curve, measured.index)]
+    rows += _learning_rate(experiment.record)
     made_with = {weights: experiment.record.plugins_of(weights) for weights in {row["weights"] for row in rows}}
     return pa.Table.from_pylist([same | row | {"plugins": made_with[row["weights"]]} for row in rows], schema=SCHEMA)
 
@@ -81,6 +82,14 @@ def _scores(experiment: Experiment, by_step: Mapping[int, Sequence[Score]]) -> I
             "in_distribution": is_in_distribution(experiment, score.length),
             "on_boards": score.length in on_boards or score.metric in of_strings,
         }
+
+
+def _learning_rate(record: ExperimentRecord) -> list[dict[str, Any]]:
+    """One row where the learning rate was chosen, over as many rates as were tried."""
+    if record.tuning is None:
+        return []
+    about = {"weights": "raw", "metric": LEARNING_RATE, "step": record.train.steps}
+    return [about | {"value": record.train.lr, "n": len(record.tuning.grid)}]
 
 
 def _curve_points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from lgbench.experiment.tuning import TuningRun
 from lgbench.submissions.rows import RowKey, keys
 
 
@@ -60,6 +61,24 @@ def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[D
     """The numbers that are too far apart, the worst first. Both runs have the same rows."""
     found = [*_singles(filed, here, tolerance), *_means(filed, here, tolerance)]
     return sorted(found, key=lambda disagreement: -disagreement.excess)
+
+
+def tuning_disagreements(filed: Sequence[TuningRun], here: Sequence[TuningRun], tolerance: Tolerance) -> list[Disagreement]:
+    """The losses of tuning runs that are too far apart: all where `points` are compared, else those that choose."""
+    found: list[Disagreement] = []
+    for there, again in zip(filed, here, strict=True):
+        name = f"the loss of the tuning run with the rate {there.lr:g} and seed {there.seed}"
+        if tolerance.points and there.diverged_step != again.diverged_step:
+            steps = f"{there.diverged_step} in the file and {again.diverged_step} here"
+            which = f"the tuning run with the rate {there.lr:g} and seed {there.seed} diverged"
+            found.append(Disagreement(math.inf, f"the step at which {which} is {steps}"))
+        if not tolerance.points:
+            allowed = tolerance.single if tolerance.mean is None else tolerance.mean
+            found += _compared(name, there.loss, again.loss, allowed, relative=True)
+            continue
+        for tenth, (a, b) in enumerate(zip(there.losses, again.losses, strict=True), 1):
+            found += _compared(f"{name}, in tenth {tenth} of its steps,", a, b, tolerance.single, relative=True)
+    return found
 
 
 def largest_distance(filed: Numbers, here: Numbers) -> float:

@@ -89,6 +89,7 @@ def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterab
         runs = [run for run in members[series] if _is_of_today(run.record, family)]
         yield from _several(series, runs, "averagers", lambda run: run.record.averagers, "--average")
         yield from _several(series, runs, "measurements", _measured, "the same plugins")
+        yield from _several_rates(series, [run.record for run in runs])
         yield from _missing_seeds(series, [run.record for run in runs], family)
 
 
@@ -113,6 +114,21 @@ def _several(
     if len(kinds) > 1:
         several = " and others ".join(", ".join(kind) or "none" for kind in kinds)
         yield f"{series.entry} on {series.family}: some runs have the {name} {several}; all must have the same ({remedy})"
+
+
+def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator[str]:
+    """A sentence for each task whose seeds have several learning rates that tuning chose: nobody may choose by seed."""
+    seeds: dict[str, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        if run.tuning:
+            seeds[run.task][run.train.lr].append(run.seed)
+    for task, rates in sorted(seeds.items()):
+        if len(rates) > 1:
+            each = ", ".join(f"{lr:g} with {_ranges(sorted({*own}))}" for lr, own in sorted(rates.items()))
+            yield (
+                f"{series.entry} on {task} under {series.protocol} has several learning rates, {each}: all seeds need the "
+                "same; make them in one results folder, whose tuning runs choose one"
+            )
 
 
 def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:

@@ -129,6 +129,8 @@ def _flat(record: ExperimentRecord) -> dict[str, object]:
             found |= {f"{name}.{key}": item for key, item in value.items()}
         elif name == "options":
             found |= dict(value)
+        elif name == "tuning":  # what it found is the file's
+            found |= {f"tuning.{key}": value and str(value[key]) for key in ("grid", "seeds", "steps")}
         else:
             found[name] = str(record.protocol) if name == "protocol" else value
     return found

@@ -15,6 +15,7 @@ from msgspec import Meta
 from packaging.version import InvalidVersion, Version
 
 from lgbench.contracts import METRIC_NAME, NAME
+from lgbench.experiment import tuning
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.extensions.loading import How
 from lgbench.results.metrics import Metric
@@ -23,7 +24,7 @@ MAX_TEXT = 1000
 _LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
 """A name in results. After a tilde it has the hash of a plugin file."""
 
-MAX_THREADS, MAX_POPULATION = 2**14, 2**20
+MAX_THREADS, MAX_POPULATION = 2**14, tuning.MAX_POPULATION
 """More threads than any machine has, and more models than any memory holds. Both are a stranger's numbers."""
 
 Threads = Annotated[int, Meta(ge=1, le=MAX_THREADS)]
@@ -167,6 +168,8 @@ def _check_values(footer: Footer) -> None:
             )
     if not 0 <= experiment.seed < 2**63:
         raise ValueError(f"experiment.seed is {experiment.seed}, expected a whole number from 0 to 2**63 - 1")
+    if experiment.tuning and (why := tuning.wrong(experiment.tuning, experiment.train.lr, experiment.seed)):
+        raise ValueError(why)
     _check_version("environment.torch", footer.environment.torch)
     try:
         datetime.fromisoformat(footer.environment.date)

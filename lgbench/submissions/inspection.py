@@ -110,7 +110,7 @@ class Inspector:
 
     def _rows_of(self, experiment: Experiment) -> Mapping[RowKey, Expected]:
         record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
-        same = (record.task, record.averagers, record.train, record.evaluate, measured)
+        same = (record.task, record.averagers, record.train, record.evaluate, record.tuning is None, measured)
         if same not in self._expected:
             self._expected[same] = expected_rows(experiment)
         return self._expected[same]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lgbench.contracts import CURVE_METRICS, SOUNDNESS
+from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.points import point_steps
@@ -87,13 +87,14 @@ class Expected(NamedTuple):
     """Whether the column n is exactly `n`. If not, it is at most `n`, and where it is 0 there is no value."""
     flags: Flags
     bounds: Bounds | None
-    """Of a score; None for the training curve."""
+    """Of a score; None for the training curve and for a learning rate."""
     value: float | None = None
-    """The value, where the task alone decides it."""
+    """The value, where the task alone decides it, or the footer says it."""
 
 
 def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
-    """Every row of a run: the scores of each weight variant at the end and at its points, chance levels, the training curve."""
+    """Every row of a run: the scores of each weight variant at the end and at its points, chance levels, the training curve,
+    and the learning rate if tuning chose it."""
     task, train, evaluate, last = experiment.task, experiment.train, experiment.evaluate, experiment.train.steps
     metrics = {measurement.name: Metric.of(measurement) for measurement in experiment.measurements}
     bounds = {name: Bounds.of(metric) for name, metric in metrics.items()}
@@ -115,6 +116,9 @@ def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
     shown = board_lengths(task, train, evaluate)
     for _, name, length, value, n in chance(task, experiment.measurements, train, evaluate):
         found[RowKey(CHANCE, name, last, length)] = Expected(n, True, flags(name, length, length in shown), bounds[name], value)
+    if tuning := experiment.record.tuning:
+        rate = Expected(len(tuning.grid), True, Flags(None, None, None), None, train.lr)
+        found[RowKey("raw", LEARNING_RATE, last, None)] = rate
     for before, step in pairwise([0, *curve_steps(last)]):
         point = Expected(step - before, True, Flags(None, None, None), None)
         found |= {RowKey("raw", metric, step, None): point for metric in CURVE_METRICS}
@@ -214,6 +218,8 @@ def _other_flags(key: RowKey, found: Flags, right: Flags) -> Iterator[str]:
 
 def _expected_value(wanted: Expected, value: float | None, n: int, diverged: bool) -> str | None:
     """What the value should be, if it is not that."""
+    if wanted.bounds is None and wanted.value is not None:
+        return None if value == wanted.value else f"{wanted.value}, the learning rate that was chosen"
     if wanted.bounds is None:
         fits = value is not None and (value >= 0 if math.isfinite(value) else diverged)
         return None if fits else "a finite number, not negative"

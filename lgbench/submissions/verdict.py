@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lgbench.errors import LgbenchError
+from lgbench.experiment.tuning import TuningRun
 from lgbench.submissions.agreement import (
     Disagreement,
     Tolerance,
@@ -16,6 +17,7 @@ from lgbench.submissions.agreement import (
     largest_distance,
     largest_mean_distance,
     numbers_in,
+    tuning_disagreements,
 )
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.rows import unsound
@@ -71,6 +73,15 @@ class Verdict:
         compared = sum(1 for key in filed if key.length is not None or tolerance.points)
         largest = largest_distance(filed, here), largest_mean_distance(filed, here)
         return cls(run, found, compared, *largest, tolerance, otherwise)
+
+    def with_tuning(self, again: Sequence[TuningRun]) -> Verdict:
+        """With the tuning runs compared, too, that were made again."""
+        filed = self.run.footer.experiment.tuning
+        if filed is None:
+            return self
+        found = tuning_disagreements(filed.runs, again, self.tolerance)
+        compared = sum(len(run.losses) if self.tolerance.points else 1 for run in filed.runs)
+        return replace(self, disagreements=[*found, *self.disagreements], compared=self.compared + compared)
 
     @property
     def agrees(self) -> bool:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count, islice
 from math import comb
 from typing import TypeVar
 
@@ -33,12 +32,11 @@ from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
-from lgbench.submissions.bounds import MAX_MODELS
 from lgbench.submissions.footer import shown
 from lgbench.submissions.inspection import Run
+from lgbench.submissions.tuning_again import TuningAgain, fillers, stack_size
 from lgbench.submissions.verdict import SAME_BITS, Failure, Verdict
-from lgbench.training import cost
-from lgbench.training.train import Trained, step_cost, train
+from lgbench.training.train import Trained, train
 
 DEFAULT_SECONDS = 24 * 3600.0
 """How long one population may take."""
@@ -94,12 +92,14 @@ def verify(
     display: ProgressDisplay,
     tolerance: Tolerance = SAME_BITS,
     seconds: float = DEFAULT_SECONDS,
+    tuning: bool = True,
 ) -> Iterator[Verdict | Failure]:
     """Train and test the runs again, write nothing, and say of each one whether its numbers are the same.
 
-    No population takes much longer than `seconds`: after that its runs have failed.
+    With `tuning`, the tuning runs that chose learning rates are trained again, too, each once. No population takes much
+    longer than `seconds`: after that its runs have failed.
     """
-    verifier = _Verifier(device, display, tolerance, seconds)
+    verifier = _Verifier(device, display, tolerance, seconds, tuning)
     groups: dict[Hashable, list[Run]] = defaultdict(list)
     for run in runs:
         made = run.footer.execution
@@ -118,14 +118,12 @@ def verify(
 def _populations(group: Sequence[Run], device: torch.device) -> Iterator[RerunPopulation]:
     """Populations of the size in which the runs were made, or of as many models as fit."""
     made, asked = group[0].footer.execution, group[0].footer.environment.threads
-    size = min(made.population, MAX_MODELS)
-    if size > 1:
-        size = min(size, cost.models_that_fit(step_cost(group[0].experiment, device), device))
+    size = stack_size(group[0].experiment, made.population, device)
     ordered = sorted(group, key=_by_task_and_seed)
     for start in range(0, len(ordered), size):
         runs = ordered[start : start + size]
-        fillers = list(_fillers([run.experiment for run in runs], size - len(runs)))
-        yield RerunPopulation(runs, fillers, min(asked, os.cpu_count() or 1), made.compiled)
+        others = list(fillers([run.experiment for run in runs], size - len(runs)))
+        yield RerunPopulation(runs, others, min(asked, os.cpu_count() or 1), made.compiled)
 
 
 def _by_task_and_seed(run: Run) -> tuple[str, str, int]:
@@ -133,45 +131,46 @@ def _by_task_and_seed(run: Run) -> tuple[str, str, int]:
     return record.task, str(record.protocol), record.seed
 
 
-def _fillers(experiments: Sequence[Experiment], number: int) -> Iterator[Experiment]:
-    """The first experiment with the seeds after its own that are not taken."""
-    first, taken = experiments[0], {experiment.seed for experiment in experiments}
-    yield from islice((first.with_seed(seed) for seed in count(first.seed + 1) if seed not in taken), number)
-
-
 class _Verifier:
     """Runs populations again on a device."""
 
-    def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, seconds: float) -> None:
+    def __init__(
+        self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, seconds: float, tuning: bool
+    ) -> None:
         self.device, self.display, self.tolerance, self.seconds = device, display, tolerance, seconds
         self._ends = math.inf
         self._chance: dict[Hashable, list[Score]] = {}
+        self._tuning = TuningAgain(device, self._trained) if tuning else None
 
     def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
         """One outcome for each run of the population."""
-        self._ends = time.monotonic() + self.seconds
         keep_freed_memory()
         try:
             with threads(population.threads), full_float32(), unchanged(population.runs[0].experiment.plugins):
-                trained = self._trained(population)
+                title = f"{population.runs[0].title} again"
+                trained = self._trained(title, population.experiments, population.compile, population.asked)
                 return list(self._verdicts(population, trained))
         except Exception as error:  # a plugin's model may raise anything
             return [Failure(run, error) for run in population.runs]
 
-    def _trained(self, population: RerunPopulation) -> Trained:
-        experiments = population.experiments
+    def _trained(
+        self, title: str, experiments: Sequence[Experiment], compile: bool, tested: Sequence[Experiment] = ()
+    ) -> Trained:
+        """`tested`, the first ones, are tested while they train. From now on there is as much time as a population may take."""
+        self._ends = time.monotonic() + self.seconds
         models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
-        with self.display.phase(Phase.train(f"{population.runs[0].title} again ({models})", experiments)) as report:
+        with self.display.phase(Phase.train(f"{title} ({models})", experiments)) as report:
 
             def in_time(step: int, loss: Callable[[], float]) -> None:
                 self._require_time()
                 report(step, loss)
 
-            points = points_of(population.asked, self.device, self._in_time)
-            return train(experiments, self.device, in_time, points=points, compile=population.compile, say=self.display.say)
+            points = points_of(tested or experiments, self.device, self._in_time)
+            return train(experiments, self.device, in_time, points=points, compile=compile, say=self.display.say)
 
     def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
-        """Test every run of the population, and no filler."""
+        """Test every run of the population, and no filler. Then make the tuning runs again."""
+        found = []
         with self.display.phase(Phase.evaluate(f"{population.runs[0].title} again", population.asked)) as report:
             for index, run in enumerate(population.runs):
                 experiment = run.experiment
@@ -180,8 +179,10 @@ class _Verifier:
                 points = scores_at_points(trained, index)
                 measured = Measured(scores, points, self._chance_of(run), trained.curve, index, trained.diverged[index])
                 otherwise = list(_otherwise(run, trained, population, self.device))
-                yield Verdict.of(run, rows_of(experiment, measured), otherwise, self.tolerance)
+                found.append(Verdict.of(run, rows_of(experiment, measured), otherwise, self.tolerance))
                 report(index + 1, None)
+        for verdict in found:
+            yield verdict.with_tuning(self._tuning.runs(verdict.run.experiment)) if self._tuning else verdict
 
     def _in_time(self, predict: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         def predict_in_time(inputs: Tensor) -> Tensor:

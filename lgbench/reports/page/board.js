@@ -67,7 +67,7 @@ const notes = (pageBoard) =>
       "p",
       {},
       "Small print under a mean is its 95 % interval over seeds. ID and OOD are means over the lengths up to the training length " +
-        "and over those above it. Entries that are not significantly different share a tier. The rank interval holds the best and " +
+        "and over those above it. Entries of one tier are not significantly different. The rank interval holds the best and " +
         "the worst rank that an entry may have. The effective length is in training lengths. ",
       element("a", { href: "#/rules" }, "How boards are made"),
       ".",
@@ -199,6 +199,7 @@ class BoardView {
       element("td", { class: "tick" }),
       element("td", { colspan: 4 }),
       element("th", { scope: "colgroup", colspan: 2 }, "mean over lengths"),
+      compared(board) ? element("td", {}) : null,
       element("td", { class: "picture" }),
       element("td", {}),
       element("th", { scope: "colgroup", colspan: shownLengths(board).length }, "at length"),
@@ -235,7 +236,7 @@ class BoardView {
       {
         name: "tier",
         title: "tier",
-        sort: (row) => (row.tier === null ? null : rank(row)),
+        sort: (row) => (row.tier === null ? null : row.tier * 1e6 + rank(row)),
         cell: (row) => element("td", { class: "standing" }, tierChip(row)),
       },
       {
@@ -276,6 +277,7 @@ class BoardView {
     return [
       column("ID", "ID", "ID", null),
       column("OOD", "OOD", "OOD", null),
+      ...this.againstColumn(),
       { name: "picture", title: element("span", { class: "unseen" }, "OOD, drawn"), class: "picture", cell: this.picture() },
       {
         name: "effective length",
@@ -286,6 +288,21 @@ class BoardView {
         cell: (row) => element("td", { class: "number" }, effectiveLength(this.board, row)),
       },
       ...shownLengths(this.board).map((length) => column(`length ${length}`, String(length), "length", length)),
+    ];
+  }
+
+  // The difference to the baseline, on boards where any entry is compared with it.
+  againstColumn() {
+    if (!compared(this.board)) return [];
+    return [
+      {
+        name: "against baseline",
+        title: "against baseline",
+        best: this.board.metric.lower_is_better ? 1 : -1,
+        class: "number",
+        sort: (row) => row.against?.difference ?? null,
+        cell: (row) => (row.entry === this.board.baseline ? element("td", { class: "number" }, "baseline") : difference(row.against)),
+      },
     ];
   }
 

@@ -72,6 +72,9 @@ const chanceOf = (board, kind, length = null) =>
 const rankInterval = (row) => (row.rank_interval === null ? MISSING : distinct(row.rank_interval).join("–"));
 const tierOf = (row) => (row.tier === null ? MISSING : String(row.tier));
 
+const compared = (board) => board.rows.some((row) => row.against !== null);
+const signed = (value) => `${value < 0 ? "−" : "+"}${digits(Math.abs(value))}`;
+
 const allLengths = remembered((board) =>
   distinct(board.rows.flatMap((row) => row.cells.map((cell) => cell.length)).filter((length) => length !== null)).sort(
     (a, b) => a - b,

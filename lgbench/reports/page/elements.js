@@ -69,6 +69,13 @@ const number = (cell, seeds, more = {}) => {
   );
 };
 
+const difference = (against) => {
+  if (against === null) return element("td", { class: "number missing" }, MISSING);
+  const ends = against.low === null ? null : [" ", element("span", { class: "interval" }, `${signed(against.low)} to ${signed(against.high)}`)];
+  const verdict = against.verdict === null ? null : [" ", element("span", { class: `against ${against.verdict}` }, against.verdict)];
+  return element("td", { class: "number" }, element("span", { class: "mean" }, signed(against.difference)), verdict, ends);
+};
+
 const level = (value) => element("td", { class: "number" }, value === null ? null : digits(value));
 
 const tierChip = (row) => element("span", { class: row.tier === 1 ? "tier first" : "tier" }, tierOf(row));

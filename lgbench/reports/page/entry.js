@@ -38,6 +38,7 @@ const entryView = (entry, metric, protocol) => {
       resultsSection(entry, results),
       seedsSection(results),
       trainingSection(entry, runs),
+      ...tuningSection(runs),
       configurationSection(runs),
       provenanceSection(runs),
     ],
@@ -165,6 +166,35 @@ const trainingSection = (entry, runs) => {
   );
   const shared = weightsOf(entry) === "raw" ? null : element("p", {}, `The training is that of ${baseOf(entry)}; ${weightsOf(entry)} averages its weights.`);
   return section("Training", shared, element("ul", { class: "legend" }, key), element("div", { class: "trainings" }, charts));
+};
+
+// The losses of the tuning runs that chose learning rates: a line for each task and rate. The first seed of a task has them.
+const tuningSection = (runs) => {
+  const tuned = runs.filter((run) => Array.isArray(run.tuning?.grid) && Array.isArray(run.tuning.seeds) && Array.isArray(run.tuning.runs));
+  if (!tuned.length) return [];
+  const seeds = distinct(tuned.flatMap((run) => run.tuning.seeds)).sort((a, b) => a - b);
+  const loss = (found) => {
+    if (!found) return MISSING;
+    const last = Array.isArray(found.losses) ? found.losses.at(-1) : null;
+    return found.diverged_step === null && typeof last === "number" ? digits(last) : "diverged";
+  };
+  const lines = tuned.flatMap(({ task, tuning }) =>
+    tuning.grid.map((rate, at) =>
+      element(
+        "tr",
+        { class: rate === tuning.chosen ? "mean-row" : null },
+        element("th", { scope: "row", class: "name" }, at ? "" : task),
+        element("td", { class: "number" }, String(rate)),
+        seeds.map((seed) => element("td", { class: "number" }, loss(tuning.runs.find((found) => found?.lr === rate && found.seed === seed)))),
+        element("td", {}, rate === tuning.chosen ? "chosen" : ""),
+      ),
+    ),
+  );
+  const header = [["task", "name"], ["learning rate", "number"], ...seeds.map((seed) => [`loss, seed ${seed}`, "number"]), ["", null]];
+  const steps = distinct(tuned.map((run) => String(run.tuning.steps))).join(" or ");
+  const rule = `The rate with the smallest training loss, in the last tenth of ${steps} steps, on seeds that no result has.`;
+  const table = simpleTable("Tuning of the learning rate", header, lines);
+  return [section("Learning rate", element("p", { class: "lead" }, rule), table)];
 };
 
 // The settings of an experiment as [name, text], however deep they stand. Footers are strangers' files: nothing is sure of them.

@@ -7,7 +7,7 @@ const nowhere = () => ({
   page: "",
   nodes: [
     heading("There is no such page"),
-    element("p", {}, "These results have nothing of that name. ", element("a", { href: "#/" }, "All boards"), "."),
+    element("p", {}, "These results have nothing of that name. ", element("a", { href: "#/board" }, "All boards"), "."),
   ],
 });
 
@@ -19,10 +19,18 @@ const rulesText = () => {
   return text;
 };
 
-const VIEWS = { board: boardView, entry: entryView, compare: compareView, rules: rulesView, malformed: nowhere };
+const VIEWS = {
+  overall: overallView,
+  board: boardView,
+  entry: entryView,
+  compare: compareView,
+  claims: claimsView,
+  rules: rulesView,
+  malformed: nowhere,
+};
 
 const viewOf = ([name, ...rest]) => {
-  if (name === undefined) return boardView();
+  if (name === undefined) return overalls().length ? overallView() : boardView();
   return Object.hasOwn(VIEWS, name) ? VIEWS[name](...rest) : nowhere();
 };
 

@@ -1,0 +1,1 @@
+"""Claims of papers as files, and what runs say of them."""

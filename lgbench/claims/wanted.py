@@ -1,0 +1,74 @@
+"""The runs that a claim asks for and that are not there, and the commands that make them."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from lgbench.claims.claim import Claim, ClaimTest
+from lgbench.claims.samples import Sample
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Runs that `lgbench run` can make: an entry on a task, with each of these seeds."""
+
+    task: str
+    arch: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Runs that one command makes: every combination."""
+
+    tasks: tuple[str, ...]
+    archs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    average: tuple[str, ...]
+
+
+def wanted(claim: Claim, task: str, test: ClaimTest, sample: Sample | None) -> tuple[Wanted, ...]:
+    """The runs that one test lacks on a task."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for entry in test.entries:
+        known = sample.seeds[entry] if sample else frozenset[int]()
+        found[entry.partition("@")[0]] |= {seed for seed in claim.runs.seeds if seed not in known}
+    return tuple(Wanted(task, arch, tuple(sorted(seeds))) for arch, seeds in found.items() if seeds)
+
+
+def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[Order]:
+    """All these runs in few commands, none of them twice, and no run besides."""
+    seeds: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for each in lacking:
+        seeds[each.task, each.arch] |= set(each.seeds)
+    by_arch: dict[str, dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for (task, arch), own in seeds.items():
+        by_arch[arch][tuple(sorted(own))].append(task)
+    alike: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    for arch, by_seeds in by_arch.items():
+        for own_seeds, tasks in by_seeds.items():
+            alike[own_seeds, tuple(tasks)].append(arch)
+    return [Order(tasks, tuple(archs), own, claim.runs.average) for (own, tasks), archs in alike.items()]
+
+
+def command(order: Order, protocol: str, results: str | None = None) -> str:
+    """The command for these runs, as a shell reads it."""
+    words = ["lgbench", "run", "--task", ",".join(order.tasks), "--arch", ",".join(order.archs)]
+    words += ["--seeds", _ranges(order.seeds), "--protocol", protocol]
+    words += ["--average", ",".join(order.average)] if order.average else []
+    words += ["--results", results] if results is not None else []
+    return shlex.join(words)
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Seeds as `--seeds` takes them: one range, or numbers with commas between them.
+
+    >>> _ranges([0, 1, 2]), _ranges([3, 5]), _ranges([4])
+    ('0:3', '3,5', '4')
+    """
+    runs = [list(own) for _, own in groupby(seeds, key=lambda seed: seed - seeds.index(seed))]
+    return ",".join(f"{own[0]}:{own[-1] + 1}" if len(own) > 2 else ",".join(map(str, own)) for own in runs)

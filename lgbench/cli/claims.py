@@ -1,0 +1,192 @@
+"""`lgbench claims`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from lgbench.cli.options import (
+    RESULTS,
+    NameInResults,
+    Seeds,
+    claims_option,
+    device_option,
+    json_option,
+    plugin_option,
+    results_option,
+)
+from lgbench.cli.output import console, echo, echo_data
+from lgbench.cli.run import ordered
+from lgbench.cli.setup import installed, opened, warn
+from lgbench.errors import RunFailed, UsageError
+from lgbench.results.addresses import Address, Place
+
+if TYPE_CHECKING:
+    from lgbench.claims.claim import Claim
+    from lgbench.claims.verdicts import Verdict
+    from lgbench.claims.wanted import Wanted
+    from lgbench.results.leaderboard import Results
+
+
+class ClaimName(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
+    """The name of a claim. The shell completes those of the folder."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from lgbench.claims.files import default_folder
+
+        folder: Path = ctx.params.get("claims_folder") or default_folder()
+        names = sorted(path.stem for path in folder.glob("*.toml"))
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=ClaimName())
+@claims_option
+@click.option("--run", "missing", is_flag=True, help="Make the runs that these claims lack, and then decide.")
+@click.option("--seeds", type=Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
+@device_option
+@click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
+@click.option(
+    "--protocol",
+    type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
+    help='Protocol to decide under, or to run: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
+)
+@json_option
+@plugin_option
+@results_option
+def claims(
+    names: Sequence[str],
+    claims_folder: Path | None,
+    missing: bool,
+    seeds: tuple[int, ...] | None,
+    device: str,
+    workers: int | None,
+    protocol: str | None,
+    as_json: bool,
+    plugins: Sequence[Path],
+    results: Place,
+) -> None:
+    """Decide claims of papers from the runs that are there.
+
+    A claim is a TOML file. It says who said what, which runs decide it, and by which test. On each of its tasks, and under each
+    protocol, it is confirmed, refuted, undecided, or not run. NAME shows a claim in full: its source, its numbers, and the
+    commands for missing runs. --run makes these runs, under the first protocol that the claim names or under --protocol.
+    Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
+    """
+    from lgbench.claims.files import default_folder, read_claims
+    from lgbench.reports import claims as shown
+
+    _require_sense(names, missing, seeds)
+    found = read_claims(claims_folder or default_folder(), names)
+    failures = _run(found, seeds, protocol, device, workers, plugins, results) if missing else []
+    judged = _judged(found, results, protocol, plugins)
+    where = None if results == RESULTS else str(results)
+    if as_json:
+        echo_data(shown.as_json(judged, where))
+    elif names:
+        for claim, verdicts in judged:
+            shown.page(claim, verdicts, where, console())
+    else:
+        shown.table(judged, console())
+    if failures:
+        raise RunFailed("; ".join(failures))
+
+
+def _require_sense(names: Sequence[str], missing: bool, seeds: tuple[int, ...] | None) -> None:
+    """Raise UsageError for options that do not go together."""
+    if missing and not names:
+        raise UsageError("--run takes the names of claims, as in `lgbench claims post-norm --run`; all of them would take days")
+    context = click.get_current_context()
+    for option in ("seeds", "device", "workers"):
+        if not missing and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{option} says nothing without --run: nothing is trained")
+
+
+def _judged(
+    found: Sequence[Claim], results: Place, protocol: str | None, plugins: Sequence[Path]
+) -> list[tuple[Claim, list[Verdict]]]:
+    """Every claim with its verdicts. Where something was not run that cannot be run here, the verdict says so."""
+    from lgbench.claims.verdicts import decide
+
+    runs = _opened(results)
+    _check_protocol(found, runs, protocol)
+    judged = [(claim, decide(claim, runs, protocol)) for claim in found]
+    if runs:
+        warn(runs.no_boards)
+    if not any(verdict.state == "not run" for _, verdicts in judged for verdict in verdicts):
+        return judged
+    from lgbench.claims.obstacles import with_obstacles
+
+    registry = installed(plugins)
+    return [(claim, with_obstacles(claim, verdicts, registry)) for claim, verdicts in judged]
+
+
+def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str | None) -> None:
+    """Raise UsageError for a protocol that neither claims nor runs have."""
+    from lgbench.errors import unknown
+
+    known = {name for claim in found for name in claim.runs.protocols}
+    uses = runs.protocols.values() if runs else ()
+    known |= {name for use in uses for name in (str(use), *([] if use.changes else [use.name]))}
+    if protocol is not None and protocol not in known:
+        raise unknown("protocol of these claims and runs", protocol, known)
+
+
+def _opened(results: Place) -> Results | None:
+    """None where nothing was run yet: then every claim says how it is run."""
+    from lgbench.results import run_files
+
+    if isinstance(results, Address) or (results.is_dir() and any(run_files.find(results))):
+        return opened(results)
+    return None
+
+
+def _run(
+    found: Sequence[Claim],
+    seeds: tuple[int, ...] | None,
+    protocol: str | None,
+    device: str,
+    workers: int | None,
+    plugins: Sequence[Path],
+    results: Place,
+) -> list[str]:
+    """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
+    from lgbench.claims.obstacles import require_possible
+    from lgbench.claims.wanted import orders
+    from lgbench.execution.manner import Engine, Manner
+    from lgbench.experiment.plan import Request
+
+    registry, failures = installed(plugins), []
+    for claim in found:
+        require_possible(claim, registry)
+    for claim in found:
+        name = protocol or claim.runs.protocols[0]
+        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=seeds or claim.runs.seeds))
+        lacking = orders(asked, _lacking(asked, results))
+        if not lacking:
+            echo(f"{claim.name} lacks no run under {name}")
+        for order in lacking:
+            request = Request(order.tasks, order.archs, order.average or None, order.seeds, name)
+            try:
+                ordered(request, registry, Manner(device, workers=workers), Engine(), plugins, results)
+            except RunFailed as error:
+                failures.append(str(error))
+    return failures
+
+
+def _lacking(claim: Claim, results: Place) -> list[Wanted]:
+    """The runs that a claim lacks under the one protocol that it names. Raises UsageError for an unknown protocol."""
+    from lgbench.claims.verdicts import decide
+    from lgbench.experiment.protocols import protocol_named
+
+    (name,) = claim.runs.protocols
+    version = protocol_named(name).version
+    verdicts = decide(claim, _opened(results), name)
+    return [each for verdict in verdicts if verdict.protocol.version == version for each in verdict.wanted]

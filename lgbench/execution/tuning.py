@@ -1,0 +1,133 @@
+"""The two stages of a command under a protocol that tries learning rates: tuning runs first, then the runs with the rates.
+
+Tuning runs are runs like others, in a folder of their own. A learning rate follows from their files, which are written once, so
+commands at the same time and commands that go on agree on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from lgbench.errors import RunFileError
+from lgbench.execution.publishing import folder_of
+from lgbench.execution.work_queue import unfinished
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Plan
+from lgbench.experiment.tuning import Tuning, TuningRun, coarse
+from lgbench.results import run_files
+from lgbench.results.addresses import Place
+
+FOLDER = ".tuning"
+"""The folder of tuning runs in a results folder, or at an address. It is hidden, so that no board is made from them."""
+
+_Key = tuple[str, ...]
+"""The ids of the tuning runs of an experiment: those with equal ones have one learning rate."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of the two, of the experiments that were planned."""
+
+    results: Path
+    tuning: Path
+    """The folder of tuning runs; where results are at an address, a folder of this machine."""
+    first: bool
+    """Whether it is that of the tuning runs."""
+
+    @classmethod
+    def begin(cls, planned: Sequence[Experiment], results: Place, say: Callable[[str], None]) -> Stage:
+        """The first stage. Brings what is done, where results are at an address."""
+        runs = [run for experiment in one_of_each(planned) for run in experiment.tuning_runs]
+        return cls(folder_of(results, planned, say), folder_of(results / FOLDER, runs, say), first=True)
+
+    def plan(self, planned: Plan) -> Plan:
+        """The plan of this stage alone."""
+        return replace(planned, experiments=tuple(self.of(planned.experiments)))
+
+    def of(self, planned: Sequence[Experiment]) -> list[Experiment]:
+        """What it trains: the tuning runs that are needed, or the experiments whose learning rate is known."""
+        return self.needed(planned) if self.first else self.tuned(planned)
+
+    def needed(self, planned: Sequence[Experiment]) -> list[Experiment]:
+        """The tuning runs of experiments whose learning rate no finished run tells."""
+        known = self._finished(planned)
+        needed = {run.run_id: run for own in one_of_each(planned) if _key(own) not in known for run in own.tuning_runs}
+        return list(needed.values())
+
+    def tuned(self, planned: Sequence[Experiment]) -> list[Experiment]:
+        """The experiments, each with its learning rate. Those that lack a tuning run are left out."""
+        known = self.outcomes(planned)
+        return [
+            experiment.tuned(known[key]) if (key := _key(experiment)) in known else experiment
+            for experiment in planned
+            if not experiment.tuning_runs or _key(experiment) in known
+        ]
+
+    def outcomes(self, planned: Sequence[Experiment]) -> Mapping[_Key, Tuning]:
+        """The outcome of each tuning that has one. A finished run keeps its learning rate, and gives it to other seeds."""
+        known = self._finished(planned)
+        for experiment in one_of_each(planned):
+            if (key := _key(experiment)) not in known and (found := self._ended(experiment)):
+                known[key] = found
+        return known
+
+    def _finished(self, planned: Sequence[Experiment]) -> dict[_Key, Tuning]:
+        """The outcomes in the footers of finished runs, one for each tuning."""
+        found: dict[_Key, Tuning] = {}
+        left = {experiment.run_id for experiment in unfinished(planned, self.results)}
+        for experiment in planned:
+            key = _key(experiment)
+            if key and key not in found and experiment.run_id not in left:
+                footer = run_files.metadata(run_files.path_for(self.results, experiment.record))
+                found[key] = msgspec.convert(footer["experiment"]["tuning"], Tuning)
+        return found
+
+    def _ended(self, experiment: Experiment) -> Tuning | None:
+        """The outcome of the tuning runs; None where one is missing."""
+        asked = experiment.record.tuning
+        assert asked
+        try:
+            return asked.ended([tuning_run(run_files.path_for(self.tuning, run.record)) for run in experiment.tuning_runs])
+        except RunFileError:
+            return None
+
+
+def tuning_run(path: Path) -> TuningRun:
+    """The outcome of a tuning run, from its file. Raises RunFileError where that is not whole."""
+    rows, footer = run_files.read(path).to_pylist(), run_files.metadata(path)
+    about, made = footer["experiment"], footer["execution"]
+    return TuningRun(
+        lr=about["train"]["lr"],
+        seed=about["seed"],
+        losses=coarse([(r["step"], r["value"], r["n"]) for r in rows if r["metric"] == "train_loss"], about["train"]["steps"]),
+        diverged_step=rows[0]["diverged_step"],
+        population=made["population"],
+        compiled=made["compiled"],
+    )
+
+
+def said(experiment: Experiment) -> str:
+    """A sentence about the learning rate that was chosen for an experiment."""
+    record, tuning = experiment.record, experiment.record.tuning
+    assert tuning
+    losses = {lr: tuning.loss(lr) for lr in tuning.grid}
+    tried = ", ".join(f"{lr:g}: {f'{loss:.4f}' if loss < float('inf') else 'diverged'}" for lr, loss in losses.items())
+    why = ", the smallest, since all diverged" if min(losses.values()) == float("inf") else ""
+    return f"{record.entry} on {record.task}: learning rate {record.train.lr:g}{why} (loss with {tried})"
+
+
+def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """The first experiment of each tuning."""
+    first: dict[_Key, Experiment] = {}
+    for experiment in experiments:
+        if experiment.tuning_runs:
+            first.setdefault(_key(experiment), experiment)
+    return list(first.values())
+
+
+def _key(experiment: Experiment) -> _Key:
+    return tuple(run.run_id for run in experiment.tuning_runs)

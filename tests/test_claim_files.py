@@ -1,0 +1,244 @@
+"""Claims are read from TOML, every key is checked, and those that come with lgbench are sound."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import zipfile
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import hatchling.build
+import pytest
+from claim_files import CLAIM, write_claim
+
+from lgbench import UsageError
+from lgbench.claims import files
+from lgbench.claims.claim import Claim, ClaimTest, Runs, Source
+from lgbench.claims.keys import KEYS
+from lgbench.claims.obstacles import obstacle
+from lgbench.extensions.registry import Registry
+
+ROOT = Path(__file__).parent.parent
+PUBLISHED = files.read_claims(ROOT / "leaderboards" / "claims")
+
+
+def changed(old: str, new: str) -> str:
+    assert old in CLAIM
+    return CLAIM.replace(old, new)
+
+
+def test_a_claim_is_what_its_file_says(tmp_path):
+    (claim,) = files.read_claims(write_claim(tmp_path).parent)
+    assert claim == Claim(
+        "new-norm",
+        "The new norm is better than the old one.",
+        Source("arXiv 0000.00000", "A new norm", "table 2"),
+        Runs(("alpha",), (0, 1, 2, 3, 4), ("quick",)),
+        (ClaimTest("arch+new", "arch+old"),),
+    )
+    assert claim.tests[0] == ClaimTest("arch+new", "arch+old", None, "tvd", "OOD", "better", 0.0)
+
+
+def test_every_key_can_be_given(tmp_path):
+    text = """
+claim = "It falls like 1/s."
+note = "Why so."
+[source]
+paper = "arXiv 1"
+title = "T"
+place = "figure 1"
+[runs]
+tasks = ["alpha", "beta"]
+seeds = 2
+protocols = ["quick", "standard"]
+plugins = ["my-package"]
+average = ["ema"]
+[[tests]]
+entry = "a@ema"
+against = "a"
+metric = "roc_auc"
+lengths = [32, 16]
+expect = "alike"
+margin = 1
+[[tests]]
+entry = "a"
+exponent = -1
+metric = "kl"
+lengths = "all"
+margin = 0.1
+"""
+    content = tomllib.loads(text)
+    tables = {"": content, "source": content["source"], "runs": content["runs"]}
+    given = {name: set(own) for name, own in tables.items()} | {"tests": {key for test in content["tests"] for key in test}}
+    assert given == {name: set(own) for name, own in KEYS.items()}
+    (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
+    assert claim.tests[0] == ClaimTest("a@ema", "a", None, "roc_auc", (16, 32), "alike", 1.0)
+    assert claim.tests[1] == ClaimTest("a", None, -1, "kl", "all", "alike", 0.1)
+    assert claim.runs.average == ("ema",) and claim.runs.plugins == ("my-package",)
+
+
+TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (changed("claim =", "cliam ="), "no key 'cliam'; did you mean 'claim'"),
+        (changed("seeds = 5\n", ""), "[runs] lacks the key seeds: a whole number"),
+        (changed("seeds = 5", "seeds = 0"), "seeds of [runs] is 0, expected a whole number from 1"),
+        (changed("seeds = 5", "seeds = true"), "seeds of [runs] is True, expected a whole number"),
+        (changed("seeds = 5", "sets = 5"), "no key 'sets'"),
+        (changed('tasks = ["alpha"]', 'tasks = "alpha"'), "tasks of [runs] is 'alpha', expected a list of names"),
+        (changed('tasks = ["alpha"]', "tasks = []"), "tasks of [runs] is [], expected a list"),
+        (changed('tasks = ["alpha"]', 'tasks = ["alpha", "alpha"]'), "each once"),
+        (changed('tasks = ["alpha"]', 'tasks = ["Alpha"]'), "expected a list of names"),
+        (changed('["quick"]', '["qiuck"]'), "in [runs], no protocol 'qiuck'; did you mean 'quick'?"),
+        (changed("[source]", "[sorce]"), "did you mean 'source'?"),
+        (changed('paper = "arXiv 0000.00000"\n', ""), "[source] lacks the key paper: a line of text"),
+        (changed('"table 2"', "2"), "place of [source] is 2, expected a line of text"),
+        (changed('"table 2"', '"a\\nb"'), "expected a line of text"),
+        (changed('title = "A new norm"', 'title = ""'), "title of [source] is '', expected a line"),
+        (changed("[[tests]]", "[tests]"), "expected tables that begin with [[tests]]"),
+        (changed(TEST, ""), "lacks the key tests: tables that begin with [[tests]]"),
+        (CLAIM + 'margin = "0.1"', "margin of one of [[tests]] is '0.1', expected a number such as 0.02"),
+        (CLAIM + "margin = true", "expected a number such as 0.02"),
+        (CLAIM + "margin = nan", "expected a number such as 0.02"),
+        (CLAIM + "margin = inf", "expected a number such as 0.02"),
+        (CLAIM + "margin = -0.1", "at least 0"),
+        (CLAIM + "margn = 0.1", "did you mean 'margin'?"),
+        (CLAIM + 'lengths = "ood"', 'expected "ID", "OOD", "all", or a list'),
+        (CLAIM + "lengths = []", 'expected "ID", "OOD", "all", or a list'),
+        (CLAIM + "lengths = [16, 0]", 'expected "ID", "OOD", "all", or a list'),
+        (CLAIM + "lengths = [16, 16]", "each once"),
+        (CLAIM + "lengths = [[16]]", 'expected "ID", "OOD", "all", or a list'),
+        (CLAIM + 'expect = "worse"', "expect of one of [[tests]] is 'worse', expected better or alike"),
+        (CLAIM + 'expect = "alike"', "needs a margin above 0"),
+        (CLAIM + 'metric = "Tvd-2"', "expected the name of a metric"),
+        (CLAIM + "exponent = -1", "needs against, an entry, or exponent, a number, and not both"),
+        (changed('against = "arch+old"', ""), "needs against, an entry, or exponent"),
+        (changed('against = "arch+old"', "exponent = -1"), "needs a margin above 0"),
+        (
+            changed('against = "arch+old"', 'exponent = "x"\nmargin = 1'),
+            "[[tests]] is 'x', expected a number",
+        ),
+        (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "better"'), "leave expect out"),
+        (changed('against = "arch+old"', "exponent = -1\nmargin = 1\nlengths = [8]"), "fits an exponent to one length"),
+        (changed('against = "arch+old"', 'against = "arch+new"'), "compares arch+new with itself"),
+        (CLAIM + TEST, "two of [[tests]] are the same"),
+        (CLAIM + "[more]", "no key 'more'"),
+        (CLAIM + 'entry = "again"', "it is no TOML"),
+        ("claim = ", "it is no TOML"),
+        ("", "it lacks the key claim"),
+        ("[" * 5000, "it is no TOML"),
+        ("#" * 2_000_000, "more than"),
+    ],
+)
+def test_what_is_wrong_with_a_claim_is_one_sentence_that_names_the_file(tmp_path, text, said):
+    path = write_claim(tmp_path, text)
+    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+        files.read_claims(tmp_path)
+    assert str(refused.value).startswith(f"{path}: ") and "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "new-norm.toml").write_bytes(b"claim = '\xff'")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        files.read_claims(tmp_path)
+
+
+def test_a_name_that_no_command_line_takes_is_refused(tmp_path):
+    write_claim(tmp_path, name="New norm")
+    with pytest.raises(UsageError, match="cannot be its name"):
+        files.read_claims(tmp_path)
+
+
+def test_folders_and_claims_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(UsageError, match="no folder .*nowhere"):
+        files.read_claims(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="has no claim"):
+        files.read_claims(tmp_path)
+    write_claim(tmp_path)
+    with pytest.raises(UsageError, match="no claim 'new-nrom'; did you mean 'new-norm'"):
+        files.read_claims(tmp_path, ["new-nrom"])
+    write_claim(tmp_path, "nothing", "other")
+    assert [claim.name for claim in files.read_claims(tmp_path, ["new-norm"])] == ["new-norm"]
+
+
+def test_the_claims_of_the_checkout_are_the_default():
+    assert files.default_folder() == ROOT / "leaderboards" / "claims"
+
+
+def test_norm_schemes_are_claimed_to_be_better_than_pre_norm_on_every_family():
+    families = {task.family for task in Registry.load().tasks}
+    of_norms = {claim.name: claim for claim in PUBLISHED if claim.name in ("post-norm", "peri-norm", "peri-init-norm")}
+    assert len(of_norms) == 3
+    for name, claim in of_norms.items():
+        assert set(claim.runs.tasks) == families
+        assert claim.tests == (ClaimTest(f"transformer+{name}", "transformer+pre-norm"),)
+
+
+def test_there_are_sixteen_claims_and_more_to_decide():
+    assert sum(len(claim.runs.tasks) * len(claim.tests) for claim in PUBLISHED) >= 16
+
+
+def test_everything_that_published_claims_name_is_there_but_one_measurement():
+    registry = Registry.load()
+    found = {
+        (claim.name, reason)
+        for claim in PUBLISHED
+        for task in claim.runs.tasks
+        for test in claim.tests
+        if (reason := obstacle(claim, task, test, registry))
+    }
+    assert {name for name, _ in found} <= {"separation-of-logits"}
+    assert all("measures it: no metric 'logit_separation'" in reason for _, reason in found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('["alpha"]', '["tomta"]', "no task 'tomta'; did you mean 'tomita'"),
+        ('["alpha"]', '["tomita"]', "no architecture, norm, attention or position 'arch'"),
+        ('"arch+new"', '"transformer+peri-nrom"', "did you mean 'peri-norm'"),
+        ('"arch+new"', '"peri-norm"', "boards name the entry peri-norm transformer+peri-norm"),
+        ('"arch+new"', '"transformer+peri-norm@bemma"', "no averager 'bemma'; did you mean 'bema'"),
+    ],
+)
+def test_a_name_that_nothing_installed_has_is_an_obstacle(registry, tmp_path, old, new, said):
+    text = CLAIM.replace(old, new).replace('"alpha"', '"tomita"')
+    if '"tomita"' not in new:
+        text = text.replace('"arch+old"', '"transformer+pre-norm"')
+    (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
+    assert said in obstacle(claim, claim.runs.tasks[0], claim.tests[0], registry)
+
+
+def test_a_package_that_is_not_installed_is_named(registry, tmp_path):
+    text = CLAIM.replace("seeds = 5", 'seeds = 5\nplugins = ["lgbench-of-mine"]')
+    (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
+    assert obstacle(claim, "alpha", claim.tests[0], registry) == "it needs lgbench-of-mine, which is not installed"
+
+
+def test_keys_are_the_fields_of_what_is_read():
+    for table, owner in (("", Claim), ("source", Source), ("runs", Runs), ("tests", ClaimTest)):
+        assert set(KEYS[table]) == {field.name for field in fields(owner)} - {"name"}
+        optional = {field.name for field in fields(owner) if field.default is not MISSING}
+        assert {key for key, own in KEYS[table].items() if not own.required} == optional
+
+
+def test_the_reference_asks_for_every_key_and_for_the_published_claims():
+    page = (ROOT / "docs" / "reference" / "claims.md").read_text(encoding="utf-8")
+    assert "\n<!-- claims -->\n" in page and "\n<!-- published -->\n" in page
+
+
+def test_an_installed_lgbench_has_the_published_claims(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    wheel = zipfile.ZipFile(tmp_path / hatchling.build.build_wheel(str(tmp_path)))
+    there = files.PACKAGED.relative_to(ROOT).as_posix()
+    packaged = {name: wheel.read(name) for name in wheel.namelist() if name.startswith(there)}
+    assert packaged == {f"{there}/{path.name}": path.read_bytes() for path in (ROOT / "leaderboards" / "claims").iterdir()}
+
+
+def test_without_a_checkout_the_packaged_claims_are_the_default(monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    assert files.default_folder() == files.PACKAGED

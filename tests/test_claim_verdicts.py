@@ -1,0 +1,278 @@
+"""Verdicts on runs in which the truth is known, against SciPy and statsmodels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from claim_files import CLAIM, NOISE, QUICK, VERSION, around, write_claim, write_runs
+from conftest import simulated, write_rows
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
+from statsmodels.stats.weightstats import ttost_paired
+
+import lgbench_measurements
+from lgbench.claims.files import read_claims
+from lgbench.claims.verdicts import decide
+from lgbench.claims.wanted import Order, Wanted, command, orders
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import descriptions
+
+OTHER = (0.004, 0.001, -0.003, 0.0, 0.002, -0.001, 0.003, -0.002, 0.001, -0.005)
+
+
+def claim_of(folder, text=CLAIM):
+    (claim,) = read_claims(write_claim(folder / "claims", text).parent)
+    return claim
+
+
+def judged(tmp_path, entries, text=CLAIM, **columns):
+    """The verdicts under the protocol that was run."""
+    results = Results(write_runs(tmp_path / "results", entries, **columns))
+    return [verdict for verdict in decide(claim_of(tmp_path, text), results) if verdict.n]
+
+
+def old(mean=0.5, seeds=5):
+    return [{8: 0.05, 16: mean + noise, 32: mean + noise} for noise in OTHER[:seeds]]
+
+
+def differences(new, other, length=16):
+    return np.array([a[length] - b[length] for a, b in zip(new, other, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("mean", "margin", "state"),
+    [
+        (0.3, 0.0, "confirmed"),
+        (0.3, 0.1, "confirmed"),
+        (0.3, 0.3, "refuted"),
+        (0.3, 0.2, "undecided"),
+        (0.5, 0.0, "undecided"),
+        (0.7, 0.0, "refuted"),
+        (0.7, 0.1, "refuted"),
+    ],
+)
+def test_a_claim_of_a_better_entry_is_decided_by_where_the_interval_lies(tmp_path, mean, margin, state):
+    new = around(mean)
+    (verdict,) = judged(tmp_path, {"arch+new": new, "arch+old": old()}, f"{CLAIM}margin = {margin}")
+    assert verdict.state == state and verdict.n == 5
+    assert verdict.difference == pytest.approx(differences(new, old()).mean(), abs=5.1e-5)
+    assert verdict.low < verdict.difference < verdict.high
+    expected = stats.ttest_1samp(differences(new, old()), -margin)
+    assert verdict.p == pytest.approx(expected.pvalue, rel=0.01)
+    low, high = stats.ttest_1samp(differences(new, old()), 0).confidence_interval()
+    assert (verdict.low, verdict.high) == pytest.approx((low, high), abs=5.1e-5)
+
+
+@pytest.mark.parametrize("mean", [0.3, 0.495, 0.7])
+def test_the_reverse_claim_has_the_reverse_verdict(tmp_path, mean):
+    entries = {"arch+new": around(mean), "arch+old": old()}
+    (there,) = judged(tmp_path, entries)
+    reverse = CLAIM.replace('entry = "arch+new"\nagainst = "arch+old"', 'entry = "arch+old"\nagainst = "arch+new"')
+    (back,) = judged(tmp_path, entries, reverse)
+    opposite = {"confirmed": "refuted", "refuted": "confirmed", "undecided": "undecided"}
+    assert back.state == opposite[there.state] and back.difference == pytest.approx(-there.difference)
+
+
+def test_higher_is_better_for_accuracy(tmp_path):
+    entries = {"arch+new": around(0.9), "arch+old": old()}
+    (verdict,) = judged(tmp_path, entries, f'{CLAIM}metric = "accuracy"\nmargin = 0.3', metric="accuracy")
+    assert verdict.state == "confirmed" and verdict.difference == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("mean", "margin", "state"),
+    [
+        (0.5, 0.05, "confirmed"),
+        (0.52, 0.05, "confirmed"),
+        (0.7, 0.05, "refuted"),
+        (0.3, 0.05, "refuted"),
+        (0.5, 0.002, "undecided"),
+    ],
+)
+def test_alike_means_that_the_interval_lies_within_the_margin(tmp_path, mean, margin, state):
+    new = around(mean)
+    (verdict,) = judged(tmp_path, {"arch+new": new, "arch+old": old()}, f'{CLAIM}expect = "alike"\nmargin = {margin}')
+    assert verdict.state == state
+    one_sided, *_ = ttost_paired(*(np.array([run[16] for run in runs]) for runs in (new, old())), -margin, margin)
+    if state == "confirmed":
+        assert verdict.p == pytest.approx(2 * one_sided, rel=0.01) and one_sided < 0.025
+    if state == "undecided":
+        assert one_sided > 0.025
+
+
+def test_p_is_corrected_over_the_tasks_and_tests_of_a_claim(tmp_path):
+    text = CLAIM.replace('["alpha"]', '["alpha", "beta"]') + '[[tests]]\nentry = "arch+odd"\nagainst = "arch+old"\n'
+    for task, mean in (("alpha", 0.49), ("beta", 0.44)):
+        entries = {"arch+new": around(mean), "arch+odd": around(mean + 0.05, sign=-1), "arch+old": old()}
+        write_runs(tmp_path / "results", entries, task)
+    expected = []
+    for task in ("alpha", "beta"):
+        for entry in ("arch+new", "arch+odd"):
+            own = CLAIM.replace("alpha", task).replace("arch+new", entry)
+            expected += [v.p for v in decide(claim_of(tmp_path / entry / task, own), Results(tmp_path / "results")) if v.n]
+    found = [v for v in decide(claim_of(tmp_path, text), Results(tmp_path / "results")) if v.n]
+    assert [(v.task, v.test.entry) for v in found] == [(t, f"arch+{e}") for t in ("alpha", "beta") for e in ("new", "odd")]
+    assert [v.p for v in found] == pytest.approx(multipletests(expected, method="holm")[1].tolist(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [('"ID"', 0.0), ('"OOD"', -0.2), ("[16]", -0.1), ("[16, 32]", -0.2), ('"all"', -0.4 / 3)]
+)
+def test_the_difference_is_of_the_means_over_the_lengths_that_are_named(tmp_path, lengths, expected):
+    new = [{8: 0.05, 16: 0.4 + noise, 32: 0.2 + noise} for noise in NOISE[:5]]
+    plain = [{8: 0.05, 16: 0.5 + noise, 32: 0.5 + noise} for noise in NOISE[:5]]
+    (verdict,) = judged(tmp_path, {"arch+new": new, "arch+old": plain}, f"{CLAIM}lengths = {lengths}")
+    assert verdict.difference == pytest.approx(expected, abs=5.1e-5)
+
+
+def test_a_length_that_was_not_measured_decides_nothing(tmp_path):
+    results = Results(write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old()}))
+    (verdict,) = decide(claim_of(tmp_path, f"{CLAIM}lengths = [16, 64]"), results)
+    assert verdict.state == "not run" and verdict.reason == "the board has no length 64"
+
+
+EXPONENT = CLAIM.replace('against = "arch+old"', 'exponent = -1.0\nmargin = 0.1\nlengths = "all"\nmetric = "kl"')
+
+
+def write_law(folder, law, seeds=5):
+    kl = descriptions([lgbench_measurements.TotalVariation()])[0] | {"name": "kl", "high": None, "threshold": None}
+    for seed in range(seeds):
+        values = {n: law(n, seed) for n in (2, 4, 8, 16, 32)}
+        rows = simulated(values, entry="arch+new", seed=seed, metric="kl", protocol_version=VERSION)
+        write_rows(folder / f"{seed}.parquet", rows, measurements=[kl])
+    return Results(folder)
+
+
+@pytest.mark.parametrize(
+    ("law", "state"),
+    [
+        (lambda n, seed: (3 + seed) / n * (1 + NOISE[seed] / math.log(n)), "confirmed"),
+        (lambda n, seed: (3 + seed) / math.sqrt(n) * (1 + NOISE[seed] / math.log(n)), "refuted"),
+        (lambda n, seed: n ** (-1.05 + 10 * NOISE[seed]), "undecided"),
+    ],
+)
+def test_a_power_law_is_fitted_to_each_seed(tmp_path, law, state):
+    (verdict,) = decide(claim_of(tmp_path, EXPONENT), write_law(tmp_path, law))
+    slopes = [np.polyfit(np.log([2, 4, 8, 16, 32]), np.log([law(n, s) for n in (2, 4, 8, 16, 32)]), 1)[0] for s in range(5)]
+    assert verdict.state == state and verdict.n == 5 and verdict.second == -1
+    assert verdict.first == pytest.approx(np.mean(slopes), abs=5.1e-5)
+    assert verdict.difference == pytest.approx(np.mean(slopes) + 1, abs=5.1e-5)
+
+
+def test_a_value_of_zero_has_no_exponent(tmp_path):
+    (verdict,) = decide(claim_of(tmp_path, EXPONENT), write_law(tmp_path, lambda n, seed: 0.0 if seed else 1 / n))
+    assert verdict.n == 1 and verdict.state == "undecided"
+
+
+def test_a_verdict_stands_under_every_protocol_that_was_run(tmp_path):
+    folder = tmp_path / "results"
+    write_runs(folder, {"arch+new": around(0.7), "arch+old": old()})
+    write_runs(folder, {"arch+new": around(0.3), "arch+old": old()}, protocol="long", protocol_version=1)
+    write_runs(folder, {"arch+new": around(0.5), "arch+old": old()}, protocol="other", changes=[("train.lr", "0.1")])
+    claim, results = claim_of(tmp_path), Results(folder)
+    found = {str(verdict.protocol): verdict.state for verdict in decide(claim, results)}
+    assert found == {QUICK: "refuted", "long/1": "confirmed", f"other/{VERSION} train.lr=0.1": "undecided"}
+    assert [str(v.protocol) for v in decide(claim, results, "long")] == ["long/1"]
+    assert [str(v.protocol) for v in decide(claim, results, list(found)[2])] == [list(found)[2]]
+    assert decide(claim, results, "other") == []
+
+
+def test_runs_of_an_earlier_version_of_a_protocol_are_not_those_that_the_claim_asks_for(tmp_path):
+    results = Results(
+        write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old()}, protocol_version=VERSION - 1)
+    )
+    found = decide(claim_of(tmp_path), results)
+    assert [(str(v.protocol), v.state) for v in found] == [(QUICK, "not run"), (f"quick/{VERSION - 1}", "confirmed")]
+
+
+def test_an_entry_is_found_by_its_whole_name_alone(tmp_path):
+    results = Results(write_runs(tmp_path / "results", {"arch+new+rope": around(0.3), "arch+old": old()}))
+    (verdict,) = decide(claim_of(tmp_path), results)
+    assert verdict.state == "not run" and verdict.wanted == (Wanted("alpha", "arch+new", (0, 1, 2, 3, 4)),)
+
+
+def test_averages_are_compared_with_the_raw_weights_and_run_with_them(tmp_path):
+    text = CLAIM.replace('entry = "arch+new"', 'entry = "arch+old@ema"')
+    (verdict,) = judged(tmp_path, {"arch+old@ema": around(0.3), "arch+old": old()}, text)
+    assert verdict.state == "confirmed"
+    (nothing,) = decide(claim_of(tmp_path, text), None)
+    assert nothing.wanted == (Wanted("alpha", "arch+old", (0, 1, 2, 3, 4)),)
+
+
+def test_several_versions_of_a_package_are_not_mixed(tmp_path):
+    for version in ("1.0", "2.0"):
+        rows = {"arch+new": around(0.3 if version == "1.0" else 0.7)}
+        write_runs(tmp_path / "results" / version, rows, plugins=[("mine", version)])
+    for version in ("1.0", "2.0"):
+        for path in (tmp_path / "results" / version).iterdir():
+            path.rename(tmp_path / "results" / f"{version}.{path.name}")
+        (tmp_path / "results" / version).rmdir()
+    write_runs(tmp_path / "results", {"arch+old": old()})
+    (verdict,) = decide(claim_of(tmp_path), Results(tmp_path / "results"))
+    assert verdict.state == "undecided" and "arch+new was made by several versions of a package" in verdict.reason
+
+
+def test_an_entry_that_looks_ahead_decides_nothing(tmp_path):
+    write_runs(tmp_path / "results", {"arch+new": around(0.1), "arch+old": old()})
+    rows = simulated({32: 0.5}, entry="arch+new", seed=2, metric="looks_ahead", protocol_version=VERSION)
+    write_rows(tmp_path / "results" / "ahead.parquet", rows)
+    (verdict,) = decide(claim_of(tmp_path), Results(tmp_path / "results"))
+    assert verdict.state == "undecided" and "arch+new is not ranked" in verdict.reason
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_too_few_seeds_decide_nothing(tmp_path, seeds):
+    (verdict,) = judged(tmp_path, {"arch+new": around(0.1, seeds), "arch+old": old(0.9, seeds)})
+    assert (verdict.state, verdict.n, verdict.p, verdict.seeds_needed) == ("undecided", seeds, None, 5)
+    assert "a test needs 3 seeds" in verdict.reason
+
+
+def test_what_nobody_ran_is_not_run_and_has_no_numbers(tmp_path):
+    for results in (None, Results(write_runs(tmp_path / "results", {"arch+new": around(0.3)}, "gamma"))):
+        (verdict,) = decide(claim_of(tmp_path), results)
+        assert (verdict.state, verdict.difference, verdict.n) == ("not run", None, 0)
+        assert verdict.reason == "there is no run of it"
+
+
+def test_a_measurement_that_no_run_has_is_named(tmp_path):
+    results = Results(write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old()}))
+    (verdict,) = decide(claim_of(tmp_path, f'{CLAIM}metric = "separation"'), results)
+    assert verdict.state == "not run" and verdict.reason == "no run has the measurement separation"
+
+
+def test_an_undecided_test_says_how_many_seeds_would_decide_it(tmp_path):
+    new = around(0.497)
+    (verdict,) = judged(tmp_path, {"arch+new": new, "arch+old": old()})
+    gaps = differences(new, old())
+    exact = TTestPower().solve_power(abs(gaps.mean()) / gaps.std(ddof=1), alpha=0.05, power=0.8)
+    assert verdict.state == "undecided" and verdict.seeds_needed == math.ceil(exact)
+    assert f"about {math.ceil(exact)} would decide it" in verdict.reason
+
+
+def test_orders_are_few_and_hold_every_run_once_and_no_other(tmp_path):
+    text = CLAIM.replace('["alpha"]', '["alpha", "beta", "gamma"]').replace("seeds = 5", 'seeds = 5\naverage = ["ema"]')
+    write_runs(tmp_path / "results", {"arch+new": around(0.3, 3), "arch+old": old()}, "alpha")
+    write_runs(tmp_path / "results", {"arch+old": old(seeds=2)}, "beta")
+    claim = claim_of(tmp_path, text)
+    verdicts = decide(claim, Results(tmp_path / "results"))
+    found = orders(claim, [each for verdict in verdicts for each in verdict.wanted])
+    made = [(t, a, s) for o in found for t in o.tasks for a in o.archs for s in o.seeds]
+    has = {("alpha", "arch+new"): 3, ("alpha", "arch+old"): 5, ("beta", "arch+old"): 2}
+    lacking = {
+        (task, arch, seed)
+        for task in ("alpha", "beta", "gamma")
+        for arch in ("arch+new", "arch+old")
+        for seed in range(has.get((task, arch), 0), 5)
+    }
+    assert len(made) == len(set(made)) and set(made) == lacking and len(found) == 4
+    assert all(order.average == ("ema",) for order in found)
+
+
+def test_a_command_is_quoted_for_a_shell():
+    order = Order(("dyck", "tomita-1"), ("a+b", "lstm"), (0, 1, 2, 7), ("ema",))
+    assert command(order, "quick", "my results") == (
+        "lgbench run --task dyck,tomita-1 --arch a+b,lstm --seeds 0:3,7 --protocol quick --average ema --results 'my results'"
+    )

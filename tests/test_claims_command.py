@@ -1,0 +1,207 @@
+"""`lgbench claims`, and claims on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from claim_files import CLAIM, QUICK, around, write_claim, write_runs
+from click.testing import CliRunner
+
+from lgbench.claims.files import read_claims
+from lgbench.claims.verdicts import decide
+from lgbench.cli.main import main
+from lgbench.reports import claims as shown
+from lgbench.reports import site
+from lgbench.results.leaderboard import Results
+
+HOSTILE = "a | b </script><img src=x onerror=alert(1)>"
+TOY = """
+claim = "The mean of the weights is better than the last weights."
+
+[source]
+paper = "none"
+title = "A toy"
+
+[runs]
+tasks = ["toy-walk"]
+seeds = 3
+protocols = ["quick"]
+average = ["toy-mean"]
+
+[[tests]]
+entry = "toy-table+toy-nothing@toy-mean"
+against = "toy-table+toy-nothing"
+lengths = "all"
+"""
+
+
+def lgbench(*arguments: str | Path):
+    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A claim that is confirmed on alpha, refuted on beta and not run on tomita-1; and one of which nothing was run."""
+    for task, mean in (("alpha", 0.3), ("beta", 0.7)):
+        entries = {"arch+new": around(mean), "arch+old": around(0.5, sign=-1, spread=0.1)}
+        write_runs(tmp_path / "results", entries, task)
+    write_claim(tmp_path / "claims", CLAIM.replace('["alpha"]', '["alpha", "beta", "tomita-1"]'))
+    real = CLAIM.replace("arch+", "transformer+").replace("+new", "+peri-norm").replace("+old", "+pre-norm")
+    write_claim(tmp_path / "claims", real.replace('"alpha"', '"tomita-1", "dyck"'), "peri-norm")
+    return tmp_path
+
+
+def options(folder):
+    return ["--claims", folder / "claims", "--results", folder / "results"]
+
+
+def judged(folder):
+    return [(claim, decide(claim, Results(folder / "results"))) for claim in read_claims(folder / "claims")]
+
+
+def test_every_claim_has_a_line_for_each_verdict(folder):
+    done = lgbench("claims", *options(folder))
+    assert done.exit_code == 0, done.output
+    lines = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines()]
+    found = {(line[0], line[3]) for line in lines if line[2:3] == [QUICK]}
+    assert found == {
+        ("alpha", "confirmed"),
+        ("beta", "refuted"),
+        ("tomita-1", "not run"),
+        ("dyck", "not run"),
+    }
+    assert "new-norm: The new norm is better than the old one." in done.stdout
+    assert "A new norm (arXiv 0000.00000, table 2)" in done.stdout
+    assert "1 confirmed, 1 refuted, 3 not run." in done.stdout
+
+
+def test_one_claim_is_shown_in_full(folder):
+    done = lgbench("claims", "new-norm", *options(folder))
+    assert done.exit_code == 0, done.output
+    ((_, verdicts), _) = judged(folder)
+    for verdict in verdicts[:2]:
+        for number in (f"{verdict.difference:+.4f}", f"{verdict.low:+.4f}", f"{verdict.first:.4f}", f"{verdict.p:.2g}"):
+            assert number in done.stdout
+    assert "Needs 5 seeds of arch+new, arch+old on alpha, beta, tomita-1, protocol quick." in done.stdout
+    assert "Expected: arch+new better than arch+old (tvd, OOD)." in done.stdout
+    assert f"{QUICK}: not run: no architecture, norm, attention or position 'arch'" in done.stdout
+    assert "lgbench run" not in done.stdout, "what is not installed cannot be run"
+
+
+def test_json_has_every_number_and_nothing_else(folder):
+    done = lgbench("claims", "--json", *options(folder))
+    found = {claim["name"]: claim for claim in json.loads(done.stdout)}
+    assert set(found) == {"new-norm", "peri-norm"}
+    for claim, verdicts in judged(folder):
+        for verdict, said in zip(verdicts, found[claim.name]["verdicts"], strict=True):
+            assert (said["task"], said["state"], said["protocol"]) == (verdict.task, verdict.state, str(verdict.protocol))
+            assert (said["difference"], said["low"], said["p"], said["n"]) == (
+                verdict.difference,
+                verdict.low,
+                verdict.p,
+                verdict.n,
+            )
+
+
+def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
+    (command,) = json.loads(lgbench("claims", "peri-norm", "--json", *options(folder)).stdout)[0]["commands"]
+    assert command in lgbench("claims", "peri-norm", *options(folder)).stdout
+    words = shlex.split(command)
+    assert words[:2] == ["lgbench", "run"]
+    context = main.commands["run"].make_context("run", words[2:])
+    assert context.params["tasks"] == ("tomita-1,dyck",) and context.params["seeds"] == (0, 1, 2, 3, 4)
+    assert context.params["archs"] == ("transformer+peri-norm,transformer+pre-norm",)
+    assert context.params["protocol"] == "quick" and context.params["results"] == folder / "results"
+
+
+def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
+    text = CLAIM.replace('["alpha"]', '["alpha", "gamma", "delta"]') + '[[tests]]\nentry = "arch+odd"\nagainst = "arch+old"\n'
+    write_claim(folder / "claims", text.replace('["quick"]', '["quick", "paper"]'), "several")
+    (verdicts,) = [own for claim, own in judged(folder) if claim.name == "several"]
+    paper = next(str(verdict.protocol) for verdict in verdicts if verdict.protocol.name == "paper")
+    assert sorted(shown.reasons(verdicts)) == sorted(
+        [
+            f"{QUICK}: not run: there is no run of arch+odd (alpha, arch+odd against arch+old).",
+            f"{QUICK}: not run: there is no run of it (gamma; delta).",
+            f"{paper}: not run: there is no run of it.",
+        ]
+    )
+
+
+def test_without_results_everything_is_not_run_and_has_its_command(folder):
+    done = lgbench("claims", "peri-norm", "--claims", folder / "claims", "--results", folder / "nowhere")
+    assert done.exit_code == 0 and "there is no run of it" in done.stdout and "lgbench run --task" in done.stdout
+
+
+def test_a_protocol_leaves_out_the_others(folder):
+    write_runs(folder / "results", {"arch+new": around(0.9), "arch+old": around(0.5)}, protocol="standard", protocol_version=1)
+    done = lgbench("claims", "new-norm", "--json", "--protocol", "standard", *options(folder))
+    assert [v["protocol"] for v in json.loads(done.stdout)[0]["verdicts"]] == ["standard/1"] * 3
+    done = lgbench("claims", "--protocol", "standrad", *options(folder))
+    assert done.exit_code == 2 and "did you mean 'standard'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--run"], "--run takes the names of claims"),
+        (["peri-norm", "--seeds", "0:3"], "--seeds says nothing without --run"),
+        (["peri-norm", "--device", "cpu"], "--device says nothing without --run"),
+        (["peri-norm", "--workers", "1"], "--workers says nothing without --run"),
+        (["peri-nrom"], "did you mean 'peri-norm'"),
+        (["new-norm", "--run"], "the claim new-norm cannot be run: no task 'alpha'"),
+        (["peri-norm", "--run", "--protocol", "qiuck"], "no protocol 'qiuck'; did you mean 'quick'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(folder, arguments, said):
+    done = lgbench("claims", *arguments, *options(folder))
+    assert done.exit_code == 2 and said in done.stderr and not list((folder / "results").glob("*peri-norm*"))
+
+
+@pytest.mark.slow
+def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
+    write_claim(tmp_path / "claims", TOY, "toy-mean")
+    first = lgbench("claims", "toy-mean", "--run", "--seeds", "0:2", "--workers", "1", *options(tmp_path))
+    assert first.exit_code == 0, first.output
+    assert "2 runs written" in first.stdout and "a test needs 3 seeds" in first.stdout
+    again = lgbench("claims", "toy-mean", "--run", "--workers", "1", *options(tmp_path))
+    assert "1 run written" in again.stdout and "not run" not in again.stdout
+    (verdict,) = decide(*read_claims(tmp_path / "claims"), Results(tmp_path / "results"))
+    assert verdict.n == 3 and verdict.state in ("confirmed", "refuted", "undecided")
+    assert lgbench("claims", "toy-mean", "--run", *options(tmp_path)).stdout.startswith("toy-mean lacks no run under quick")
+
+
+def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
+    write_claim(folder / "claims", CLAIM.replace("The new norm", "a | b"), "hostile")
+    lines = shown.markdown(judged(folder)).splitlines()
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
+    assert {len(line) for line in cells} == {5}
+    assert [cell.strip() for cell in cells[0]] == ["claim", "source", "task", "test", QUICK]
+    assert [line[2].strip() for line in cells[2:]] == ["alpha", "alpha", "beta", "tomita-1", "tomita-1", "dyck"]
+    assert any("a \\| b" in line for line in lines) and "**refuted** +0.2" in lines[4]
+
+
+def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatch):
+    monkeypatch.setattr(site, "_libraries", str)  # they take seconds to bundle
+    write_claim(folder / "claims", CLAIM.replace("The new norm", HOSTILE), "hostile")
+    results, claims = Results(folder / "results"), read_claims(folder / "claims")
+    page = site.page(results, claims=claims)
+    (document,) = re.findall(r'<script type="application/json" id="claims">(.*?)</script>', page)
+    assert json.loads(document) == json.loads(shown.as_json([(claim, decide(claim, results)) for claim in claims]))
+    assert 'href="#/claims"' in page
+    nothing = site.page(results, claims=[claim for claim in claims if claim.name == "peri-norm"])
+    assert 'id="claims"' not in nothing and 'data-page="claims"' not in nothing
+
+
+def test_the_command_writes_a_page_with_claims(folder, monkeypatch):
+    monkeypatch.setattr(site, "_libraries", str)
+    done = lgbench("site", "--out", folder / "site", *options(folder))
+    assert done.exit_code == 0, done.output
+    assert 'id="claims"' in (folder / "site" / "index.html").read_text(encoding="utf-8")

@@ -1,0 +1,33 @@
+"""Freed memory stays with the process: the kernel counts how often it has to be fetched anew."""
+
+import subprocess
+import sys
+
+import pytest
+
+resource = pytest.importorskip("resource")
+
+PROGRAM = """
+import resource, sys, torch
+if sys.argv[1] == "kept":
+    from lgbench.execution.device import keep_freed_memory
+    keep_freed_memory()
+def use():
+    several = [torch.ones(2**19 * size) for size in (1, 2, 4)]  # 2, 4 and 8 MiB
+for _ in range(3):
+    use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(how):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have another allocator")
+def test_results_of_many_megabytes_are_not_fetched_from_the_system_again_and_again():
+    assert faults("kept") < faults("given back") / 10

@@ -1,0 +1,315 @@
+"""Learning rates that are chosen: by losses in distribution alone, once, on any engine, and as the footer says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+import toys
+from click.testing import CliRunner
+from conftest import plain_training
+from test_executor import made
+from toy_registries import toys_and
+from tuned import GRID, REGISTER, SEEDS
+from warm import Warm
+
+import lgbench
+from lgbench import PlannedPopulation, UsageError
+from lgbench.cli.main import main
+from lgbench.execution import remote, runner
+from lgbench.execution.manner import Manner
+from lgbench.execution.tuning import FOLDER, Stage
+from lgbench.execution.work_queue import UNFINISHED
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.replan import Replanner
+from lgbench.experiment.tuning import Tuning, TuningRun, wrong
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files
+from lgbench.results.leaderboard import Results
+
+ASKED = {"task": ["toy-walk", "toy-even"], "arch": "toy-table", "protocol": "tuned", "average": ["toy-mean"]}
+HOW = {"device": "cpu", "compile": False, "workers": 1}
+
+
+def footers(folder: Path) -> dict[str, dict]:
+    return {path.name: run_files.metadata(path)["experiment"] for path in sorted(folder.glob("*.parquet"))}
+
+
+def run_again_without_training(monkeypatch, **asked):
+    def train(*args, **named):
+        raise AssertionError("something is trained")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "train", train)
+        return lgbench.run(**asked)
+
+
+class Restless(torch.nn.Module):
+    """A table whose answers beyond length 6 are the worse the further its weights have moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(3, 3)
+        self.register_buffer("origin", self.table.weight.detach().clone())
+
+    def forward(self, inputs):
+        logits = self.table(inputs)
+        moved = (self.table.weight - self.origin).abs().mean()
+        late = (torch.arange(inputs.shape[1]) >= 6)[None, :, None]
+        return torch.where(late, torch.stack([30 * moved, 0 * moved, 0 * moved]), logits)
+
+
+class RestlessArchitecture(toys.FragileArchitecture):
+    name = "toy-restless"
+
+    def build(self, signature, parts):
+        return Restless()
+
+
+@pytest.fixture
+def restless(monkeypatch, tuned):
+    registry = toys_and(architecture=RestlessArchitecture())
+    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): registry))
+    return registry
+
+
+def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tmp_path):
+    """The losses are those of a plain training loop. Out of distribution the smallest rate is best, and is not chosen."""
+    asked = {"task": "toy-walk", "arch": "toy-restless", "average": [], "protocol": "tuned", "seeds": [0, 1], **HOW}
+    lgbench.run(**asked, results=tmp_path)
+    first, second = footers(tmp_path).values()
+    tuning = first["tuning"]
+    assert (tuning["grid"], tuning["seeds"], tuning["steps"]) == (GRID, SEEDS, 10) and second["tuning"] == tuning
+
+    by_rate: dict[float, list[float]] = {}
+    (planned,) = plan(Request(["toy-walk"], ["toy-restless"], [], [0], "tuned"), restless).experiments
+    for experiment, found in zip(planned.tuning_runs, tuning["runs"], strict=True):
+        assert (experiment.train.steps, experiment.train.lr, experiment.seed) == (10, found["lr"], found["seed"])
+        losses = [loss for _, loss in plain_training(experiment)]
+        assert found["losses"] == pytest.approx(losses, abs=1e-5)
+        by_rate.setdefault(found["lr"], []).append(losses[-1])  # the last tenth of ten steps
+    best = min(by_rate, key=lambda lr: fmean(by_rate[lr]))
+    assert tuning["chosen"] == first["train"]["lr"] == second["train"]["lr"] == best == 0.2
+
+    lgbench.run(**asked, set={"train.lr": GRID}, results=tmp_path / "each")
+    ood = {}
+    for path in (tmp_path / "each").glob("*.parquet"):
+        lr = run_files.metadata(path)["experiment"]["train"]["lr"]
+        late = (row for row in run_files.read(path).to_pylist() if row["metric"] == "tvd" and row["length"] > 6)
+        ood.setdefault(lr, []).extend(row["value"] for row in late if row["weights"] == "raw")
+    assert min(ood, key=lambda lr: fmean(ood[lr])) == 0.002
+
+
+def test_tuning_runs_are_short_have_seeds_of_their_own_and_no_test_beyond_the_training_length(tuned_everywhere, tmp_path):
+    lgbench.run(**ASKED, **HOW, seeds=[0, 1, 2], results=tmp_path)
+    found = footers(tmp_path / FOLDER)
+    assert len(found) == 2 * 3 * 2 and {each["seed"] for each in found.values()} == {*SEEDS}
+    for path in (tmp_path / FOLDER).glob("*.parquet"):
+        about, rows = run_files.metadata(path)["experiment"], run_files.read(path).to_pylist()
+        assert about["train"]["steps"] == 10 and about["averagers"] == [] and about["evaluate"]["contexts"] == 1
+        assert max(row["length"] or 0 for row in rows) <= about["train"]["max_length"]
+    assert {row["seed"] for path in tmp_path.glob("*.parquet") for row in run_files.read(path).to_pylist()} == {0, 1, 2}
+    assert Results(tmp_path).ask("select count(distinct run_id) from results")[1] == [(6,)]  # boards read no tuning run
+
+
+def test_the_same_command_again_trains_nothing_and_more_seeds_have_the_same_rate(tuned_everywhere, tmp_path, monkeypatch):
+    lgbench.run(**ASKED, **HOW, seeds=[0], results=tmp_path)
+    before = made(tmp_path), made(tmp_path / FOLDER)
+    run_again_without_training(monkeypatch, **ASKED, **HOW, seeds=[0], results=tmp_path)
+    assert (made(tmp_path), made(tmp_path / FOLDER)) == before
+    lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
+    assert made(tmp_path / FOLDER) == before[1] and made(tmp_path).items() > before[0].items()
+    for task in ASKED["task"]:
+        assert len({repr(each["tuning"]) for each in footers(tmp_path).values() if each["task"] == task}) == 1
+
+
+def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tuning_runs_are_gone(
+    tuned_everywhere, tmp_path, monkeypatch
+):
+    lgbench.run(**ASKED, **HOW, seeds=[0], results=tmp_path)
+    shutil.rmtree(tmp_path / FOLDER)
+    run_again_without_training(monkeypatch, **ASKED, **HOW, seeds=[0], results=tmp_path)
+    lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
+    assert not (tmp_path / FOLDER).exists() and len(footers(tmp_path)) == 4
+
+
+def test_worker_processes_make_the_same_files(tuned_everywhere, tmp_path):
+    how = HOW | {"population": 2}
+    lgbench.run(**ASKED, **how, seeds=[0, 1], results=tmp_path / "here")
+    lgbench.run(**ASKED, **(how | {"workers": 2}), seeds=[0, 1], results=tmp_path / "workers")
+    for place in (".", FOLDER):
+        assert made(tmp_path / "workers" / place) == made(tmp_path / "here" / place) != {}
+
+
+def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned_everywhere, tmp_path, warm: Warm):
+    code = REGISTER + "\nfrom lgbench.cli.main import main\nmain(prog_name='lgbench')"
+    words = ["run", "--task", "toy-walk,toy-even", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "tuned"]
+    words += ["--seeds", "0:2", "--no-compile", "--workers", "1", "--population", "2", "--checkpoint", "0", "--device", "cpu"]
+    lgbench.run(**ASKED, **HOW, population=2, seeds=[0, 1], results=tmp_path / "whole")
+    folder = tmp_path / "killed"
+    with warm.start([*words, "--results", folder], code=code) as process:
+        while process.poll() is None and len(list((folder / FOLDER).glob("*.parquet"))) < 3:
+            pass
+    assert 3 <= len(list((folder / FOLDER).glob("*.parquet"))) < 12 and not list(folder.glob("*.parquet"))
+    result = CliRunner().invoke(main, [*words, "--results", str(folder)])
+    assert result.exit_code == 0, result.output
+    for place in (".", FOLDER):
+        rows = [
+            {path.name: run_files.read(path).to_pylist() for path in (tmp_path / name / place).glob("*.parquet")}
+            for name in ("whole", "killed")
+        ]
+        assert repr(rows[0]) == repr({name: rows[1][name] for name in rows[0]}) and rows[0]
+    assert not (folder / FOLDER / UNFINISHED).exists() and not (folder / UNFINISHED).exists()
+
+
+def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(tuned_everywhere, tmp_path):
+    remote._replanner.cache_clear()
+    asked = ASKED | HOW | {"seeds": [0, 1], "population": 2}
+    lgbench.run(**asked, results=tmp_path / "whole")
+    with pytest.raises(UsageError, match="chooses learning rates by tuning runs, so plan must know where these are"):
+        lgbench.plan(**asked)
+    results = tmp_path / "by hand"
+    for tuning in (True, False):
+        populations = lgbench.plan(**asked, results=results)
+        assert populations and {population.tuning for population in populations} == {tuning}
+        for population in populations:
+            again = PlannedPopulation.from_json(population.to_json())
+            assert again == population
+            for name, content in lgbench.run_population(again).items():
+                (results / name).parent.mkdir(parents=True, exist_ok=True)
+                (results / name).write_bytes(content)
+    assert lgbench.plan(**asked, results=results) == []
+    for place in (".", FOLDER):
+        assert made(results / place) == made(tmp_path / "whole" / place)
+    shared = tmp_path / "shared"
+    for _ in range(2):
+        for population in lgbench.plan(**asked, results=shared):
+            lgbench.run_population(population, results=shared)
+    assert made(shared) == made(results)
+    remote._replanner.cache_clear()
+
+
+def test_jobs_of_slurm_choose_from_the_same_files(tuned_everywhere, tmp_path):
+    slurm_jobs = pytest.importorskip("lgbench.execution.slurm_jobs", exc_type=ImportError)
+    lgbench.run(**ASKED, **HOW, seeds=[0], results=tmp_path / "whole")
+    folder = tmp_path / "jobs"
+    request = Request(ASKED["task"], [ASKED["arch"]], ASKED["average"], [0], "tuned")
+    for first in (True, False):
+        stage = Stage(folder, folder / FOLDER, first)
+        place = stage.tuning if first else folder
+        assert slurm_jobs.Job(request, Manner("cpu", False, workers=1), str(place), (), stage)() == []
+    for place in (".", FOLDER):
+        assert made(folder / place) == made(tmp_path / "whole" / place) != {}
+
+
+def test_dry_run_says_both_stages(tuned_everywhere, tmp_path):
+    words = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "tuned", "--seeds", "0:3", "--no-compile"]
+    result = CliRunner().invoke(main, [*words, "--workers", "1", "--results", str(tmp_path / "none"), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "0 tuning runs done before; 6 tuning runs left"
+    assert "0 runs done before; 3 runs left" in lines and lines[-1].startswith("tuning and runs together take about ")
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_command_says_the_choice_and_draws_the_curves(tuned_everywhere, tmp_path):
+    words = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "tuned", "--seeds", "0", "--no-compile"]
+    result = CliRunner().invoke(main, [*words, "--workers", "1", "--average", "none", "--results", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "toy-table+toy-nothing on toy-walk: learning rate 0.2 (loss with 0.002: " in result.stderr
+    assert "1 run written to" in result.stdout
+
+
+def test_a_rate_that_diverges_is_not_chosen_and_where_all_do_it_is_the_smallest_and_said(tuned_everywhere, tmp_path):
+    words = ["run", "--task", "toy-walk", "--arch", "toy-fragile", "--protocol", "tuned", "--no-compile", "--workers", "1"]
+    result = CliRunner().invoke(main, [*words, "--average", "none", "--results", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    tuning = next(iter(footers(tmp_path).values()))["tuning"]
+    diverged = {run["lr"] for run in tuning["runs"] if run["diverged_step"]}
+    assert diverged == {0.02, 0.2} and tuning["chosen"] == 0.002
+    assert all((None in run["losses"]) == (run["diverged_step"] is not None) for run in tuning["runs"])
+    assert {run["seed"] for run in tuning["runs"] if run["diverged_step"]} == {SEEDS[0]}  # one seed is enough
+    losses = (1.0,) * 10
+    runs = [TuningRun(lr, seed, losses, 3, 1, False) for lr in GRID for seed in SEEDS]
+    asked = Tuning(tuple(GRID), tuple(SEEDS), 10)
+    assert asked.ended(runs).chosen == 0.002
+    equal = [TuningRun(lr, seed, losses, 3 if lr == 0.002 else None, 1, False) for lr in GRID for seed in SEEDS]
+    assert asked.ended(equal).chosen == 0.02  # of equal losses the smaller rate
+
+
+def test_a_rate_that_the_user_sets_turns_tuning_off_and_is_a_change(tuned, toys_alone):
+    registry = Registry.load()
+    asked = Request(["toy-walk"], ["toy-table"], [], [0], "tuned", {"train.lr": "0.02,0.5", "model.scale": "2"})
+    experiments = plan(asked, registry).experiments
+    assert [each.record.tuning for each in experiments] == [None, None] and not experiments[0].tuning_runs
+    assert [dict(each.record.protocol.changes)["train.lr"] for each in experiments] == ["0.02", "0.5"]
+    (tuned_one,) = plan(Request(["toy-walk"], ["toy-table"], [], [0], "tuned", {"model.scale": "2"}), registry).experiments
+    assert dict(tuned_one.record.protocol.changes) == {"model.scale": "2.0"}
+    assert all(dict(run.record.protocol.changes)["model.scale"] == "2.0" for run in tuned_one.tuning_runs)
+    replanner = Replanner(registry)
+    for experiment in (*experiments, tuned_one, *tuned_one.tuning_runs):
+        assert replanner.experiment(experiment.record).record == experiment.record
+
+
+def test_tuning_seeds_are_refused_under_such_a_protocol_alone(tuned, toys_alone):
+    registry = Registry.load()
+    with pytest.raises(UsageError, match="--seeds names 1000001, and the seeds 1000000 and 1000001 choose the learning rates"):
+        plan(Request(["toy-walk"], ["toy-table"], [], [0, 1_000_001], "tuned"), registry)
+    assert plan(Request(["toy-walk"], ["toy-table"], [], [1_000_001], "quick"), registry).experiments
+
+
+def test_the_id_of_a_run_has_the_grid_and_not_the_choice(tuned, toys_alone, monkeypatch):
+    registry = Registry.load()
+
+    def planned():
+        return plan(Request(["toy-walk"], ["toy-table"], [], [3], "tuned"), registry).experiments[0]
+
+    untuned = planned()
+    asked = untuned.record.tuning
+    outcomes = []
+    for best in GRID:
+        runs = [TuningRun(lr, seed, (0.5 if lr == best else 1.0,) * 10, None, 6, False) for lr in GRID for seed in SEEDS]
+        outcomes.append(untuned.tuned(asked.ended(runs)))
+    assert [each.train.lr for each in outcomes] == GRID
+    assert {each.run_id for each in outcomes} == {untuned.run_id}
+    assert {each.population_key for each in outcomes} == {untuned.population_key}
+    monkeypatch.setitem(PROTOCOLS, "tuned", replace(PROTOCOLS["tuned"], lr_factors=(0.5, 1)))
+    assert planned().run_id != untuned.run_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"chosen": 0.2}, "tuning.chosen is 0.2, and the losses of the tuning runs choose 0.02"),
+        ({"runs": ()}, "does not have each rate of the grid with each tuning seed once"),
+        ({"seeds": (1_000_001, 1_000_000)}, "does not have each rate of the grid with each tuning seed once"),
+        ({"steps": 3}, "has 10 losses, expected 3"),
+    ],
+)
+def test_an_outcome_that_does_not_fit_together_is_told(changes, sentence):
+    runs = [TuningRun(lr, seed, (0.5 if lr == 0.02 else 1.0,) * 10, None, 6, False) for lr in GRID for seed in SEEDS]
+    honest = Tuning(tuple(GRID), tuple(SEEDS), 10).ended(runs)
+    assert wrong(honest, 0.02, 0) is None
+    assert "train.lr is 0.2, and the tuning chose 0.02" in wrong(honest, 0.2, 0)
+    assert "seed 1000000 is one of those" in wrong(honest, 0.02, 1_000_000)
+    assert sentence in wrong(replace(honest, **changes), 0.02, 0)
+
+
+def test_boards_say_the_rates(tuned_everywhere, tmp_path):
+    lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
+    command = ["leaderboard", "--results", str(tmp_path)]
+    result = CliRunner().invoke(main, [*command, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    chosen = {each["task"]: each["tuning"]["chosen"] for each in footers(tmp_path).values()}
+    for board in json.loads(result.stdout)["boards"]:
+        assert board["learning_rates"] == {"toy-table+toy-nothing": {board["name"]: [chosen[board["name"]]]}}
+    text = CliRunner().invoke(main, command).stdout
+    assert "Learning rates, chosen in-distribution on other seeds: 0.2 for toy-table+toy-nothing." in text
+    found = Results(tmp_path).ask("select distinct task, value, n from results where metric = 'learning_rate' order by all")[1]
+    assert found == [(task, lr, 3) for task, lr in sorted(chosen.items())]

@@ -1,0 +1,48 @@
+"""A protocol that tries three learning rates, in this process and in those that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lgbench.experiment.protocols import PROTOCOLS
+
+SETTINGS = {
+    "name": "tuned",
+    "version": 1,
+    "steps": 40,
+    "batch": 4,
+    "lr": 0.02,
+    "contexts": 8,
+    "strings": 8,
+    "longest_prefix": 16,
+    "longest_set": 16,
+    "published": True,
+    "lr_factors": (0.1, 1, 10),
+}
+GRID = [0.002, 0.02, 0.2]
+SEEDS = [1_000_000, 1_000_001]
+REGISTER = f"""
+from dataclasses import replace
+from lgbench.experiment.protocols import PROTOCOLS
+PROTOCOLS["tuned"] = replace(PROTOCOLS["quick"], **{SETTINGS!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def tuned() -> Iterator[None]:
+    """The protocol is known in this process."""
+    exec(REGISTER)
+    yield
+    del PROTOCOLS["tuned"]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def tuned_everywhere(tuned, toys_alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known in worker processes as well, which have the toys alone."""
+    folder = tmp_path / "every interpreter"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(REGISTER)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
