@@ -63,7 +63,7 @@ def plot(
     out: Path | None,
     results: Place,
 ) -> None:
-    """Draw a metric against length, or against training steps, as a figure for a paper.
+    """Draw a metric against length or training steps.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
     transformer+peri-norm. The order of the entries decides their colours and shapes.
