@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,11 +62,11 @@ class OneReader(Reader):
 
     folder: Path | None = None
 
-    def read(self, path: Path, *, rows: bool = True) -> Contents:
+    def runs(self, path: Path, *, rows: bool = True, only: Collection[str] | None = None) -> Generator[Contents, None, None]:
         if self.folder != Path.cwd():
             self._end()
             self.folder = Path.cwd()
-        return super().read(path, rows=rows)
+        return super().runs(path, rows=rows, only=only)
 
 
 @pytest.fixture(scope="session", autouse=True)

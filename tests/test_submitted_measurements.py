@@ -12,6 +12,7 @@ import published
 import pytest
 import toys
 from conftest import CPU
+from packing import packed
 from published import forged
 
 from lgbench import hookimpl
@@ -95,13 +96,12 @@ def row(weights, metric, length, **columns):
 
 
 def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(measured, tmp_path):
-    filed = submit(measured, tmp_path, with_kl()).filed
+    filed = submit(measured, tmp_path, with_kl()).file
     assert check_filed(tmp_path, with_kl()) == []
-    for path in filed:
-        original = measured[0].parent / path.name
-        assert path.read_bytes() == original.read_bytes()
-        assert {"kl", "tvd"} <= set(run_files.read(path)["metric"].to_pylist())
-    runs, _ = inspect_all(filed[-2:], Inspector(with_kl()))
+    assert (filed.name, filed.read_bytes()) == packed(measured)
+    runs, _ = inspect_all([filed], Inspector(with_kl()))
+    assert len(runs) == len(measured) and all({"kl", "tvd"} <= set(run.rows["metric"].to_pylist()) for run in runs)
+    runs = runs[-2:]
     outcomes = list(verify(runs, CPU, SilentProgress()))
     assert len(outcomes) == 2 and all(outcome.agrees for outcome in outcomes)
     assert all(outcome.compared == outcome.run.rows.num_rows for outcome in outcomes)
@@ -110,7 +110,7 @@ def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(me
 @pytest.mark.slow
 def test_a_run_that_lacks_an_installed_measurement_is_as_good_as_before(plain, tmp_path, inspect):
     assert all(not inspect(path) for path in plain)
-    assert len(submit(plain, tmp_path, with_kl()).filed) == len(plain)
+    assert submit(plain, tmp_path, with_kl()).filed == len(plain)
     assert check_filed(tmp_path, with_kl()) == check_filed(tmp_path, published.registry()) == []
 
 

@@ -17,14 +17,19 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
+
+from lgbench.results import run_files
 
 ROOT = Path(__file__).parent.parent.parent
 RUNS = ROOT / "leaderboards" / "runs"
@@ -77,15 +82,21 @@ def output(argument: str) -> str:
 
 
 def chosen(globs: str) -> Path:
-    """A folder with links to the published runs whose names fit one of these patterns."""
+    """A folder with run files of the published runs whose names fit one of these patterns."""
     folder = Path(_drawn.name) / f"runs-{abs(hash(globs))}"
     folder.mkdir(exist_ok=True)
-    paths = {path for glob in globs.split(",") for path in RUNS.glob(f"{glob}.parquet")}
-    if not paths:
+    for path in RUNS.glob("*.parquet"):
+        fitting, footers = {}, run_files.footers(path)
+        for run_id, footer in footers.items():
+            about = footer["experiment"]
+            name = f"{about['task']}.{about['entry']}.seed-{about['seed']}.{run_id}"
+            if any(fnmatchcase(name, glob) for glob in globs.split(",")):
+                fitting[run_id] = name
+        rows = pq.read_table(path, filters=[("run_id", "in", list(fitting))]) if fitting else None
+        for run_id, name in fitting.items():
+            run_files.write(folder / f"{name}.parquet", rows.filter(pc.field("run_id") == run_id), footers[run_id])
+    if not any(folder.iterdir()):
         raise PluginError(f"no published run fits '{globs}'")
-    for path in paths:
-        (folder / path.name).unlink(missing_ok=True)
-        (folder / path.name).symlink_to(path)
     return folder
 
 
