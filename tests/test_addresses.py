@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import python
 from object_storage import Bucket
+from packing import packed
 from test_executor import made
 
 import lgbench
@@ -331,44 +332,59 @@ def test_submitted_runs_are_filed_once_at_an_address_as_in_a_folder(bucket, addr
     (tmp_path / "boards").mkdir()
     submit(small, tmp_path / "boards", installed)
     done = submit(small, boards, installed)
-    assert (len(done.filed), len(done.before)) == (10, 0)
+    assert (done.filed, done.before) == (10, 0)
     assert {name: bucket.get(name) for name in bucket.names()} == {
         f"my runs/runs/{path.name}": path.read_bytes() for path in (tmp_path / "boards" / "runs").iterdir()
     }
     again = submit(small, boards, installed)
-    assert (len(again.filed), len(again.before)) == (0, 10)
+    assert (again.file, again.filed, again.before) == (None, 0, 10)
 
 
-def test_a_submission_that_is_cut_short_is_completed_by_the_same_one(bucket, address, small, monkeypatch):
+@pytest.mark.parametrize("error", [StorageError("no server answers"), KeyboardInterrupt()])
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(bucket, address, small, monkeypatch, error, arrives):
     installed, boards = published.registry(), Address.of(address)
-    put, count = objects.Store.put, iter(range(99))
+    put = objects.Store.put
 
-    def cut(error):
-        def until(store, name, content):
-            if name.endswith(".parquet") and next(count) % 4 == 3:
-                raise error
+    def cut(store, name, content):
+        if not name.endswith(".parquet"):
             return put(store, name, content)
+        if arrives:
+            put(store, name, content)
+        raise error
 
-        return until
-
-    with monkeypatch.context() as patch, pytest.raises(RunFileError, match="3 of 10 runs were filed, since no server answers;"):
-        patch.setattr(objects.Store, "put", cut(StorageError("no server answers")))
+    sentence = "nothing was filed, or the answer got lost, since no server answers|interrupted; nothing was filed, or all"
+    with monkeypatch.context() as patch, pytest.raises((RunFileError, Interrupted), match=sentence):
+        patch.setattr(objects.Store, "put", cut)
         submit(small, boards, installed)
-    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="3 of 7 runs were filed; submit the same again"):
-        patch.setattr(objects.Store, "put", cut(KeyboardInterrupt()))
-        submit(small, boards, installed)
-    assert len(bucket.names()) == 6
+    assert len(bucket.names()) == arrives
     done = submit(small, boards, installed)
-    assert (len(done.filed), len(done.before)) == (4, 6) and len(bucket.names()) == 10
+    assert (done.filed, done.before) == ((0, 10) if arrives else (10, 0)) and len(bucket.names()) == 1
+
+
+def test_whoever_files_runs_that_another_one_files_at_the_same_time_is_told(bucket, address, small, tmp_path, monkeypatch):
+    installed, boards = published.registry(), Address.of(address)
+    other, content = packed(small[:5])
+    put = objects.Store.put
+
+    def meanwhile(store, name, own):
+        if name.endswith(".parquet"):
+            bucket.put(f"my runs/runs/{other}", content)
+        return put(store, name, own)
+
+    monkeypatch.setattr(objects.Store, "put", meanwhile)
+    with pytest.raises(RunFileError, match=f"somebody else filed the same at the same time; remove {address}/runs/"):
+        submit(small, boards, installed)
+    assert len(bucket.names()) == 2
 
 
 def test_a_filed_run_is_never_replaced(bucket, address, small, monkeypatch):
     installed, boards = published.registry(), Address.of(address)
-    name = f"my runs/runs/{small[0].name}"
-    bucket.put(name, small[1].read_bytes())
+    name = f"my runs/runs/{packed(small)[0]}"
+    bucket.put(name, b"another's")
     with pytest.raises(Refused, match="nothing was filed"):
         submit(small, boards, installed)
-    assert bucket.names() == [name] and bucket.get(name) == small[1].read_bytes()
+    assert bucket.names() == [name] and bucket.get(name) == b"another's"
 
 
 @pytest.mark.slow
@@ -377,7 +393,7 @@ def test_run_files_at_addresses_can_be_verified_one_by_one(bucket, address, resu
     name = bucket.names()[0].rpartition("/")[2]
     bucket.put("my runs/no.parquet", b"no run")
     found = command("verify", f"{address}/{name}", f"{address}/no.parquet", f"{address}/missing.parquet")
-    assert "1 of 1 runs verified; see above for refused files" in found.stderr and f"  {address}/{name}" in found.stdout
+    assert "1 of 1 runs verified; see above for what was refused" in found.stderr and f"  {address}/{name}" in found.stdout
     assert f"refused: {address}/no.parquet is no readable" in found.stdout
     assert f"refused: {address}/missing.parquet" in found.stdout
 

@@ -127,6 +127,7 @@ ROOMS = {
     # Results of others, and verifying them.
     "submissions": {
         *BASICS,
+        "atomic_files",
         "execution",
         "experiment",
         "experiment.replan",

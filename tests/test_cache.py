@@ -70,7 +70,7 @@ def test_many_run_files_are_cached_once_and_read_from_the_cache_file(many, monke
     (cached,) = cached_files(many)
     assert list(run_files.find(many)) == before
     monkeypatch.setattr(cache, "write", None)  # would fail if it was called
-    monkeypatch.setattr(run_files, "metadata", None)
+    monkeypatch.setattr(run_files, "footers", None)
     assert Results(many).names == [path.relative_to(many).as_posix() for path in before]
     assert Results(many).boards("tvd") == expected
     assert seeds(many) == [0, 1, 2, 3, 4, 5]
@@ -98,8 +98,8 @@ def test_a_file_that_was_changed_counts_as_it_is_and_the_others_are_read_from_th
     if when == "at the same time":
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    read, metadata = [], run_files.metadata
-    monkeypatch.setattr(run_files, "metadata", lambda path: read.append(path) or metadata(path))
+    read, footers = [], run_files.footers
+    monkeypatch.setattr(run_files, "footers", lambda path: read.append(path) or footers(path))
     assert seeds(many) == [1, 2, 3, 4, 5, 7]
     assert set(read) == {path} and cached_files(many) == [cached]
 
@@ -258,27 +258,27 @@ def test_a_relation_reads_the_run_files_however_late_it_is_asked(many):
 def test_run_files_that_change_while_they_are_read_are_read_again(many, monkeypatch):
     """Of two files that are replaced one after the other, no board has the first as it was and the second as it became."""
     first, second = [*run_files.find(many)][:2]
-    metadata, changes = run_files.metadata, iter([(first, 50), (second, 60)])
+    footers, changes = run_files.footers, iter([(first, 50), (second, 60)])
 
     def slow(path):
         for changed, seed in changes:  # all at once: after the first was read, before the second is
             changed.unlink()
             write_rows(changed, simulated({8: 0.1, 16: 0.5}, seed=seed))
-        return metadata(path)
+        return footers(path)
 
-    monkeypatch.setattr(run_files, "metadata", slow)
+    monkeypatch.setattr(run_files, "footers", slow)
     assert seeds(many) == [2, 3, 4, 5, 50, 60]
 
 
 def test_a_folder_that_never_rests_is_read_as_it_was_last_and_says_so(many, monkeypatch):
     monkeypatch.setattr(tables, "MANY", 1000)
-    metadata, count = run_files.metadata, itertools.count(1)
+    footers, count = run_files.footers, itertools.count(1)
 
     def busy(path):
         os.utime(path, (next(count), 0))
-        return metadata(path)
+        return footers(path)
 
-    monkeypatch.setattr(run_files, "metadata", busy)
+    monkeypatch.setattr(run_files, "footers", busy)
     (sentence,) = Results(many).left_out
     assert "changed" in sentence and "5 times in a row" in sentence
 
@@ -315,7 +315,7 @@ def test_whoever_writes_a_cache_file_deletes_what_nobody_wants_and_leaves_what_i
 
 def test_overlapping_cache_files_count_every_run_once(many):
     files = run_files.states(many)
-    names, own = list(files), described(run_files.metadata(many / next(iter(files))))
+    names, own = list(files), cache.Ways([tuple(described(run_files.metadata(many / next(iter(files)))))])
     for part in (names, names[1:], names[:2]):
         with duckdb.connect() as connection:
             paths = [cache.unglobbed(f"{many}/{name}") for name in part]

@@ -1,12 +1,14 @@
-"""Damaged and hostile run files: each is read, or named and left out, and the rest is ranked."""
+"""Damaged and hostile run files and submission files: each is read, or named and left out, and the rest is ranked."""
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 import site_runs
 from conftest import simulated, write_rows, write_sealed
+from packing import repacked, together
 
 from lgbench.errors import LgbenchError
 from lgbench.reports import figure, site, table
 from lgbench.results import columns, run_files
 from lgbench.results.compare import compare
+from lgbench.results.footers import PackedRun
 from lgbench.results.leaderboard import Results
 
 BEST, POOR = "best+norm", "poor+norm"
@@ -33,19 +37,27 @@ OTHERS: dict[type, list[Any]] = {
 
 
 class Mutants:
-    """One file of a small folder of runs, changed in ways that a seed decides."""
+    """One file of a small folder of runs, changed in ways that a seed decides: a run file or a submission file."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, submitted: bool) -> None:
         self.draw = random.Random(seed)
         for number, entry in enumerate((BEST, POOR)):
             for model in range(3):
                 site_runs.write_run(folder, "beta", entry, model, number)
         self.victim = max(folder.glob("*.parquet"))
+        self.runs: list[PackedRun] = []
+        if submitted:
+            poor = sorted(folder.glob("*.parquet"))[3:]
+            self.victim = together(poor, folder)
+            for path in poor:
+                path.unlink()
+            self.runs = run_files.packed_runs(self.victim, pq.read_metadata(self.victim))
         self.whole, self.rows = self.victim.read_bytes(), pq.read_table(self.victim)
-        self.footer = run_files.metadata(self.victim)
+        self.footer = self.runs[1].footer if submitted else run_files.metadata(self.victim)
 
     def mutate(self) -> None:
         kinds: list[Callable[[], bytes]] = [self.flipped, self.flipped, self.cut, self.other_footer, self.other_rows]
+        kinds += [self.other_table] if self.runs else []
         self.victim.write_bytes(self.draw.choice(kinds)())
 
     def flipped(self) -> bytes:
@@ -81,7 +93,28 @@ class Mutants:
 
     def written(self, rows: pa.Table, footer: bytes) -> bytes:
         """A file with a right checksum, as somebody writes it who means harm."""
-        return write_sealed(self.victim.with_suffix(".made"), rows, footer).read_bytes()
+        if not self.runs:
+            return write_sealed(self.victim.with_suffix(".made"), rows, footer).read_bytes()
+        lines = [json.dumps(asdict(run)).encode() for run in self.runs]
+        lines[1] = json.dumps(asdict(replace(self.runs[1], footer={"?": 0}))).encode().replace(b'{"?": 0}', footer)
+        return self.with_table(rows, _compressed(b"\n".join(lines)))
+
+    def other_table(self) -> bytes:
+        """With another table of footers: cut, of other runs, of a size that it has not, with lines that are no runs."""
+        lines = [self._changed(json.loads(json.dumps(asdict(run)))) for run in self.runs[: self.draw.choice([1, 2, 3, 3])]]
+        text = "\n".join(json.dumps(line) for line in lines * self.draw.choice([1, 1, 1, 2])).encode()
+        raw = _compressed(text, self.draw.choice([None, None, 0, 1, len(text) - 1, 2**26, 2**32 - 1]))
+        return self.with_table(self.rows, raw[: self.draw.choice([len(raw), len(raw), len(raw) // 2, 4, 0])])
+
+    def with_table(self, rows: pa.Table, raw: bytes) -> bytes:
+        path = self.victim.with_suffix(".made")
+        return repacked(self._again(), path, rows=lambda _: rows, table=lambda _: base64.b64encode(raw)).read_bytes()
+
+    def _again(self) -> Path:
+        """The file as it was."""
+        path = self.victim.with_suffix(".whole")
+        path.write_bytes(self.whole)
+        return path
 
     def _changed(self, content: Any) -> Any:
         if not (isinstance(content, dict | list) and content and self.draw.random() < 0.9):
@@ -92,6 +125,11 @@ class Mutants:
         else:
             content[place] = self._changed(content[place])
         return content
+
+
+def _compressed(text: bytes, size: int | None = None) -> bytes:
+    """The table of a submission file before it becomes Base64, which may state another size than it has."""
+    return (len(text) if size is None else size).to_bytes(4, "big") + pa.Codec("zstd").compress(text, asbytes=True)
 
 
 def read_in_every_way(results: Results, *, drawn: bool) -> None:
@@ -110,10 +148,11 @@ def read_in_every_way(results: Results, *, drawn: bool) -> None:
             assert str(error)
 
 
+@pytest.mark.parametrize("submitted", [False, True], ids=["run file", "submission file"])
 @pytest.mark.parametrize(("seed", "many"), [(0, 4), *(pytest.param(n, 40, marks=pytest.mark.slow) for n in range(1, 26))])
-def test_no_damaged_file_takes_a_board_down(tmp_path, seed, many):
-    """A thousand mutants with the slow ones."""
-    mutants = Mutants(tmp_path, seed)
+def test_no_damaged_file_takes_a_board_down(tmp_path, seed, many, submitted):
+    """A thousand mutants of either kind with the slow ones."""
+    mutants = Mutants(tmp_path, seed, submitted)
     left_out = 0
     for number in range(many):
         mutants.mutate()
@@ -136,7 +175,7 @@ def test_a_file_of_many_runs_lengths_or_long_names_is_left_out_and_says_why(tmp_
     write_rows(tmp_path / "deep.parquet", good, experiment={"a": "b" * 2**21})
     found = Results(tmp_path).left_out
     reasons = {
-        "many": "its rows are of several runs, and a run file has one",
+        "many": "its rows of one run name several entries, tasks, protocols or seeds",
         "long": "it has more than 1000 lengths for boards",
         "wide": "it has a name or a setting of more than 2000 characters",
         "deep": "bytes in its footer, and a run has 1048576 at most",

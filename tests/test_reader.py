@@ -128,6 +128,16 @@ def test_a_file_that_another_program_wrote_anew_is_refused(honest, tmp_path, ins
         inspect(tmp_path / "run.parquet")
 
 
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def test_a_run_file_may_be_smaller_than_a_submission_file(honest):
+    with Reader(Limits(file_bytes=1000)) as reader, pytest.raises(RunFileError, match="is larger than 0 MB, and no run is"):
+        reader.read(honest)
+
+
 def test_what_is_no_file_is_refused_in_a_sentence(tmp_path, inspect):
     (tmp_path / "empty.parquet").touch()
     (tmp_path / "text.parquet").write_text("PAR1 and some text PAR1")
@@ -135,7 +145,7 @@ def test_what_is_no_file_is_refused_in_a_sentence(tmp_path, inspect):
     (tmp_path / "link.parquet").symlink_to("/etc/passwd")
     (tmp_path / "loop.parquet").symlink_to("loop.parquet")
     os.mkfifo(tmp_path / "pipe.parquet")
-    (tmp_path / "large.parquet").write_bytes(bytes(17 * 2**20))
+    os.truncate(_touched(tmp_path / "large.parquet"), 65 * 2**20)
     said = {
         "empty": "is empty",
         "text": "no readable Parquet file",
@@ -143,7 +153,7 @@ def test_what_is_no_file_is_refused_in_a_sentence(tmp_path, inspect):
         "link": "no readable Parquet file",
         "loop": "cannot be opened",
         "pipe": "is no regular file",
-        "large": "is larger than 16 MB",
+        "large": "is larger than 64 MB, and no submission is",
         "missing": "cannot be opened: No such file",
     }
     for name, reason in said.items():

@@ -2,24 +2,26 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 import published
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from conftest import lgbench_command, write_sealed
+from packing import packed, repacked, together
 from published import forged, put_right
 
 from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files
+from lgbench.results import footers, run_files, submission_files
 from lgbench.results.leaderboard import Results
 from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS
+from lgbench.submissions.reader import Reader
 from lgbench.submissions.submission import check_filed, submit
 
 
@@ -69,6 +71,12 @@ def filled(once, board) -> Path:
     return board
 
 
+def filed_in(board: Path) -> Path:
+    """The only submission file."""
+    (path,) = (board / "runs").iterdir()
+    return path
+
+
 def refusals(given, folder, installed) -> list[str]:
     """Why a submission is refused; nothing is written by it."""
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -82,24 +90,25 @@ def refusals(given, folder, installed) -> list[str]:
 
 def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
     done = submit([made[0].parent], board, installed)
-    filed = done.filed
-    assert done.before == [] and done.finished == 0
-    assert sorted(path.name for path in filed) == sorted(path.name for path in made)
-    assert set(filed) == set((board / "runs").iterdir())
-    assert Results(board / "runs").boards("tvd")
+    assert (done.filed, done.before) == (len(made), 0)
+    assert [done.file] == list((board / "runs").iterdir())
+    assert Results(board / "runs").boards("tvd") == Results(made[0].parent).boards("tvd")
     assert check_filed(board, installed) == []
-    for path in filed:
-        original = made[0].parent / path.name
-        assert run_files.metadata(path) == run_files.metadata(original)
-        assert repr(run_files.read(path).to_pylist()) == repr(run_files.read(original).to_pylist())
-    diverged = [run_files.read(path)["diverged_step"][0].as_py() for path in filed]
+    with Reader() as reader:
+        filed = {contents.packed.run_id: contents for contents in reader.runs(done.file)}
+    assert len(filed) == len(made)
+    for path in made:
+        contents = filed[path.name.split(".")[-2]]
+        assert json.loads(contents.footer) == run_files.metadata(path)
+        assert repr(contents.rows.to_pylist()) == repr(run_files.read(path).to_pylist())
+    diverged = [contents.rows["diverged_step"][0].as_py() for contents in filed.values()]
     assert None in diverged and any(diverged)
 
 
 def test_what_was_filed_stays_as_it_is_the_second_time(made, filled, installed):
     before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in filled.rglob("*")}
     done = submit(made, filled, installed)
-    assert done.filed == [] and set(done.before) == set((filled / "runs").iterdir()) and done.finished == 0
+    assert (done.file, done.filed, done.before) == (None, 0, len(made))
     assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in filled.rglob("*")} == before
 
 
@@ -109,7 +118,7 @@ def test_a_filed_run_with_other_content_is_refused_and_kept(made, filled, tmp_pa
         made[0], tmp_path / made[0].name, lambda about: about["environment"].update(date="2031-01-01T00:00:00+00:00")
     )
     (said,) = refusals([other, *made[1:]], filled, installed)
-    assert "is a run already, in" in said and str(filled / "runs" / made[0].name) in said
+    assert "is a run already, in" in said and f"in {filed_in(filled)}, run {made[0].stem}" in said
 
 
 def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, installed):
@@ -117,9 +126,9 @@ def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, ins
         (tmp_path / "given").mkdir(exist_ok=True)
         footer = json.dumps(run_files.metadata(path)).encode()
         write_sealed(tmp_path / "given" / path.name, run_files.read(path), footer, compression="none")
-    for path in submit([tmp_path / "given"], board, installed).filed:
-        assert pq.read_metadata(path).metadata.keys() <= {b"lgbench", b"ARROW:schema"}
-        assert path.read_bytes() == (made[0].parent / path.name).read_bytes()
+    path = submit([tmp_path / "given"], board, installed).file
+    assert pq.read_metadata(path).metadata.keys() == {b"lgbench", b"lgbench.footers", b"ARROW:schema"}
+    assert (path.name, path.read_bytes()) == packed(made)
 
 
 def test_one_bad_file_among_good_ones_and_nothing_is_written(made, board, tmp_path, installed):
@@ -131,14 +140,10 @@ def test_one_bad_file_among_good_ones_and_nothing_is_written(made, board, tmp_pa
 
 
 def test_nothing_stays_when_writing_fails_midway(made, board, installed, monkeypatch):
-    write, count = run_files.write, iter(range(99))
-
     def failing(*arguments):
-        if next(count) == 3:
-            raise OSError(28, "No space left on device")
-        write(*arguments)
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run_files, "write", failing)
+    monkeypatch.setattr(Path, "write_bytes", failing)
     with pytest.raises(RunFileError, match="nothing was filed: cannot write to .*No space left"):
         submit(made, board, installed)
     assert list(board.iterdir()) == []
@@ -152,7 +157,7 @@ def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed)
 
 def test_a_path_that_is_given_twice_is_one_run(made, board, installed):
     given = [made[0].parent, *made, made[0].parent / ".." / made[0].parent.name]
-    assert len(submit(given, board, installed).filed) == len(made)
+    assert submit(given, board, installed).filed == len(made)
 
 
 def test_a_folder_without_runs_is_told(board, tmp_path, installed):
@@ -197,7 +202,7 @@ def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, insta
 
 
 def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installed):
-    assert len(submit(later, filled, installed).filed) == 6
+    assert submit(later, filled, installed).filed == 6 and len(list((filled / "runs").iterdir())) == 2
     assert check_filed(filled, installed) == []
 
 
@@ -232,22 +237,23 @@ def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, 
     assert f"its seed is {2**62}" in said and "--seeds 0:5" in said
 
 
-def test_what_was_put_among_the_filed_runs_by_hand_is_told(filled, tmp_path, installed):
-    folder = filled / "runs"
+def test_what_was_put_among_the_filed_runs_by_hand_is_told(filled, later, tmp_path, installed):
+    folder, one = filled / "runs", filed_in(filled)
     (folder / "notes.txt").write_text("mine")
-    one, two, three = sorted(folder.glob("*.parquet"))[:3]
     one.rename(folder / "renamed.parquet")
-    shutil.move(two, tmp_path / two.name)
-    two.symlink_to(tmp_path / two.name)
-    table, about = run_files.read(three), run_files.metadata(three)
-    three.unlink()
-    about["environment"]["git_commit"] += "+dirty"
-    run_files.write(three, table, about)
+    single = shutil.copy(later[0], folder / later[0].name)
+    linked = folder / "linked.parquet"
+    linked.symlink_to(later[1])
+    dirty = forged(
+        later[2], tmp_path / later[2].name, lambda about: about["environment"].update(git_commit=f"{published.COMMIT}+dirty")
+    )
+    other = together([dirty], folder)
     said = "\n".join(check_filed(filled, installed))
     assert f"{folder / 'notes.txt'} is a file of another kind" in said
-    assert f"{folder / 'renamed.parquet'}: a filed run is a file at {one}" in said
-    assert f"{two} is a link" in said
-    assert f"{three}: it was made by a changed checkout" in said
+    assert f"{folder / 'renamed.parquet'}: a file with these runs alone is at {one}" in said
+    assert f"{single} is a run file, and filed runs are in submission files; file it with `lgbench submit`" in said
+    assert f"{linked} is a link" in said
+    assert f"{other}, run {later[2].stem}: it was made by a changed checkout" in said
     assert "lacks seed" in said
 
 
@@ -298,10 +304,10 @@ STRAYS = {
 @pytest.mark.parametrize("kind", STRAYS)
 def test_everything_among_the_filed_runs_that_is_no_run_is_named(filled, installed, kind):
     put, why = STRAYS[kind]
-    path = put(filled / "runs", min((filled / "runs").glob("small-even*")))
+    path = put(filled / "runs", filed_in(filled))
     (said, *rest) = check_filed(filled, installed)
-    assert said.startswith(f"{path} {why}") and said.endswith("this folder has run files alone: remove it")
-    assert bool(rest) == (kind == "runs in a folder"), "and that run is missing"
+    assert said.startswith(f"{path} {why}") and said.endswith("this folder has submission files alone: remove it")
+    assert not rest
 
 
 @pytest.mark.parametrize("kind", ["a hidden run", "rows in a hidden folder"])
@@ -329,16 +335,47 @@ def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installe
 
 
 def test_filed_runs_of_an_older_protocol_are_in_nobodys_way_and_stay(made, board, tmp_path, installed):
-    (board / "runs").mkdir()
-    for path in made[:3]:
-        older = put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=2))
-        digits = run_files.read(older)["run_id"][0].as_py()
-        older = older.rename(board / "runs" / re.sub("[0-9a-f]{16}", digits, path.name))
-    assert len(submit(made, board, installed).filed) == len(made)
+    older = [
+        put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=2))
+        for path in made[:3]
+    ]
+    filed = together(older, board / "runs")
+    assert submit(made, board, installed).filed == len(made)
     assert check_filed(board, installed) == []
-    moved = older.rename(older.with_name("moved.parquet"))
+    moved = filed.rename(filed.with_name("moved.parquet"))
     (said,) = check_filed(board, installed)
-    assert said.startswith(f"{moved}: a filed run is a file at ")
+    assert said == f"{moved}: a file with these runs alone is at {filed}"
+
+
+def test_runs_of_a_submission_file_are_submitted_as_those_of_run_files(made, filled, board, tmp_path, installed):
+    """As from somebody's fork."""
+    done = submit([filled / "runs"], _made(tmp_path / "other"), installed)
+    assert done.filed == len(made) and done.file.read_bytes() == filed_in(filled).read_bytes()
+
+
+OTHER = "its footer or its rows are not those that were filed"
+FORGERIES = {
+    "a footer": (lambda runs: runs[1].footer["environment"].update(threads=2), lambda rows: rows, OTHER),
+    "a number": (lambda runs: None, lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)), OTHER),
+    "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "its footer makes it run "),
+    "the order": (lambda runs: runs.reverse(), lambda rows: rows, OTHER),
+}
+VALUE = run_files.SCHEMA.get_field_index("value")
+
+
+@pytest.mark.parametrize("kind", FORGERIES)
+def test_a_run_within_a_submission_file_that_is_not_as_it_was_filed_is_named(filled, board, installed, kind):
+    runs, rows, why = FORGERIES[kind]
+    repacked(filed_in(filled), filed_in(filled), runs, rows)
+    said = check_filed(filled, installed)
+    assert any(sentence.startswith(f"{filed_in(filled)}, run ") and why in sentence for sentence in said), said
+
+
+def test_more_runs_than_a_submission_file_takes_are_refused(made, board, installed, monkeypatch):
+    monkeypatch.setattr(footers, "MAX_RUNS", 19)
+    with pytest.raises(RunFileError, match="nothing was filed: a submission has 19 runs and 64 MB of footers at most"):
+        submit(made, board, installed)
+    assert list(board.iterdir()) == []
 
 
 def lgbench(*arguments, registry):
@@ -352,10 +389,10 @@ def lgbench(*arguments, registry):
 def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, installed):
     done = lgbench("submit", made[0].parent, "--to", board, registry=installed)
     assert done.exit_code == 0
-    assert f"{len(made)} runs filed in {board}/runs/" in done.output and "make boards" in done.output
+    assert f"{len(made)} runs filed in {filed_in(board)}; next: run `make boards`" in done.output
     again = lgbench("submit", made[0].parent, "--to", board, registry=installed)
     assert again.exit_code == 0
-    assert f"{len(made)} runs filed before, with the same content" in again.output and "0 runs filed in" in again.output
+    assert again.output == f"{len(made)} runs filed before, with the same content\n"
     refused = lgbench("submit", *made[1:3], made[0].parent / "nowhere", "--to", board, registry=installed)
     assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
 
@@ -370,7 +407,7 @@ def test_an_interrupted_submission_files_nothing(made, board, installed, monkeyp
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_files, "write", interrupted)
+    monkeypatch.setattr(submission_files, "written", interrupted)
     done = lgbench("submit", *made, "--to", board, registry=installed)
     assert done.exit_code == 130 and "nothing was filed" in done.stderr
     assert list(board.iterdir()) == []

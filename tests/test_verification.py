@@ -12,6 +12,7 @@ import torch
 import toys
 from click.testing import CliRunner
 from conftest import CPU
+from packing import together
 from published import forged, put_right
 from scipy.stats import hypergeom
 from torch import nn
@@ -85,7 +86,7 @@ def test_honest_runs_are_verified_and_nothing_is_written(made, tmp_path, install
     before = {path: path.stat() for path in made[0].parent.iterdir()}
     done = lgbench(made[0].parent, registry=installed)
     assert done.exit_code == 0
-    assert "running again 3 of 3 files:" in done.stdout and "3 of 3 runs verified" in done.stdout
+    assert "running again 3 of 3 runs:" in done.stdout and "3 of 3 runs verified" in done.stdout
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(f"verified: {TITLE}: "))
     assert (
         "numbers agree within 0.0001, scores are at most 0 apart, and their means over lengths 0" in line
@@ -294,20 +295,48 @@ def test_a_sample_is_drawn_anew_each_time_and_named(made, installed):
     pairs = {tuple(made.index(path) for path in drawn(made, 2)) for _ in range(200)}
     assert pairs == {(0, 1), (0, 2), (1, 2)}
     done = lgbench(made[0].parent, "--sample", "1", registry=installed)
-    assert done.exit_code == 0 and "running again 1 of 3 files, drawn at random:" in done.stdout
+    assert done.exit_code == 0 and "running again 1 of 3 runs, drawn at random:" in done.stdout
     assert done.stdout.count("verified: ") == 1 and "1 of 1 runs verified" in done.stdout
     assert "  1 forged: 33.3%" in done.stdout
     assert lgbench(made[0], "--sample", "0", registry=installed).exit_code == 2
 
 
-def test_only_the_files_that_are_drawn_are_opened(made, tmp_path, installed, monkeypatch):
-    """Every other file would be refused."""
-    for number in range(5):
-        (tmp_path / f"{number}.parquet").write_text("no run")
+def test_only_of_the_runs_that_are_drawn_the_rows_are_read(made, tmp_path, installed, monkeypatch):
+    """Every other run would be refused. What cannot be opened at all is named, drawn or not."""
+    for number, path in enumerate(made[1:]):
+        forged(path, tmp_path / f"{number}.parquet", rows=lambda rows: rows[0].update(value=2.0))
     keep = shutil.copy(made[0], tmp_path / made[0].name)
     monkeypatch.setattr(verification.random.SystemRandom, "sample", lambda self, population, size: [len(population) - 1])
     done = lgbench(tmp_path, "--sample", "1", registry=installed)
     assert done.exit_code == 0 and "refused" not in done.stdout and str(keep) in done.stdout
+    (tmp_path / "no.parquet").write_text("no run")
+    done = lgbench(tmp_path, "--sample", "1", registry=installed)
+    assert done.exit_code == 1 and "1 of 1 runs verified; see above for what was refused" in done.stderr
+
+
+def test_runs_in_a_submission_file_are_verified_and_named_by_id_or_pattern(made, tmp_path, installed):
+    path = together(made, tmp_path)
+    done = lgbench(path, registry=installed)
+    assert done.exit_code == 0 and "running again 3 of 3 runs:" in done.stdout and "3 of 3 runs verified" in done.stdout
+    for run in made:
+        *_, seed, run_id, _ = run.name.split(".")
+        for pattern in (run_id, f"*.{seed}.*"):
+            done = lgbench(path, "--run", pattern, registry=installed)
+            assert done.exit_code == 0 and f"1 of 1 runs:\n  {path}, run {run.stem}\n" in done.stdout
+    done = lgbench(path, "--run", "nothing", registry=installed)
+    assert "there is no run to repeat" in done.stdout
+
+
+def test_a_number_that_was_changed_in_a_submission_file_is_found(made, tmp_path, installed):
+    """A forger who puts every checksum right, as a submission of changed runs does."""
+    other = forged(made[0], tmp_path / "a.parquet", rows=_changed_row)
+    done = lgbench(together([other, *made[1:]], tmp_path / "together"), registry=installed)
+    assert done.exit_code == 1 and "2 of 3 runs verified" in done.stderr and done.stdout.count("differs: ") == 1
+
+
+def _changed_row(rows):
+    row = next(row for row in rows if row["metric"] == "tvd" and row["weights"] == "raw")
+    row["value"] = 1 - row["value"] if abs(row["value"] - 0.5) > 0.01 else row["value"] / 2
 
 
 @pytest.mark.parametrize(("files", "size"), [(1, 1), (3, 1), (35, 3), (35, 35), (800, 20)])
@@ -356,7 +385,7 @@ def test_settings_that_cannot_be_are_refused(honest, tmp_path, installed, change
     path = put_right(honest, tmp_path / "run.parquet", lambda about: about["experiment"]["protocol"].update(protocol))
     done = lgbench(path, honest, registry=installed)
     assert done.exit_code == 1 and "refused: " in done.stdout and said in done.stdout
-    assert "verified: " in done.stdout and "1 of 1 runs verified; see above for refused files" in done.stderr
+    assert "verified: " in done.stdout and "1 of 1 runs verified; see above for what was refused" in done.stderr
 
 
 def test_another_version_of_a_plugin_is_refused_by_name(honest, installed):

@@ -20,15 +20,14 @@ from lgbench.results.addresses import Address, Place
     "folder",
     type=FolderOrAddress(),
     required=True,
-    help="Folder or address of the leaderboards. Runs are filed in its folder runs/.",
+    help="Folder or address of the leaderboards. The submission file is made in its folder runs/.",
 )
 def submit(runs: Sequence[Place], folder: Place) -> None:
     """File runs among the published ones.
 
-    RUNS are run files, or folders or addresses of them. lgbench checks all of them first: each must be a whole run under a
-    published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench
-    prints every reason and files nothing. If lgbench is killed while it files them, the next `lgbench submit` files the rest;
-    at an address, the same one again.
+    RUNS are run files or submission files, or folders or addresses of them. lgbench checks all runs first: each must be a whole
+    run under a published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is
+    wrong, lgbench prints every reason and files nothing. Otherwise it writes one submission file with all of them.
     """
     from lgbench.submissions import submission
 
@@ -40,13 +39,13 @@ def submit(runs: Sequence[Place], folder: Place) -> None:
     if isinstance(place, Address):
         named_as(place)
     done = submission.submit(here(runs), folder, registry, complain)
-    if done.finished:
-        echo(f"a submission was killed before; its {_runs(done.finished)} are among these")
     if done.before:
-        echo(f"{_runs(len(done.before))} filed before, with the same content")
+        echo(f"{_runs(done.before)} filed before, with the same content")
+    if done.file is None:
+        return
     change = "run `make boards`, read the changes, open a pull request"
     following = f"`lgbench leaderboard --results {place}`" if isinstance(place, Address) else change
-    echo(f"{_runs(len(done.filed))} filed in {place}/; next: {following}")
+    echo(f"{_runs(done.filed)} filed in {place / done.file.name}; next: {following}")
 
 
 def _runs(number: int) -> str:

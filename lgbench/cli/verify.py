@@ -15,6 +15,7 @@ from lgbench.errors import Interrupted, Unverified
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
+    from lgbench.submissions.inspection import FoundRun
     from lgbench.submissions.verdict import Failure, Verdict
 
 
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    help="Number of files to repeat, drawn at random before any is read.  [default: all]",
+    help="Number of runs to repeat, drawn at random before the rows of any are read.  [default: all]",
+)
+@click.option(
+    "--run",
+    "patterns",
+    multiple=True,
+    help="Only runs with this id, or with a name that fits, such as 'tomita-4.*.seed-0.*'. Repeatable.",
 )
 @click.option(
     "--tolerance",
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
 def verify(
     runs: Sequence[Place],
     sample: int | None,
+    patterns: Sequence[str],
     tolerance: float | None,
     hours: float,
     tuning: bool,
@@ -60,9 +68,9 @@ def verify(
 ) -> None:
     """Run files again and compare every number.
 
-    RUNS are run files, or folders or addresses of them. lgbench repeats each run as its file says it was made, and writes
-    nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these differ, rounding
-    may differ, and training amplifies that: only you can allow for it, with --tolerance.
+    RUNS are run files or submission files, or folders or addresses of them. lgbench repeats each run as its file says it was
+    made, and writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
+    differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
     """
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
@@ -75,34 +83,37 @@ def verify(
     outcomes: list[Verdict | Failure] = []
     try:
         paths, wrong = inspection.gather(here(runs))
-        files = verification.drawn(paths, sample)
-        _echo_files(files, len(paths))
-        if len(files) < len(paths):
-            echo(_chances(verification.chances(len(paths), len(files)), len(paths), len(files)))
-        found, unfit = inspection.inspect_all(files, inspection.Inspector(registry, bounds=bounds))
-        for sentence in (wrong := [*wrong, *unfit]):
+        found, unreadable = inspection.found_in(paths)
+        named = [run for run in found if run.is_named(patterns)]
+        drawn = verification.drawn(named, sample)
+        _echo_runs(drawn, len(named))
+        if len(drawn) < len(named):
+            echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
+        inspected, unfit = inspection.inspect_some(inspection.by_file(drawn), inspection.Inspector(registry, bounds=bounds))
+        for sentence in (wrong := [*wrong, *unreadable, *unfit]):
             echo(f"refused: {sentence}")
-        for outcome in verification.verify(found, where, ConsoleProgress(console(stderr=True)), allowed, hours * 3600, tuning):
+        shown = ConsoleProgress(console(stderr=True))
+        for outcome in verification.verify(inspected, where, shown, allowed, hours * 3600, tuning):
             outcomes.append(outcome)
             echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the outcomes above are complete, and nothing was written") from None
     agreed = sum(outcome.agrees for outcome in outcomes)
     if wrong or agreed < len(outcomes):
-        refused = "; see above for refused files" if wrong else ""
+        refused = "; see above for what was refused" if wrong else ""
         raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
     wide = f", {allowed} instead of {chosen(None)}" if allowed.single > chosen(None).single else ""
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
-def _echo_files(files: Sequence[Path], found: int) -> None:
-    how = ", drawn at random" if len(files) < found else ""
-    echo(f"running again {len(files)} of {found} files{how}:" if found else "there is no run to repeat")
-    for path in files:
-        echo(f"  {path}")
+def _echo_runs(runs: Sequence[FoundRun], found: int) -> None:
+    how = ", drawn at random" if len(runs) < found else ""
+    echo(f"running again {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
+    for run in runs:
+        echo(f"  {run.where}")
 
 
 def _chances(chances: Mapping[int, float], found: int, size: int) -> str:
-    """How likely a sample of this size finds forged files, a line for each number of them."""
+    """How likely a sample of this size finds forged runs, a line for each number of them."""
     lines = [f"  {forged} forged: {chance:.1%}" for forged, chance in chances.items()]
-    return "\n".join([f"chance that a draw of {size} of {found} has a forged file, if so many are forged:", *lines])
+    return "\n".join([f"chance that a draw of {size} of {found} has a forged run, if so many are forged:", *lines])

@@ -7,14 +7,14 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import msgspec
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
@@ -37,6 +37,7 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
 from lgbench.results.steps import BoardSteps
+from lgbench.results.trainings import trainings
 
 SCRIPTS = (
     "data.js",
@@ -85,7 +86,8 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
     with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
     documents["step-specs"] = {_key(own.board.metric): _spec(own.board.metric, "step") for own in with_steps.values()}
-    documents |= {f"board-{i}": asdict(page_board.board) for i, page_board in enumerate(boards)}
+    # dataclasses.asdict copies every number, which takes several seconds for thousands of runs.
+    documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
@@ -202,33 +204,33 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
 
 def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
     """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for path in (results.folder / name for name in sorted(results.names)):
-        try:
-            rows, about = run_files.read(path), run_files.metadata(path)
-        except RunFileError:
-            continue  # it was deleted since the results were opened
-        first = rows.slice(0, 1).to_pylist()[0]
-        protocol = _protocol(first)
-        if protocol in protocols:
-            columns = ("run_id", "task", "task_version", "seed", "diverged_step")
-            run = {name: first[name] for name in columns} | {"protocol": str(protocol)}
-            run |= {name: _curve(rows, name) for name in CURVE_METRICS}
+    found: dict[str, list[dict[str, Any]]] = {}
+    footers = _footers(results)
+    for training in trainings(results):
+        about, protocol = footers.get(training.run_id), training.protocol
+        if about is not None and protocol in protocols:
+            names = ("run_id", "task", "task_version", "seed", "diverged_step")
+            run = {name: getattr(training, name) for name in names} | {"protocol": str(protocol)}
+            run |= {name: _curve(training.curves.get(name, ())) for name in CURVE_METRICS}
             tuning, about = without_tuning(about)
             run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
             run |= {"tuning": _finite(tuning)}
-            found.setdefault(_label(results, rows), {}).setdefault(first["run_id"], run)
+            found.setdefault(results.label(training.entry, "raw", training.plugins), []).append(run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
     return {
-        entry: each_tuning_once(sorted(own.values(), key=lambda run: [run[name] for name in order]))
+        entry: each_tuning_once(sorted(own, key=lambda run: [run[name] for name in order]))
         for entry, own in sorted(found.items())
     }
 
 
-def _label(results: Results, rows: pa.Table) -> str:
-    """The name on boards of the entry that a run trained."""
-    first = rows.slice(max(0, pc.index(rows["weights"], "raw").as_py()), 1).to_pylist()[0]
-    return results.label(first["entry"], "raw", dict(first["plugins"] or ()))
+def _footers(results: Results) -> dict[str, dict[str, Any]]:
+    """The footer of every run. Of a run that is in several files, that of the first."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(results.names):
+        with suppress(RunFileError):  # it was deleted since the results were opened
+            for run_id, footer in run_files.footers(results.folder / name).items():
+                found.setdefault(run_id, footer)
+    return found
 
 
 def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,16 +238,10 @@ def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in about.items() if key not in ("measurements", run_files.CHECKSUM)}
 
 
-def _protocol(row: Mapping[str, Any]) -> ProtocolUse:
-    changes = sorted(row["changes"] or [], key=lambda change: str(change[0]))
-    return ProtocolUse(row["protocol"], row["protocol_version"], tuple(changes))
-
-
-def _curve(table: pa.Table, metric: str) -> dict[str, list[Any]]:
+def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:
     """Steps and values of a training; four significant digits are more than a small chart shows."""
-    own = table.filter(pc.equal(table["metric"], metric)).sort_by("step")
-    values = [None if v is None or not math.isfinite(v) else float(f"{v:.4g}") for v in own["value"].to_pylist()]
-    return {"steps": own["step"].to_pylist(), "values": values}
+    values = [None if value is None or not math.isfinite(value) else float(f"{value:.4g}") for _, value in points]
+    return {"steps": [step for step, _ in points], "values": values}
 
 
 def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:

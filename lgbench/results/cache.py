@@ -1,13 +1,13 @@
-"""The cache: many run files in one Parquet file, since opening a file takes longer than reading its rows.
+"""The cache: many runs in one Parquet file, in the form that boards read, since opening files takes longer than reading rows.
 
 It holds what kinds.sql makes of their rows: a row for all that differ in their points alone.
 
 It is in the user's own cache folder, never in a results folder: a results folder may come from anybody, and its rows are those
 of its run files alone. LGBENCH_CACHE names another cache folder.
 
-A cache file is made of run files of one results folder and never changes. It names them with the size and the times of change
-that they had, and readers use its rows of those that are still as they were. So a new run is in no cache file yet, and no cache
-file is ever wrong. Its footer also counts the descriptions of metrics that are in the footers of its run files.
+A cache file is made of files of one results folder and never changes. It names them with the size and the times of change that
+they had, and readers use its rows of those that are still as they were. So a new run is in no cache file yet, and no cache
+file is ever wrong. Its footer also counts the descriptions of metrics that are in the footers of its runs.
 
 Whoever writes a cache file deletes old ones. Somebody may be reading any of them, so one that was used within the last minutes
 stays; and a reader whose cache file is gone reads the run files (:mod:`lgbench.results.database`). A cache folder that is
@@ -21,12 +21,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from dataclasses import replace as but
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -63,6 +63,9 @@ BUSY, FORGOTTEN = 10 * 60, 30 * 24 * 60 * 60
 MAX_BYTES = 2**30
 """Of all cache files together. The ones that were used last stay."""
 
+Ways: TypeAlias = Counter[tuple[Metric, ...]]
+"""What the footers of a file say of metrics, each way once, and how many of its runs say it."""
+
 
 @dataclass(frozen=True)
 class CacheFile:
@@ -72,19 +75,13 @@ class CacheFile:
     names: Sequence[str]
     """The run files that are still as they were, and whose rows no other cache file has."""
     others: Sequence[str]
-    described: Sequence[tuple[Metric, ...]]
-    """What run files say of metrics, each way once."""
-    ways: Mapping[str, int]
-    """By run file, the index of its way."""
+    ways: Mapping[str, Ways]
+    """By file."""
 
     @property
     def descriptions(self) -> Counter[Metric]:
-        """How many of the run files that are read describe a metric so."""
-        counts: Counter[Metric] = Counter()
-        for way, count in Counter(self.ways[name] for name in self.names).items():
-            for metric in self.described[way]:
-                counts[metric] += count
-        return counts
+        """How many of the runs that are read describe a metric so."""
+        return descriptions(self.ways[name] for name in self.names)
 
     def kinds(self, results: Path) -> str:
         """A query for the kinds that are read."""
@@ -92,6 +89,18 @@ class CacheFile:
         root = results.resolve()
         others = ", ".join(quoted(f"{root}/{name}") for name in self.others)
         return f"{rows} where {PATH} not in ({others})" if others else rows
+
+
+def descriptions(ways: Iterable[Ways]) -> Counter[Metric]:
+    """How many of the runs of some files describe a metric so."""
+    total: Ways = Counter()
+    for own in ways:
+        total.update(own)
+    counts: Counter[Metric] = Counter()
+    for way, count in total.items():
+        for metric in way:
+            counts[metric] += count
+    return counts
 
 
 def find(results: Path, files: Files) -> tuple[list[CacheFile], Files]:
@@ -113,9 +122,9 @@ def find(results: Path, files: Files) -> tuple[list[CacheFile], Files]:
 
 
 def write(
-    results: Path, files: Files, described: Mapping[str, Sequence[Metric]], connection: duckdb.DuckDBPyConnection, table: str
+    results: Path, files: Files, described: Mapping[str, Ways], connection: duckdb.DuckDBPyConnection, table: str
 ) -> CacheFile | None:
-    """Put run files with sound footers, whose kinds are in a table, into a cache file.
+    """Put files with sound footers, whose kinds are in a table, into a cache file.
 
     `described` has what each of them says of metrics. None where the cache file cannot be written, or where a run file has
     changed since it was read.
@@ -124,8 +133,8 @@ def write(
     if folder is None:
         return None
     places: dict[tuple[Metric, ...], int] = {}
-    ways = {name: places.setdefault(tuple(described[name]), len(places)) for name in files}
-    held = {name: [*own, ways[name]] for name, own in files.items()}
+    counted = {name: [[places.setdefault(way, len(places)), count] for way, count in described[name].items()] for name in files}
+    held = {name: [*own, counted[name]] for name, own in files.items()}
     about = json.dumps({"rules": RULES, "cached": held, "described": [[asdict(metric) for metric in way] for way in places]})
     path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
     try:
@@ -140,7 +149,7 @@ def write(
         _clean(path)
     except (OSError, duckdb.Error):
         return None
-    return CacheFile(path, list(files), (), list(places), ways)
+    return CacheFile(path, list(files), (), {name: described[name] for name in files})
 
 
 def unglobbed(path: str) -> str:
@@ -201,10 +210,9 @@ def _opened(path: Path) -> tuple[CacheFile, Files] | None:
         columns = [field.with_nullable(True) for field in footer.schema.to_arrow_schema().remove_metadata()]
         if about["rules"] != RULES or not pa.schema(columns).equals(CACHED):
             return None
-        ways = [tuple(_metric(description) for description in way) for way in about["described"]]
-        held = {name: (tuple(own[:-1]), own[-1]) for name, own in about["cached"].items()}
-        cached = CacheFile(path, (), (), ways, {name: way for name, (_, way) in held.items() if ways[way] is not None})
-        return cached, {name: own for name, (own, _) in held.items()}
+        known = [tuple(_metric(description) for description in way) for way in about["described"]]
+        ways = {name: Counter({known[way]: count for way, count in own[-1]}) for name, own in about["cached"].items()}
+        return CacheFile(path, (), (), ways), {name: tuple(own[:-1]) for name, own in about["cached"].items()}
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Any, TypeVar
 
 import duckdb
@@ -97,12 +95,12 @@ class Database(Tables):
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """Every metric that run files describe, in all its versions: the primary one first, then by name, the newest first.
+        """Every metric that runs describe, in all its versions: the primary one first, then by name, the newest first.
 
-        Where run files describe one version in several ways, the way of the most run files counts.
+        Where runs describe one version in several ways, the way of the most runs counts.
         """
-        read = chain.from_iterable(self._described[name] for name in self._loose + self._unread)
-        counts = sum((own.descriptions for own in self._cached), Counter(read))
+        read = cache.descriptions(self._described[name] for name in self._loose + self._unread)
+        counts = sum((own.descriptions for own in self._cached), read)
         found: dict[tuple[str, int], Metric] = {}
         for metric in sorted(counts, key=lambda metric: (counts[metric], repr(metric))):
             found[metric.name, metric.version] = metric
@@ -174,6 +172,10 @@ class Database(Tables):
             raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of one of the queries of lgbench."""
+        return self._rows(sql, parameters)
 
     def _rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         return self._answer(lambda connection: connection.execute(sql, parameters).fetchall())

@@ -1,5 +1,8 @@
 """Run files: one Parquet file a run, typed long rows, everything needed to rerun it in the footer; written once, whole.
 
+A submission file has the same columns with the rows of many runs, and a table of their footers in its own. It is written by
+:mod:`lgbench.results.submission_files`; :func:`footers` reads those of either kind.
+
 The footer has a checksum of the file: the SHA-256 of all its bytes, where the digits of the checksum itself count as zeros. So
 a change of any bit of rows or footer is found for the price of reading the bytes, before Parquet is.
 """
@@ -22,6 +25,8 @@ import pyarrow.parquet as pq
 
 from lgbench.atomic_files import created
 from lgbench.errors import RunFileError, first_line
+from lgbench.results.footers import KEY as FOOTERS_KEY
+from lgbench.results.footers import PackedRun, unpacked
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 METADATA_KEY = b"lgbench"
 
 Files = Mapping[str, tuple[int, ...]]
-"""Run files by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
+"""Files of runs by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
 
 SCHEMA = pa.schema(
     [
@@ -61,15 +66,24 @@ _ZEROS = "0" * 64
 _SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
 _SEAL_BEGINS = b'"checksum": "'
 
-_MAX_DEPTH, MAX_BYTES, _MAX_FOOTER, _MAX_ROWS = 20, 2**26, 2**20, 2**18
-"""Levels of a footer's JSON, bytes of a file and of its footer, and rows. A run has about 6, 20,000, 10,000 and 2,000."""
+_MAX_DEPTH, MAX_BYTES = 20, 2**26
+"""Levels of a run's JSON, and bytes of a file. A run has about 6 and 20,000."""
+_MAX_FOOTER, _MAX_ROWS = 2**20, 2**18
+"""Bytes of the footer of a run file, and its rows. A run has about 10,000 and 2,000."""
+_MAX_SUBMITTED_FOOTER, MAX_SUBMITTED_ROWS = 2**24, 2**24
+"""The same for a submission file."""
 _ARROW = b"ARROW:schema"
 _RUN_ID = SCHEMA.get_field_index("run_id")
 
 
+def run_name(record: ExperimentRecord) -> str:
+    """The name of a run."""
+    return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}"
+
+
 def name_for(record: ExperimentRecord) -> str:
     """The name of a run's file."""
-    return f"{record.task}.{record.entry}.seed-{record.seed}.{record.run_id}.parquet"
+    return f"{run_name(record)}.parquet"
 
 
 def path_for(folder: Path, record: ExperimentRecord) -> Path:
@@ -135,7 +149,7 @@ def damaged(path: Path) -> str:
 
 
 def read(path: Path) -> pa.Table:
-    """All rows of one run file, checked against the schema. Raises RunFileError with the reason."""
+    """All rows of a file, checked against the schema. Raises RunFileError with the reason."""
     content = content_of(path)
     _checked(path, content)
     try:
@@ -149,7 +163,50 @@ def metadata(path: Path) -> dict[str, Any]:
 
     Raises RunFileError with the reason where this is no run file, or not as it was written.
     """
-    return _checked(path, content_of(path))[1]
+    about, said = _checked(path, content_of(path))
+    if _is_submission(about):
+        raise RunFileError(f"{path} is a submission file, not a run file; file its runs with `lgbench submit`")
+    return said
+
+
+def footers(path: Path) -> dict[str, dict[str, Any]]:
+    """What the footer says of each run of a run file or a submission file, by run id.
+
+    Raises RunFileError with the reason where this is neither, or not as it was written.
+    """
+    about, said = _checked(path, content_of(path))
+    if _is_submission(about):
+        return {run.run_id: run.footer for run in packed_runs(path, about)}
+    statistics = about.row_group(0).column(_RUN_ID).statistics
+    return {str(statistics.min) if statistics is not None and statistics.has_min_max else "": said}
+
+
+def require_readable(path: Path) -> None:
+    """Raise RunFileError with the reason where the rows of a file cannot be read."""
+    content = content_of(path)
+    _checked(path, content)
+    try:
+        for _ in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
+            pass
+    except (pa.ArrowException, OSError) as error:
+        raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
+
+
+def packed_runs(path: Path, about: pq.FileMetaData) -> list[PackedRun]:
+    """The runs of a submission file, by its metadata. Raises RunFileError with the reason."""
+    try:
+        runs = unpacked(about.metadata[FOOTERS_KEY])
+    except ValueError as error:
+        raise RunFileError(f"{path} is no submission file of lgbench: its footers are not readable, since {error}") from error
+    if sum(run.rows for run in runs) != about.num_rows:
+        raise RunFileError(f"{path} is no submission file of lgbench: its footers are of other rows than it has")
+    if any(_is_nested(run.footer) for run in runs):
+        raise RunFileError(f"{path} is no submission file of lgbench: a footer is nested deeper than {_MAX_DEPTH} levels")
+    return runs
+
+
+def _is_submission(about: pq.FileMetaData) -> bool:
+    return FOOTERS_KEY in (about.metadata or {})
 
 
 def content_of(path: Path) -> bytes:
@@ -185,12 +242,14 @@ def _footer(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]
         names = found.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RunFileError(f"{path} is no readable Parquet file ({first_line(error)})") from error
+    submitted = _is_submission(footer)
+    kind = "a submission" if submitted else "a run"
     for what, found_here, most in (
-        ("bytes in its footer", footer.serialized_size, _MAX_FOOTER),
-        ("rows", footer.num_rows, _MAX_ROWS),
+        ("bytes in its footer", footer.serialized_size, _MAX_SUBMITTED_FOOTER if submitted else _MAX_FOOTER),
+        ("rows", footer.num_rows, MAX_SUBMITTED_ROWS if submitted else _MAX_ROWS),
     ):
         if found_here > most:
-            raise RunFileError(f"{path} is not a run of lgbench: it has {found_here} {what}, and a run has {most} at most")
+            raise RunFileError(f"{path} is not {kind} of lgbench: it has {found_here} {what}, and {kind} has {most} at most")
     if not found.remove_metadata().equals(SCHEMA):
         missing = [name for name in SCHEMA.names if name not in names]
         detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
@@ -242,6 +301,8 @@ def is_run(path: Path, run_id: str) -> bool:
     try:
         footer, _ = _checked(path, content_of(path))
     except RunFileError:
+        return False
+    if _is_submission(footer):
         return False
     groups = (footer.row_group(index).column(_RUN_ID).statistics for index in range(footer.num_row_groups))
     return all(group is not None and group.has_min_max and group.min == group.max == run_id for group in groups)

@@ -1,27 +1,28 @@
-"""Run files become tables of DuckDB: from copies in the cache, or from the files themselves."""
+"""Run files and submission files become tables of DuckDB: from copies in the cache, or from the files themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 
 from lgbench.errors import RunFileError, first_line
 from lgbench.results import cache, run_files
+from lgbench.results.cache import Ways
 from lgbench.results.metrics import Metric, described
 
 MANY = 250
-"""So many run files that are in no cache file get one; opening fewer takes less than half a second."""
+"""So many runs that are in no cache file get one; reading fewer takes less than half a second."""
 
 AT_ONCE = 2000
-"""So many run files are opened at once, and get a cache file: their rows have room in the memory."""
+"""So many runs are read at once, and get a cache file: their rows have room in the memory."""
 
 MOST = 2000
-"""So many run files that are in no cache file are kept in the memory. Those beyond are read by every query."""
+"""So many runs that are in no cache file are kept in the memory. Those beyond are read by every query."""
 
 LIMITS = {"max_lengths": 1000, "max_text": 2000}
 """Boards show about twenty lengths, and names have at most hundreds of characters. A file with much more fills the memory."""
@@ -42,7 +43,7 @@ Content = TypeVar("Content")
 
 
 class Tables:
-    """The rows of the run files of a folder, as the views `results`, `final` and `kinds` of a connection."""
+    """The rows of the files of a folder, as the views `results`, `final` and `kinds` of a connection."""
 
     folder: Path
     _not_copied: Sequence[str] = ()
@@ -62,15 +63,14 @@ class Tables:
         self._root = self.folder.resolve()
         self._files, readable = files, {name: own for name, own in files.items() if self._has_text(name)}
         self._cached, found = cache.find(self.folder, readable) if cached else ([], readable)
-        self._described: dict[str, Sequence[Metric]] = {}
-        ways: dict[str, Sequence[Metric]] = {}  # nearly all run files say the same
+        self._described: dict[str, Ways] = {}
+        known: dict[str, tuple[Metric, ...]] = {}  # nearly all runs say the same
         for name in found:
-            if about := self._read(name, run_files.metadata):
-                said = repr(about.get("measurements"))
-                self._described[name] = ways[said] if said in ways else ways.setdefault(said, described(about))
+            if footers := self._read(name, run_files.footers):
+                self._described[name] = _ways(footers.values(), known)
         self._loose: list[str] = []
         self._unread: list[str] = []
-        for part in batched(self._described, AT_ONCE):
+        for part in batched({name: self._runs_in(name) for name in self._described}, AT_ONCE):
             self._load({name: found[name] for name in part}, cached=cached)
         self._make_views()
 
@@ -106,30 +106,34 @@ class Tables:
 
     @property
     def names(self) -> list[str]:
-        """The run files that together hold every row once, by their names within the folder."""
+        """The files that together hold every row once, by their names within the folder."""
         return [name for own in self._cached for name in own.names] + self._loose + self._unread
+
+    def _runs_in(self, *names: str) -> int:
+        """How many runs some files have that are in no cache file."""
+        return sum(self._described[name].total() for name in names)
 
     @property
     def files(self) -> list[str]:
-        """The run files, named as DuckDB wants it."""
+        """The files, named as DuckDB wants it."""
         return [self._path(name) for name in self.names]
 
     def _load(self, files: run_files.Files, *, cached: bool) -> None:
-        """Make run files with sound footers part of the results. Broken data are found by halves, and left out."""
+        """Make files with sound footers part of the results. Broken data are found by halves, and left out."""
         if not files:
             return
         paths = {"paths": [self._path(name) for name in files]}
         try:
             self.connection.execute(f"create or replace temp table opened as {packaged('kinds')}", paths)
-            unsound = self._unsound()
+            unsound = self._unsound(files)
         except duckdb.Error as error:
             self._load_halves(files, error, cached=cached)
             return
         self.left_out += [f"{self.folder / name} cannot be on a board: {reason}" for name, reason in unsound.items()]
         files = {name: state for name, state in files.items() if name not in unsound}
-        if len(files) >= MANY and cached and (new := self._written(files)):
+        if self._runs_in(*files) >= MANY and cached and (new := self._written(files)):
             self._cached.append(new)
-        elif len(self._loose) + len(files) > MOST:
+        elif self._runs_in(*self._loose, *files) > MOST:
             self._unread.extend(files)
         else:
             self.connection.execute(f"insert into loose select * exclude ({', '.join(ASIDE)}) from opened")
@@ -144,12 +148,14 @@ class Tables:
         if half := len(names) // 2:
             for part in (names[:half], names[half:]):
                 self._load({name: files[name] for name in part}, cached=cached)
-        elif self._read(names[0], run_files.read):
+        elif self._read(names[0], _is_readable):
             self.left_out.append(f"{self.folder / names[0]} cannot be read by DuckDB: {first_line(error)}")
 
-    def _unsound(self) -> dict[str, str]:
+    def _unsound(self, names: Iterable[str]) -> dict[str, str]:
         """The files of the table `opened` whose rows cannot be on a board, each with the reason. The table loses them."""
-        found = self.connection.execute(packaged("unsound"), LIMITS).fetchall()
+        expected = {f"{self._root}/{name}": self._runs_in(name) for name in names}
+        asked = LIMITS | {"paths": list(expected), "runs": list(expected.values())}
+        found = self.connection.execute(packaged("unsound"), asked).fetchall()
         if found:
             self.connection.execute(
                 "delete from opened where list_contains($paths, path)", {"paths": [path for path, _ in found]}
@@ -157,7 +163,7 @@ class Tables:
         return {path.removeprefix(f"{self._root}/"): reason for path, reason in found}
 
     def _read(self, name: str, read: Callable[[Path], Content]) -> Content | None:
-        """What `read` returns of a run file; None where it refuses the file, which is then left out."""
+        """What `read` returns of a file; None where it refuses the file, which is then left out."""
         try:
             return read(self.folder / name)
         except RunFileError as error:
@@ -165,10 +171,33 @@ class Tables:
             return None
 
 
-def batched(names: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Names in parts of at most so many."""
-    left = iter(names)
-    while part := list(islice(left, most)):
+def _ways(footers: Iterable[Mapping[str, Any]], known: dict[str, tuple[Metric, ...]]) -> Ways:
+    """What footers say of metrics, and how many say it. `known` has, by the text in a footer, what was understood before."""
+    ways: Ways = Counter()
+    for footer in footers:
+        said = repr(footer.get("measurements"))
+        if said not in known:
+            known[said] = tuple(described(footer))
+        ways[known[said]] += 1
+    return ways
+
+
+def _is_readable(path: Path) -> bool:
+    run_files.require_readable(path)
+    return True
+
+
+def batched(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
+    """Names in parts whose sizes add up to at most so many; a name of a larger size is a part alone."""
+    part: list[str] = []
+    filled = 0
+    for name, size in sizes.items():
+        if part and filled + size > most:
+            yield part
+            part, filled = [], 0
+        part.append(name)
+        filled += size
+    if part:
         yield part
 
 

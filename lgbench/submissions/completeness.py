@@ -4,34 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
 from lgbench.experiment.protocols import MAX_SEEDS
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.replan import arch_of
-from lgbench.results.metrics import Metric
 from lgbench.results.variants import Plugins, Use, suffixes
-from lgbench.submissions.inspection import Run
+from lgbench.submissions.inspection import FoundRun
 
 MIN_SUBMITTED_SEEDS = 5
 """Every task needs the seeds 0 to 4 at least. With fewer, entries whose means differ by about the spread over seeds are not
 significantly different. Seeds that count from 0 without a gap leave nobody a choice of which ones to show."""
-
-
-@dataclass(frozen=True)
-class FoundRun:
-    """A run that is submitted or filed, and its file."""
-
-    path: Path
-    record: ExperimentRecord
-    measurements: tuple[Metric, ...]
-
-    @classmethod
-    def of(cls, run: Run) -> FoundRun:
-        return cls(run.path, run.footer.experiment, run.footer.measurements)
 
 
 class RunKey(NamedTuple):
@@ -63,12 +47,12 @@ class Series(NamedTuple):
 
 def duplicates(new: Iterable[FoundRun], filed: Iterable[FoundRun]) -> Iterator[str]:
     """A sentence for each new run that is filed already or comes twice."""
-    seen = {RunKey.of(run.record): run.path for run in filed}
+    seen = {RunKey.of(run.record): run.where for run in filed}
     for run in new:
         key = RunKey.of(run.record)
         if key in seen:
-            yield f"{run.path}: {key} is a run already, in {seen[key]}; leave one of them out"
-        seen.setdefault(key, run.path)
+            yield f"{run.where}: {key} is a run already, in {seen[key]}; leave one of them out"
+        seen.setdefault(key, run.where)
 
 
 def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterable[FoundRun]) -> Iterator[str]:

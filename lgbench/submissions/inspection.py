@@ -1,4 +1,5 @@
-"""Whether a run file is one that a run writes: its footer, its rows, and both compared with what is installed.
+"""Whether a run, in a run file or a submission file, is one that lgbench writes: its footer, its rows, and both compared with
+what is installed.
 
 Nothing is trained here, so a number may still be made up. :mod:`lgbench.submissions.verification` finds that.
 """
@@ -7,8 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +23,8 @@ from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.results.footers import digest
+from lgbench.results.metrics import Metric
 from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against
 from lgbench.submissions.disagreements import (
     other_measurements,
@@ -28,7 +34,7 @@ from lgbench.submissions.disagreements import (
     other_sources,
     other_versions,
 )
-from lgbench.submissions.footer import Footer, parse
+from lgbench.submissions.footer import Footer, parse, shown
 from lgbench.submissions.reader import Contents, Reader
 from lgbench.submissions.rows import Expected, RowKey, expected_rows, wrong_rows
 
@@ -40,9 +46,12 @@ _NAMED_BY_RUN = re.compile(r".*\.([0-9a-f]{16})\.parquet", re.DOTALL)
 
 @dataclass(frozen=True)
 class Run:
-    """A run file in which nothing is wrong."""
+    """A run in which nothing is wrong."""
 
     path: Path
+    """Of the run file or submission file that it is in."""
+    where: str
+    """For messages: the path, and in a submission file the name of the run."""
     footer: Footer
     rows: pa.Table
     """In the schema of run files."""
@@ -52,6 +61,32 @@ class Run:
     @property
     def title(self) -> str:
         return self.footer.experiment.title
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of everything in it, and not of the bytes, which depend on the release of pyarrow."""
+        return digest(asdict(self.footer), self.rows)
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run by its footer alone, and where it is."""
+
+    path: Path
+    where: str
+    record: ExperimentRecord
+    measurements: tuple[Metric, ...]
+    content: str | None
+    """As of a :class:`Run`, where the file says it."""
+
+    @classmethod
+    def of(cls, run: Run) -> FoundRun:
+        return cls(run.path, run.where, run.footer.experiment, run.footer.measurements, run.content)
+
+    def is_named(self, patterns: Sequence[str]) -> bool:
+        """Whether its id or its name fits any of the patterns, as in a shell; every run does where there are none."""
+        names = (self.record.run_id, run_files.run_name(self.record))
+        return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
 class Inspector:
@@ -66,10 +101,14 @@ class Inspector:
         self._expected: dict[Hashable, Mapping[RowKey, Expected]] = {}
 
     def run(self, path: Path, contents: Contents) -> Run:
-        """The run in a file. Raises Refused with a sentence for each thing that is wrong."""
+        """A run of a file. Raises Refused with a sentence for each thing that is wrong."""
         footer = footer_of(path, contents)
-        record = footer.experiment
-        wrong = [*_other_run_id(path, record), *(sentence for rule in self.rules for sentence in rule(footer))]
+        record, where = footer.experiment, _where(path, contents, footer.experiment)
+        wrong = [
+            *_other_run_id(path, contents, record),
+            *_other_content(footer, contents),
+            *(sentence for rule in self.rules for sentence in rule(footer)),
+        ]
         experiment = None
         try:
             if not (wrong and record.protocol.changes):  # a stranger's settings that no rule allows are not even tried
@@ -82,9 +121,9 @@ class Inspector:
         except Exception as error:  # the code of a task or a measurement may raise anything
             wrong.append(f"{record.task} or one of its measurements failed with {type(error).__name__}: {error}")
         if wrong:
-            raise Refused([f"{path}: {sentence}" for sentence in wrong])
+            raise Refused([f"{where}: {sentence}" for sentence in wrong])
         assert experiment and contents.rows is not None
-        return Run(path, footer, contents.rows, experiment)
+        return Run(path, where, footer, contents.rows, experiment)
 
     def _agreed(self, footer: Footer) -> Experiment:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
@@ -117,7 +156,7 @@ class Inspector:
 
 
 def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Run files and those in folders, each once, and a sentence for each folder that has none."""
+    """Files of runs and those in folders, each once, and a sentence for each folder that has none."""
     found: dict[str, Path] = {}
     wrong: list[str] = []
     for path in given:
@@ -128,33 +167,89 @@ def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
     return list(found.values()), wrong
 
 
-def inspect_all(paths: Iterable[Path], inspector: Inspector) -> tuple[list[Run], list[str]]:
-    """The runs in the files, and a sentence for each thing that is wrong with any of them."""
-    runs: list[Run] = []
+def found_in(paths: Iterable[Path]) -> tuple[list[FoundRun], list[str]]:
+    """The runs in the files by their footers, and a sentence for each file or run that is wrong."""
+    found: list[FoundRun] = []
     wrong: list[str] = []
     with Reader() as reader:
         for path in paths:
-            try:
-                runs.append(inspector.run(path, reader.read(path)))
-            except Refused as error:
-                wrong += error.sentences
-            except RunFileError as error:
-                wrong.append(str(error))
+            for contents in _readable(reader.runs(path, rows=False), wrong):
+                with _noted(wrong):
+                    footer = footer_of(path, contents)
+                    where = _where(path, contents, footer.experiment)
+                    content = contents.packed.content if contents.packed else None
+                    found.append(FoundRun(path, where, footer.experiment, footer.measurements, content))
+    return found, wrong
+
+
+def by_file(runs: Iterable[FoundRun]) -> dict[Path, list[str]]:
+    """The ids of runs, by the file that they are in."""
+    ids: dict[Path, list[str]] = {}
+    for run in runs:
+        ids.setdefault(run.path, []).append(run.record.run_id)
+    return ids
+
+
+def inspect_all(paths: Iterable[Path], inspector: Inspector) -> tuple[list[Run], list[str]]:
+    """The runs in the files, and a sentence for each thing that is wrong with any of them."""
+    return inspect_some(dict.fromkeys(paths), inspector)
+
+
+def inspect_some(asked: Mapping[Path, Collection[str] | None], inspector: Inspector) -> tuple[list[Run], list[str]]:
+    """The same of those runs alone that have these ids; None for all runs of a file."""
+    runs: list[Run] = []
+    wrong: list[str] = []
+    with Reader() as reader:
+        for path, only in asked.items():
+            for contents in _readable(reader.runs(path, only=only), wrong):
+                with _noted(wrong):
+                    runs.append(inspector.run(path, contents))
     return runs, wrong
+
+
+@contextmanager
+def _noted(wrong: list[str]) -> Iterator[None]:
+    """Put the sentences of a file or a run that is refused into a list."""
+    try:
+        yield
+    except Refused as error:
+        wrong += error.sentences
+    except RunFileError as error:
+        wrong.append(str(error))
+
+
+def _readable(runs: Iterator[Contents], wrong: list[str]) -> Iterator[Contents]:
+    """The runs up to an error of the file, which goes into a list."""
+    with _noted(wrong):
+        yield from runs
 
 
 def footer_of(path: Path, contents: Contents) -> Footer:
     """The footer. Raises RunFileError with the first thing that is wrong."""
+    packed = contents.packed
+    where = f"{path}, run {shown(packed.run_id)[1:-1]}" if packed else str(path)
     try:
-        return parse(contents.footer)
+        footer = parse(contents.footer)
     except ValueError as error:
-        raise RunFileError(f"{path}: in its footer, {error}") from error
+        raise RunFileError(f"{where}: in its footer, {error}") from error
+    if packed and packed.run_id != footer.experiment.run_id:
+        raise RunFileError(f"{where}: its footer makes it run {footer.experiment.run_id}")
+    return footer
 
 
-def _other_run_id(path: Path, record: ExperimentRecord) -> Iterator[str]:
-    named = _NAMED_BY_RUN.fullmatch(path.name)
+def _where(path: Path, contents: Contents, record: ExperimentRecord) -> str:
+    return f"{path}, run {run_files.run_name(record)}" if contents.packed else str(path)
+
+
+def _other_run_id(path: Path, contents: Contents, record: ExperimentRecord) -> Iterator[str]:
+    named = None if contents.packed else _NAMED_BY_RUN.fullmatch(path.name)
     if named and named[1] != record.run_id:
         yield f"its name says run {named[1]}, and its footer makes it run {record.run_id}"
+
+
+def _other_content(footer: Footer, contents: Contents) -> Iterator[str]:
+    if contents.packed and contents.rows is not None and digest(asdict(footer), contents.rows) != contents.packed.content:
+        yield "its footer or its rows are not those that were filed: they do not fit the checksum that its file has for it"
 
 
 def _refuse(*kinds: Iterable[str]) -> None:

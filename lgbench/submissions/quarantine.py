@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.errors import RunFileError, first_line
-from lgbench.results.run_files import METADATA_KEY, SCHEMA, damaged, is_sealed
+from lgbench.results.footers import KEY as FOOTERS_KEY
+from lgbench.results.run_files import (
+    MAX_SUBMITTED_ROWS,
+    METADATA_KEY,
+    SCHEMA,
+    damaged,
+    is_sealed,
+    packed_runs,
+)
 
 READY = b"ready\n"
 """What the process says when it has started."""
@@ -29,11 +38,13 @@ MAPS = [field.name for field in SCHEMA if pa.types.is_map(field.type)]
 
 @dataclass(frozen=True)
 class Limits:
-    """How large one file may be: many times an honest run, and little for any machine."""
+    """How large one run file may be: many times an honest run, and little for any machine."""
 
     file_bytes: int = 16 * 2**20
     footer_bytes: int = 256 * 2**10
     """Of the metadata alone."""
+    submission_bytes: int = 64 * 2**20
+    """Of a submission file. The limits below are for each of its row groups and runs."""
     rows: int = 1_000_000
     row_groups: int = 1000
     unfolded_bytes: int = 64 * 2**20
@@ -46,7 +57,7 @@ class Limits:
 
 
 def serve() -> None:
-    """Each line of standard input names a file to read. Standard output has one answer to each."""
+    """Each line of standard input names a file to read. Standard output has an answer for each of its runs, and a last one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent takes Ctrl-C, and then ends this process
     limits = Limits(**json.loads(sys.argv[1]))
     pa.set_memory_pool(pa.system_memory_pool())  # others reserve memory far ahead, which counts against the limit
@@ -56,9 +67,10 @@ def serve() -> None:
     out.flush()
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        for part in _answer(Path(request["path"]), request["rows"], limits):
-            out.write(part)
-        out.flush()
+        for answer in _answers(Path(request["path"]), request["rows"], request["only"], limits):
+            for part in answer:
+                out.write(part)
+            out.flush()
 
 
 def _limit_memory(more: int) -> None:
@@ -71,40 +83,81 @@ def _limit_memory(more: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def _answer(path: Path, rows: bool, limits: Limits) -> list[Any]:
-    problem, parts = None, [b"", b""]
+def _answers(path: Path, rows: bool, only: list[str] | None, limits: Limits) -> Iterator[list[Any]]:
+    """A head and two parts for each run: its footer and its rows. The last answer is a head alone, with the problem if any."""
+    problem = None
     try:
-        parts = _contents(path, rows, limits)
+        for run, footer, table in _runs(path, rows, only, limits):
+            head = {"run": run, "sizes": [len(footer), len(table)]}
+            yield [json.dumps(head).encode() + b"\n", footer, table]
     except MemoryError:
         problem = f"{path} takes more than {limits.memory // 2**20} MB of memory to read, as no run file does"
     except RunFileError as error:
         problem = str(error)
     except Exception as error:  # whatever a reader raises over a broken file
         problem = f"{path} is no readable Parquet file ({_printable(first_line(error))})"
-    head = {"problem": problem, "sizes": [len(part) for part in parts]}
-    return [json.dumps(head).encode() + b"\n", *parts]
+    yield [json.dumps({"last": True, "problem": problem}).encode() + b"\n"]
 
 
-def _contents(path: Path, rows: bool, limits: Limits) -> list[Any]:
+def _runs(path: Path, rows: bool, only: list[str] | None, limits: Limits) -> Iterator[tuple[dict[str, str] | None, bytes, Any]]:
+    """The runs of a file: of a submission file, what its table says of each, or else None; the footer; the rows."""
     content = _bytes_of(path, limits)
     as_written = is_sealed(content)
     if as_written is False:
         raise RunFileError(damaged(path))
     about = pq.read_metadata(pa.BufferReader(content))
     _check_columns(path, about.schema.to_arrow_schema())
-    _check_sizes(path, about, limits)
-    footer = (about.metadata or {}).get(METADATA_KEY)
+    footer, submitted = (about.metadata or {}).get(METADATA_KEY), FOOTERS_KEY in (about.metadata or {})
+    _check_sizes(path, about, limits, submitted)
     if footer is None:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no metadata")
     if as_written is None:
         raise RunFileError(f"{path} is not a run of lgbench: its footer has no checksum")
+    groups = _Groups(content, about)
+    if not submitted:
+        if len(content) > limits.file_bytes:
+            raise _too_large(path, limits.file_bytes, "run")
+        _check_footer(path, footer, limits)
+        yield None, footer, _sendable(path, groups.rows(0, about.num_rows), limits) if rows else b""
+        return
+    start = 0
+    for run in packed_runs(path, about):
+        if only is None or run.run_id in only:
+            footer = json.dumps(run.footer).encode()
+            _check_footer(path, footer, limits)
+            own = _sendable(path, groups.rows(start, start + run.rows), limits) if rows else b""
+            yield {"run_id": run.run_id, "content": run.content}, footer, own
+        start += run.rows
+
+
+def _check_footer(path: Path, footer: bytes, limits: Limits) -> None:
     if len(footer) > limits.footer_bytes:
         raise RunFileError(f"{path} has {len(footer)} bytes of metadata, and a run at most {limits.footer_bytes}")
-    if not rows:
-        return [footer, b""]
-    coded = TEXTS + [f"{name}.key_value.{part}" for name in MAPS for part in ("key", "value")]
-    table = pq.ParquetFile(pa.BufferReader(content), read_dictionary=coded).read(use_threads=False)
-    return [footer, _sendable(path, table, limits)]
+
+
+class _Groups:
+    """The rows of a file. Texts are coded, and one row group is in the memory at a time."""
+
+    def __init__(self, content: bytes, about: pq.FileMetaData) -> None:
+        coded = TEXTS + [f"{name}.key_value.{part}" for name in MAPS for part in ("key", "value")]
+        self._file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=coded)
+        sizes = [about.row_group(index).num_rows for index in range(about.num_row_groups)]
+        self._ends = list(accumulate(sizes))
+        self._held: tuple[int, pa.Table] | None = None
+
+    def rows(self, start: int, end: int) -> pa.Table:
+        """The rows from `start` up to `end`, of which there must be as many."""
+        parts = []
+        for index, (first, last) in enumerate(pairwise([0, *self._ends])):
+            if first < end and start < last:
+                if self._held is None or self._held[0] != index:
+                    self._held = None
+                    self._held = index, self._file.read_row_group(index, use_threads=False)
+                low, high = max(start, first), min(end, last)
+                part = self._held[1].slice(low - first, high - low)
+                # A slice of a map has the keys of the whole.
+                parts.append(part if high - low == last - first else part.take(pa.array(range(high - low))))
+        return pa.concat_tables(parts)
 
 
 def _bytes_of(path: Path, limits: Limits) -> bytes:
@@ -113,14 +166,18 @@ def _bytes_of(path: Path, limits: Limits) -> bytes:
         if not stat.S_ISREG(path.stat().st_mode):
             raise RunFileError(f"{path} is no regular file")
         with path.open("rb") as file:
-            content = file.read(limits.file_bytes + 1)
+            content = file.read(max(limits.file_bytes, limits.submission_bytes) + 1)
     except OSError as error:
         raise RunFileError(f"{path} cannot be opened: {error.strerror}") from error
     if not content:
         raise RunFileError(f"{path} is empty")
-    if len(content) > limits.file_bytes:
-        raise RunFileError(f"{path} is larger than {limits.file_bytes // 2**20} MB, and no run is")
+    if len(content) > max(limits.file_bytes, limits.submission_bytes):
+        raise _too_large(path, limits.submission_bytes, "submission")
     return content
+
+
+def _too_large(path: Path, most: int, what: str) -> RunFileError:
+    return RunFileError(f"{path} is larger than {most // 2**20} MB, and no {what} is")
 
 
 def _check_columns(path: Path, found: pa.Schema) -> None:
@@ -141,20 +198,26 @@ def _check_columns(path: Path, found: pa.Schema) -> None:
     raise RunFileError(f"{path} is not a run of lgbench: {detail}")
 
 
-def _check_sizes(path: Path, about: pq.FileMetaData, limits: Limits) -> None:
-    """Raises RunFileError where the file declares more than a run has, before anything is unfolded."""
+def _check_sizes(path: Path, about: pq.FileMetaData, limits: Limits, submitted: bool) -> None:
+    """Raises RunFileError where the file declares more than a run or a submission has, before anything is unfolded."""
     if not about.num_rows:
         raise RunFileError(f"{path} has no rows")
     if about.num_row_groups > limits.row_groups:
         raise RunFileError(f"{path} has {about.num_row_groups} row groups, and a run at most {limits.row_groups}")
     groups = [about.row_group(index) for index in range(about.num_row_groups)]
-    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
-    rows = max(about.num_rows, sum(group.num_rows for group in groups), *(column.num_values for column in columns))
-    if rows > limits.rows:
-        raise RunFileError(f"{path} has {rows} rows, and a run at most {limits.rows}")
-    unfolded = sum(column.total_uncompressed_size for column in columns)
-    if unfolded > limits.unfolded_bytes:
-        raise _unfolds(path, limits)
+    if submitted and about.num_rows > MAX_SUBMITTED_ROWS:
+        raise RunFileError(f"{path} has {about.num_rows} rows, and a submission at most {MAX_SUBMITTED_ROWS}")
+    if about.num_rows != sum(group.num_rows for group in groups):
+        raise RunFileError(f"{path} is no readable Parquet file: its row groups have other rows than it says")
+    for part in [[group] for group in groups] if submitted else [groups]:
+        columns = [group.column(index) for group in part for index in range(group.num_columns)]
+        counts = (sum(group.num_rows for group in part), *(column.num_values for column in columns))
+        rows = max(*counts, 0 if submitted else about.num_rows)
+        if rows > limits.rows:
+            what = "a row group of a submission" if submitted else "a run"
+            raise RunFileError(f"{path} has {rows} rows, and {what} at most {limits.rows}")
+        if sum(column.total_uncompressed_size for column in columns) > limits.unfolded_bytes:
+            raise _unfolds(path, limits)
 
 
 def _sendable(path: Path, table: pa.Table, limits: Limits) -> pa.Buffer:

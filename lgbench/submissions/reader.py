@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,13 +29,24 @@ _START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
+class Packed:
+    """What a submission file says of a run, beside its footer."""
+
+    run_id: str
+    content: str
+    """The :func:`lgbench.results.footers.digest` of footer and rows."""
+
+
+@dataclass(frozen=True)
 class Contents:
-    """What a file holds."""
+    """What a file holds of a run."""
 
     footer: bytes
     """The metadata, which may be anything."""
     rows: pa.Table | None
     """In the schema of run files; None if nobody asked for them."""
+    packed: Packed | None = None
+    """Of a run in a submission file."""
 
 
 class Reader:
@@ -47,6 +58,7 @@ class Reader:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._child: subprocess.Popen[bytes] | None = None
+        self._busy = False
 
     def __enter__(self) -> Reader:
         return self
@@ -55,18 +67,43 @@ class Reader:
         self._end()
 
     def read(self, path: Path, *, rows: bool = True) -> Contents:
-        """The contents of a file. Raises RunFileError with the reason where it is no run file, or too large."""
-        child = self._child = self._child or self._started()
-        late = threading.Event()
-        with _deadline(child, self.limits.seconds, late):
-            answer = _asked(child, {"path": os.fspath(path), "rows": rows})
-        if answer is None:
+        """The run of a run file. Raises RunFileError with the reason where it is none, or too large."""
+        with contextlib.closing(self.runs(path, rows=rows)) as runs:
+            run, more = next(runs), next(runs, None)
+        if run.packed or more:
+            raise RunFileError(f"{path} is a submission file, and a run file is expected here")
+        return run
+
+    def runs(self, path: Path, *, rows: bool = True, only: Collection[str] | None = None) -> Generator[Contents, None, None]:
+        """The runs of a run file or a submission file, one after the other; of a submission file those with the ids `only`.
+
+        Raises RunFileError with the reason where it is neither, or too large. What came before it is right all the same.
+        """
+        if self._busy:  # somebody has not taken all runs of another file
             self._end()
-            how = f"took more than {self.limits.seconds:g} s" if late.is_set() else "broke down"
-            raise RunFileError(f"{path} cannot be read: the process that read it {how}; no run file causes that")
-        if isinstance(answer, str):
-            raise RunFileError(answer)
-        return answer
+        child = self._child = self._child or self._started()
+        self._busy = True
+        request = {"path": os.fspath(path), "rows": rows, "only": None if only is None else sorted(only)}
+        finished = False
+        try:
+            while not finished:
+                late = threading.Event()
+                with _deadline(child, self.limits.seconds, late):
+                    answer = _asked(child, request)
+                request = {}
+                if answer is None:
+                    how = f"took more than {self.limits.seconds:g} s" if late.is_set() else "broke down"
+                    raise RunFileError(f"{path} cannot be read: the process that read it {how}; no run file causes that")
+                finished = isinstance(answer, _Last)
+                if isinstance(answer, Contents):
+                    yield answer
+                elif answer.problem:
+                    raise RunFileError(answer.problem)
+        finally:
+            if self._child is child:
+                self._busy = False
+                if not finished:
+                    self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
         # -P: modules in the current folder, such as one among submitted files, are not imported.
@@ -88,7 +125,7 @@ class Reader:
     def _end(self) -> None:
         if self._child:
             _ended(self._child)
-        self._child = None
+        self._child, self._busy = None, False
 
 
 @contextlib.contextmanager
@@ -107,18 +144,28 @@ def _deadline(child: subprocess.Popen[bytes], seconds: float, late: threading.Ev
         timer.cancel()
 
 
-def _asked(child: subprocess.Popen[bytes], request: dict[str, Any]) -> Contents | str | None:
-    """The child's answer: contents, a sentence with the reason why there are none, or None if it did not answer."""
+@dataclass(frozen=True)
+class _Last:
+    """The child has no further run of a file to send."""
+
+    problem: str | None
+
+
+def _asked(child: subprocess.Popen[bytes], request: dict[str, Any]) -> Contents | _Last | None:
+    """The child's next answer, to a request if there is a new one: a run, the end, or None if it did not answer."""
     assert child.stdin and child.stdout
     try:
-        child.stdin.write(json.dumps(request).encode() + b"\n")
-        child.stdin.flush()
+        if request:
+            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.flush()
         head = json.loads(child.stdout.readline(_MAX_HEAD))
+        if "last" in head:
+            return _Last(head["problem"])
         footer, rows = (child.stdout.read(size) for size in head["sizes"])
         if [len(footer), len(rows)] != head["sizes"]:
             return None
-        problem: str | None = head["problem"]
-        return problem or Contents(footer, pa.ipc.open_stream(rows).read_all() if rows else None)
+        packed = Packed(**head["run"]) if head["run"] else None
+        return Contents(footer, pa.ipc.open_stream(rows).read_all() if rows else None, packed)
     except (OSError, ValueError):  # it died before or while it answered
         return None
 

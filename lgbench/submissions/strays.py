@@ -1,4 +1,4 @@
-"""What is among the filed runs and is no run file: nobody checked it, so nothing of it may go unsaid."""
+"""What is among the filed runs and is no submission file: nobody checked it, so nothing of it may go unsaid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sorted_out(folder: Path) -> tuple[list[Path], list[str]]:
     strays: list[str] = []
     for path in sorted(folder.iterdir()):
         if reason := _stray(path):
-            strays.append(f"{folder / shown(path.name)[1:-1]} {reason}; this folder has run files alone: remove it")
+            strays.append(f"{folder / shown(path.name)[1:-1]} {reason}; this folder has submission files alone: remove it")
         else:
             runs.append(path)
     return runs, strays

@@ -1,8 +1,13 @@
--- The run files of the table `opened` whose rows no board can be made from, and why. A run file is one run, so all its rows name
--- the same one.
+-- The files of the table `opened` whose rows no board can be made from, and why. All rows of a run name the same entry, task and
+-- seed, and a file has as many runs as footers: a run file has one.
+--
+-- Parameters: $max_text, $max_lengths; $paths, and in the same order $runs, how many footers each file has.
 
-select path, reason
-from (
+with expected as (
+    select unnest($paths) as path, unnest($runs) as footers
+),
+
+within_runs as (
     select
         path,
         case
@@ -16,10 +21,10 @@ from (
                 or (cardinality(plugins) > 1 and len(map_keys(plugins)) <> len(list_distinct(map_keys(plugins))))
             ) then 'it has a changed setting or a package twice in one row'
             when
-                min(run_id) <> max(run_id) or min(entry) <> max(entry) or min(task) <> max(task) or min(family) <> max(family)
+                min(entry) <> max(entry) or min(task) <> max(task) or min(family) <> max(family)
                 or min(seed) <> max(seed) or min(task_version) <> max(task_version) or min(protocol) <> max(protocol)
                 or min(protocol_version) <> max(protocol_version)
-            then 'its rows are of several runs, and a run file has one'
+            then 'its rows of one run name several entries, tasks, protocols or seeds'
             when
                 max(length(entry || task || family || protocol || weights || metric || changes::varchar || plugins::varchar))
                 > $max_text
@@ -34,7 +39,28 @@ from (
             then 'it has more than ' || $max_lengths || ' lengths for boards'
         end as reason
     from opened
-    group by path
+    group by path, run_id
+),
+
+counted as (
+    select
+        path,
+        case
+            when footers = 1 then 'its rows are of several runs, and a run file has one'
+            else 'its rows are of ' || count(distinct run_id) || ' runs, and its footers of ' || footers
+        end as reason
+    from opened
+    join expected using (path)
+    group by path, footers
+    having count(distinct run_id) <> footers
+)
+
+select path, min(reason) as reason
+from (
+    from within_runs
+    union all
+    from counted
 )
 where reason is not null
+group by path
 order by path

@@ -1,0 +1,293 @@
+"""Submission files: everything that reads results says the same of them as of the run files that they were made of."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import site_runs
+from conftest import simulated, write_rows
+from packing import repacked, together
+
+from lgbench.errors import RunFileError, UsageError
+from lgbench.reports import site
+from lgbench.results import cache, footers, run_files, submission_files, tables
+from lgbench.results.compare import compare
+from lgbench.results.footers import digest
+from lgbench.results.leaderboard import Results, read_results
+from lgbench.submissions.quarantine import Limits
+from lgbench.submissions.reader import Reader
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory) -> Path:
+    """Results with everything a page shows, in run files."""
+    return site_runs.write_all(tmp_path_factory.mktemp("apart"))
+
+
+@pytest.fixture(scope="module")
+def paths(apart) -> list[Path]:
+    return [*run_files.find(apart)]
+
+
+@pytest.fixture
+def few(paths) -> list[Path]:
+    """Runs of one entry."""
+    return [path for path in paths if run_files.metadata(path)["experiment"]["entry"] == site_runs.BEST][:7]
+
+
+@pytest.fixture(params=["one file", "two files", "mixed", "several row groups"])
+def filed(request, tmp_path, paths, monkeypatch) -> Path:
+    """The same runs in submission files, or some of them; some runs are in a run file as well."""
+    if request.param == "several row groups":
+        monkeypatch.setattr(submission_files, "GROUP_ROWS", 300)
+    half = len(paths) // 2
+    together(paths if "one" in request.param or "groups" in request.param else paths[:half], tmp_path / "filed")
+    if request.param == "two files":
+        together(paths[half:], tmp_path / "filed")
+    if request.param == "mixed":
+        for path in paths[half - 3 :]:
+            shutil.copy(path, tmp_path / "filed")
+    return tmp_path / "filed"
+
+
+@pytest.mark.parametrize("least", [1, 10**6], ids=["cached", "in memory"])
+def test_boards_comparisons_and_queries_are_those_of_the_run_files(apart, filed, monkeypatch, least):
+    monkeypatch.setattr(tables, "MANY", least)
+    expected = Results(apart)
+    for found in (Results(filed), Results(filed)):  # the second from the cache, if there is one
+        assert found.left_out == [] and found.metrics == expected.metrics
+        for metric in expected.metric_names:
+            assert repr(found.boards(metric)) == repr(expected.boards(metric))
+            assert repr(found.boards(metric, apart=True)) == repr(expected.boards(metric, apart=True))
+        pair = site_runs.BEST, site_runs.POOR, "tvd"
+        assert repr(compare(found, *pair)) == repr(compare(expected, *pair))
+        asked = "select distinct * from results order by all"
+        assert repr(found.ask(asked)) == repr(expected.ask(asked))
+
+
+def test_the_page_is_that_of_the_run_files(tmp_path_factory, tmp_path):
+    made = site_runs.made(tmp_path_factory.getbasetemp())
+    paths = [*run_files.find(made.folder)]
+    together(paths[:40], tmp_path / "filed")
+    for path in paths[35:]:
+        shutil.copy(path, tmp_path / "filed")
+    assert site.page(Results(tmp_path / "filed")) == made.html
+
+
+def test_read_results_has_the_rows_of_both_kinds(apart, filed):
+    rows, expected = (sorted({repr(row) for row in read_results(folder).fetchall()}) for folder in (filed, apart))
+    assert rows == expected
+
+
+def test_the_footer_of_every_run_comes_back(paths, tmp_path):
+    found = run_files.footers(together(paths, tmp_path))
+    for path in paths:
+        assert run_files.footers(path) == {path.stem: found[path.stem]}
+        assert found[path.stem] == run_files.metadata(path)
+
+
+def test_a_reader_of_strangers_files_gives_each_run_as_it_was(paths, filed):
+    with Reader() as reader:
+        for file in run_files.find(filed):
+            about = run_files.footers(file)
+            for contents in reader.runs(file):
+                run_id = contents.packed.run_id if contents.packed else file.stem
+                original = next(path for path in paths if path.stem == run_id)
+                assert repr(contents.rows.to_pylist()) == repr(run_files.read(original).to_pylist())
+                assert json.loads(contents.footer) == about.pop(run_id) == run_files.metadata(original)
+                if contents.packed:
+                    assert contents.packed.content == digest(json.loads(contents.footer), contents.rows)
+            assert not about
+
+
+def test_a_reader_gives_the_runs_that_are_asked_for_and_goes_on_after_a_reader_that_stops(few, tmp_path):
+    path = together(few, tmp_path)
+    asked = {few[1].stem, few[4].stem}
+    with Reader() as reader:
+        for _ in range(2):
+            assert {contents.packed.run_id for contents in reader.runs(path, only=asked)} == asked
+            unfinished = reader.runs(path)
+            next(unfinished)
+        assert len([*reader.runs(path)]) == len(few)
+        unfinished.close()
+        with pytest.raises(RunFileError, match="is a submission file, and a run file is expected here"):
+            reader.read(path)
+        assert reader.read(few[0]).rows.num_rows
+
+
+def test_a_submission_file_is_no_run(few, tmp_path):
+    path = together(few[:1], tmp_path)
+    assert not run_files.is_run(path, few[0].stem)
+    with pytest.raises(RunFileError, match="is a submission file, not a run file"):
+        run_files.metadata(path)
+
+
+def test_the_footers_are_read_without_lgbench_as_the_reference_says(few, tmp_path):
+    path = together(few, tmp_path)
+    table = base64.b64decode(pq.read_metadata(path).metadata[b"lgbench.footers"])
+    text = pa.decompress(table[4:], int.from_bytes(table[:4], "big"), "zstd").to_pybytes()
+    runs = [json.loads(line) for line in text.splitlines()]
+    rows = pq.read_table(path)
+    for run in runs:
+        own = rows.filter(pc.equal(rows["run_id"], run["run_id"]))
+        assert own.num_rows == run["rows"] and run["content"] == by_hand(run["footer"], own)
+    content = path.read_bytes()
+    digits = json.loads(pq.read_metadata(path).metadata[b"lgbench"])["checksum"].encode()
+    assert hashlib.sha256(content.replace(digits, b"0" * 64)).hexdigest().encode() == digits
+
+
+def by_hand(footer, rows) -> str:
+    """The digest, value by value."""
+    text = {"sort_keys": True, "separators": (",", ":")}
+    found = hashlib.sha256(json.dumps(footer, **text).encode())
+    sizes = {"int32": 4, "int64": 8}
+    for field in run_files.SCHEMA:
+        values = rows[field.name].to_pylist()
+        found.update(field.name.encode())
+        if str(field.type) in ("string", "map<string, string>"):
+            found.update(json.dumps(values, **text).encode())
+            continue
+        found.update(bytes(value is not None for value in values))
+        for value in values:
+            if field.type == pa.float64():
+                found.update(pa.array([value or 0.0]).buffers()[1].to_pybytes()[:8] if sys.byteorder == "little" else b"")
+            else:
+                found.update(int(value or 0).to_bytes(sizes.get(str(field.type), 1), "little", signed=True))
+    return found.hexdigest()
+
+
+def test_the_digest_of_a_run_changes_with_everything_in_it_and_not_with_its_encoding(few):
+    footer, rows = run_files.metadata(few[0]), run_files.read(few[0])
+    same = digest(footer, rows)
+    assert digest(dict(reversed(footer.items())), pa.concat_tables([rows.slice(0, 5), rows.slice(5)])) == same
+    others = {same, digest(footer | {"seconds": 1}, rows), digest(footer, rows.slice(1)), digest(footer, rows.take([1, 0]))}
+    changes = {"value": [0.123, None, float("nan")], "n": [9, None], "entry": ["x", None], "on_boards": [False, None]}
+    content = rows.to_pylist()
+    for name, values in changes.items():
+        for value in values:
+            changed = [content[0] | {name: value}, *content[1:]]
+            others.add(digest(footer, pa.Table.from_pylist(changed, schema=run_files.SCHEMA)))
+    assert len(others) == 13
+
+
+def test_a_change_of_any_byte_is_found(few, tmp_path):
+    path = together(few, tmp_path)
+    whole, draw = path.read_bytes(), random.Random(0)
+    for place in {*range(len(whole) - 300, len(whole)), *(draw.randrange(len(whole)) for _ in range(300))}:
+        content = bytearray(whole)
+        content[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(content)
+        with pytest.raises(RunFileError, match=re.escape(path.name)):
+            run_files.footers(path)
+
+
+TABLES = {
+    "nothing": (lambda table: b"", "they are of 0 runs"),
+    "no text": (lambda table: b"\xff\xfe", "they are no compressed table"),
+    "half": (lambda table: table[: len(table) // 8 * 4], "they are no compressed table"),
+    "too large": (lambda table: base64.b64encode(b"\xff" * 4 + base64.b64decode(table)[4:]), "they take 4294967295 bytes"),
+    "deep": (
+        lambda table: compressed(b'{"run_id": "a", "rows": 1, "content": "", "footer": ' + b'{"a":' * 900 + b"1" + b"}" * 901),
+        "a line of them is not as it must be|nested deeper than 20 levels|of other rows",
+    ),
+    "a list": (lambda table: compressed(b"[1]"), "a line of them is not as it must be"),
+    "a type": (lambda table: compressed(b'{"run_id": 1, "rows": 1, "content": "", "footer": {}}'), "a value of a wrong type"),
+    "no rows": (lambda table: compressed(b'{"run_id": "", "rows": 0, "content": "", "footer": {}}'), "of a wrong type"),
+    "other rows": (lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}'), "are of other rows"),
+    "twice": (
+        lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}\n' * 2),
+        "a run is there twice",
+    ),
+    "many": (lambda table: compressed(b"{}\n" * 5001), "they are of 5001 runs, and a submission has 1 to 5000"),
+}
+
+
+def compressed(text: bytes) -> bytes:
+    return base64.b64encode(len(text).to_bytes(4, "big") + pa.Codec("zstd").compress(text, asbytes=True))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_of_footers_that_is_none_is_told_by_every_reader(few, tmp_path, kind):
+    change, why = TABLES[kind]
+    path = together(few, tmp_path)
+    repacked(path, path, table=change)
+    with pytest.raises(RunFileError, match=why):
+        run_files.footers(path)
+    with Reader() as reader, pytest.raises(RunFileError, match=why):
+        [*reader.runs(path)]
+    with pytest.raises(UsageError, match="no runs in"):
+        Results(tmp_path)
+
+
+def test_rows_of_other_runs_than_the_footers_keep_a_file_off_boards(few, tmp_path):
+    path = together(few, tmp_path)
+    repacked(path, path, rows=lambda rows: pa.concat_tables([rows.slice(0, 1)] * rows.num_rows))
+    write_rows(tmp_path / "good.parquet", simulated({8: 0.1}, run_id="good"))
+    found = Results(tmp_path)
+    (sentence,) = found.left_out
+    assert sentence == f"{path} cannot be on a board: its rows are of 1 runs, and its footers of 7"
+    assert found.names == ["good.parquet"]
+
+
+def test_a_run_whose_rows_name_two_seeds_keeps_its_file_off_boards(few, tmp_path):
+    path = together(few, tmp_path)
+    seed = run_files.SCHEMA.get_field_index("seed")
+    seeds = pa.array(range(pq.read_metadata(path).num_rows), pa.int64())
+    repacked(path, path, rows=lambda rows: rows.set_column(seed, "seed", seeds))
+    with pytest.raises(UsageError, match="its rows of one run name several entries, tasks, protocols or seeds"):
+        Results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Limits(rows=100), "rows, and a row group of a submission at most 100"),
+        (Limits(submission_bytes=1000, file_bytes=1000), "is larger than 0 MB, and no submission is"),
+        (Limits(row_groups=0), "row groups, and a run at most 0"),
+        (Limits(unfolded_bytes=2000), "unfolds to more than"),
+        (Limits(footer_bytes=100), "bytes of metadata, and a run at most 100"),
+        (Limits(text_bytes=3), "has a text of"),
+    ],
+)
+def test_a_stranger_s_submission_file_has_limits(few, tmp_path, limits, said):
+    with Reader(limits) as reader, pytest.raises(RunFileError, match=said):
+        [*reader.runs(together(few, tmp_path))]
+
+
+def test_a_submission_file_is_in_the_cache_as_many_runs_and_read_anew_when_it_changes(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MANY", len(few))
+    folder = tmp_path / "filed"
+    together(few, folder)
+    before = Results(folder).boards("tvd")
+    read, original = [], run_files.footers
+    monkeypatch.setattr(run_files, "footers", lambda path: read.append(path) or original(path))
+    assert Results(folder).boards("tvd") == before and not read
+    path = together(few[:3], folder)
+    assert Results(folder).boards("tvd") == before and read == [path]
+    next(file for file in run_files.find(folder) if file != path).unlink()
+    assert Results(folder).ask("select count(distinct run_id) from results")[1] == [(3,)]
+    assert cache.RULES
+
+
+def test_names_say_what_a_submission_is_of_and_change_with_its_runs(paths, few, tmp_path):
+    names = {together(part, tmp_path).name for part in (few, few[:1], few[1:2], paths)}
+    families = {name.split(".")[0] for name in names}
+    assert len(names) == 4 and families <= {"alpha", "beta", "2-families"} and "2-families" in families
+    assert together(reversed(few), tmp_path).name in names
+
+
+def test_a_submission_has_bounds(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(footers, "MAX_BYTES", 100)
+    with pytest.raises(ValueError, match="a submission has 5000 runs and 0 MB of footers at most, and this one has 7"):
+        together(few, tmp_path)
