@@ -180,8 +180,9 @@ def test_a_seed_that_lacks_a_task_is_in_no_mean(tmp_path):
     assert {cell.n for cell in found.curves[16].cells[ENTRIES[1]]} == {3}
 
 
-def test_default_lengths_are_multiples_of_the_training_length_or_the_longest_below(steps):
-    assert steps.default_lengths == [8, 16, 24]
+def test_lengths_can_be_asked_for(folder, steps):
+    (found,) = Results(folder).steps("tvd", lengths=[24, 8, 64])
+    assert list(found.curves) == [24, 8] and found.curves[8] == steps.curves[8] and found.measured == EARLY
 
 
 def test_runs_without_points_have_no_curves(without):

@@ -76,7 +76,7 @@ def plot(
     plots.known_format(path)
     runs = opened(results)
     found = boards_of(runs, metric, task, protocol)
-    steps = _steps(runs, metric, task, protocol) if across == "step" else None
+    steps = _steps(runs, metric, task, protocol, lengths or ()) if across == "step" else None
     entries, left_out = plots.chosen(found, split(named))
     if left_out:
         others = ", ".join(left_out)
@@ -87,8 +87,8 @@ def plot(
     echo(path)
 
 
-def _steps(runs: Results, metric: str, task: str | None, protocol: str | None) -> list[BoardSteps]:
-    found = runs.steps(metric, task, protocol)
+def _steps(runs: Results, metric: str, task: str | None, protocol: str | None, lengths: Sequence[int]) -> list[BoardSteps]:
+    found = runs.steps(metric, task, protocol, lengths=lengths)
     warn(runs.no_boards)
     if not found:
         raise UsageError(

@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 import lgbench
 from lgbench.claims.claim import Claim
 from lgbench.claims.verdicts import decide
-from lgbench.contracts import CURVE_METRICS
+from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import overall, plots, table
@@ -132,7 +132,9 @@ def _by_name(
     results: Results, kind: Literal["family", "task"], metric: str, protocol: str | None, baseline: str | None
 ) -> dict[str, list[PageBoard]]:
     apart = kind == "task"
-    steps = {_place(each.board): each for each in results.steps(metric, None, protocol, apart=apart)}
+    # Of the primary metric alone, and at few lengths: the rest would be most of the page.
+    with_steps = results.steps(metric, None, protocol, apart=apart) if metric == PRIMARY_METRIC else []
+    steps = {_place(each.board): each for each in with_steps if each.curves}
     found: dict[str, list[PageBoard]] = {}
     for board in results.boards(metric, None, protocol, baseline=baseline, apart=apart):
         found.setdefault(board.name, []).append(PageBoard(kind, board, steps.get(_place(board))))

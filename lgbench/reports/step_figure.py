@@ -28,21 +28,13 @@ class AtLength(NamedTuple):
 
 
 def at_lengths(found: Sequence[BoardSteps], lengths: Sequence[int]) -> list[AtLength]:
-    """The curves at these lengths, or at the default ones of each board where none are named.
-
-    Raises UsageError for a length that no board has.
-    """
-    measured = sorted({length for steps in found for length in steps.curves})
+    """All these curves, which were asked for at these lengths. Raises UsageError for a length that no board has."""
+    measured = sorted({length for steps in found for length in steps.measured})
     for length in lengths:
         if length not in measured:
             known = ", ".join(map(str, measured))
             raise UsageError(f"length {length} was not measured while models trained; measured: {known}")
-    return [
-        AtLength(steps.board, steps.curves[length])
-        for steps in found
-        for length in (lengths or steps.default_lengths)
-        if length in steps.curves
-    ]
+    return [AtLength(steps.board, curves) for steps in found for curves in steps.curves.values()]
 
 
 def step_figure(drawn: Sequence[AtLength], entries: Sequence[str]) -> Spec:

@@ -95,19 +95,28 @@ class Results(Database):
         ]
 
     def steps(
-        self, metric: str, name: str | None = None, protocol: str | None = None, *, apart: bool = False
+        self,
+        metric: str,
+        name: str | None = None,
+        protocol: str | None = None,
+        *,
+        apart: bool = False,
+        lengths: Sequence[int] = (),
     ) -> list[BoardSteps]:
-        """The curves against training steps of each board of :meth:`boards` whose models were tested while they trained."""
+        """The curves against training steps of each board of :meth:`boards` whose models were tested while they trained.
+
+        At these lengths; where none are named, at the default ones of each board.
+        """
         self.check(metric, name, protocol)
         asked = metric, name, protocol, apart
         rows = dict(_boards_of(self._table("steps", *asked)))
         found = []
         for each in self._measured(*asked):
             if each.key in rows:
-                steps, reasons = board_steps(each.about, rows[each.key])
+                steps, reasons = board_steps(each.about, rows[each.key], lengths)
                 said = f"the curves of {each.key.name} by {metric} under protocol {each.about.protocol} at"
                 self.no_boards.update(dict.fromkeys(f"{said} {reason}" for reason in reasons))
-                found += [steps] if steps.curves else []
+                found.append(steps)
         return found
 
     def check(self, metric: str, name: str | None, protocol: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,37 +45,46 @@ class StepCurves:
 
 @dataclass(frozen=True)
 class BoardSteps:
-    """All curves of a board against training steps."""
+    """Curves of a board against training steps."""
 
     board: Board
     """Without rows."""
+    measured: tuple[int, ...]
+    """Every length that was measured before the end of the training, sorted."""
     curves: Mapping[int, StepCurves]
-    """By length, of those that were measured before the end of the training; sorted."""
-
-    @property
-    def default_lengths(self) -> list[int]:
-        """The training length, twice, four times and eight times it; where one was not measured, the longest below it."""
-        found: dict[int, None] = {}
-        for multiple in MULTIPLES:
-            below = [length for length in self.curves if length <= multiple * self.board.train_length]
-            found |= dict.fromkeys(below[-1:])
-        return list(found) or list(self.curves)[:1]
+    """By length, of those that were asked for; in that order."""
 
 
-def board_steps(board: Board, rows: pa.Table) -> tuple[BoardSteps, list[str]]:
-    """The curves of one board from the rows of steps.sql, and a sentence for each length at which they are too many."""
+def board_steps(board: Board, rows: pa.Table, lengths: Sequence[int] = ()) -> tuple[BoardSteps, list[str]]:
+    """The curves of one board at these lengths, or at the default ones, from the rows of steps.sql.
+
+    With a sentence for each length at which the values are too many.
+    """
+    measured = sorted(pc.unique(rows["length"]).to_pylist())
     curves: dict[int, StepCurves] = {}
     reasons = []
-    for length in sorted(pc.unique(rows["length"]).to_pylist()):
+    for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
         own = rows.filter(pc.equal(rows["length"], length))
         of_chance = pc.is_null(own["entry"])
         values = _by_step(own.filter(pc.invert(of_chance)))
         if reason := Models.too_many(values):
             reasons.append(f"length {length}, since {reason}")
-            continue
-        level = _chance(own.filter(of_chance), board.tasks)
-        curves[length] = StepCurves(length, level, _cells(Models.of(values), board.metric))
-    return BoardSteps(board, {length: own for length, own in curves.items() if own.cells}), reasons
+        elif cells := _cells(Models.of(values), board.metric):
+            curves[length] = StepCurves(length, _chance(own.filter(of_chance), board.tasks), cells)
+    return BoardSteps(board, tuple(measured), curves), reasons
+
+
+def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
+    """The training length, twice, four times and eight times it; where one was not measured, the longest below it.
+
+    >>> default_lengths([40, 64, 80, 128, 160], 40), default_lengths([16, 32, 63], 16), default_lengths([20, 50], 10)
+    ([40, 80, 160], [16, 32, 63], [20, 50])
+    """
+    found: dict[int, None] = {}
+    for multiple in MULTIPLES:
+        below = [length for length in measured if length <= multiple * trained]
+        found |= dict.fromkeys(below[-1:])
+    return list(found) or list(measured)[:1]
 
 
 def _by_step(rows: pa.Table) -> Values:
