@@ -13,11 +13,11 @@ if sys.argv[1] == "kept":
     from lgbench.execution.device import keep_freed_memory
     keep_freed_memory()
 def use():
-    several = [torch.ones(2**19 * size) for size in (1, 2, 4)]  # 2, 4 and 8 MiB
+    several = [torch.ones(2**19) for _ in range(64)]  # 2 MiB each
 for _ in range(3):
     use()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
+for _ in range(5):
     use()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """

@@ -230,7 +230,9 @@ def test_a_real_run_has_typed_rows_for_every_variant_metric_and_length(results_f
     for path in run_files.find(results_folder):
         rows = run_files.read(path).to_pylist()
         assert len({row["run_id"] for row in rows}) == 1 and rows[0]["run_id"] in path.name
-        scores = [row for row in rows if row["length"] is not None and row["weights"] != "chance"]
+        measured = [row for row in rows if row["length"] is not None and row["weights"] != "chance"]
+        assert {row["step"] for row in measured} > {max(row["step"] for row in rows)}, "and while it trained"
+        scores = [row for row in measured if row["step"] == max(row["step"] for row in rows)]
         assert {(row["weights"], row["metric"]) for row in scores} == {
             (weights, metric) for weights in ("raw", "ema", "bema") for metric in ("tvd", "accuracy", "roc_auc", *SOUNDNESS)
         }
