@@ -293,7 +293,7 @@ UNCOMPILED = 2.0
 """A token of a test takes so many times as long as one of the training, beyond the third that its pass is: measured."""
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [pytest.param(p, marks=pytest.mark.slow) if p == "paper" else p for p in PROTOCOLS])
 def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
     for family in dict.fromkeys(task.family for task in registry.tasks):
         entry = "set-attention" if "retrieval" in family or "dictionary" in family else "pre-norm"

@@ -95,7 +95,7 @@ def tables(draw, missing=0.0):
     return by_mean(values)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(tables(missing=0.2))
 def test_entries_are_significantly_better_where_the_moderated_test_and_holm_of_statsmodels_say_so(values):
     known, pairs = spread(values), list(combinations(range(len(values)), 2))

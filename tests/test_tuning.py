@@ -139,6 +139,7 @@ def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tun
     assert not (tmp_path / FOLDER).exists() and len(footers(tmp_path)) == 4
 
 
+@pytest.mark.slow
 def test_worker_processes_make_the_same_files(tuned_everywhere, tmp_path):
     how = HOW | {"population": 2}
     lgbench.run(**ASKED, **how, seeds=[0, 1], results=tmp_path / "here")
