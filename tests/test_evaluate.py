@@ -15,7 +15,8 @@ from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement import evaluate as evaluate_module
-from lgbench.measurement.evaluate import evaluate, expected_scores, step_log_probability
+from lgbench.measurement.evaluate import evaluate, step_log_probability
+from lgbench.measurement.expected import expected_scores
 from lgbench_measurements import RocAuc
 
 CPU = torch.device("cpu")

@@ -19,7 +19,8 @@ from lgbench.experiment import replan
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.extensions.registry import Registry
-from lgbench.measurement.evaluate import evaluate, expected_scores
+from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.expected import expected_scores
 from lgbench.results import run_files
 from lgbench.submissions import submission
 from lgbench.submissions.footer import parse

@@ -24,7 +24,8 @@ from lgbench.experiment.points import drawn_point_lengths, point_lengths, point_
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
 from lgbench.experiment.replan import Replanner
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate, expected_point_scores
+from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.expected import expected_point_scores
 from lgbench.randomness import Random
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint

@@ -9,7 +9,8 @@ from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import context_lengths
 from lgbench.experiment.protocols import Evaluation
-from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS, by_source
+from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
+from lgbench.measurement.extent import by_source
 from lgbench.randomness import Random
 from lgbench.training import estimate
 from lgbench.training.cost import Cost

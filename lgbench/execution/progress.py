@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.points import point_steps
-from lgbench.measurement.evaluate import Extent
+from lgbench.measurement.extent import Extent
 
 UNCOMPILED = 2.0
 """Until a phase of each kind was seen: a token of evaluation, which is not compiled, takes so many times as long as one of

@@ -5,8 +5,8 @@ Shapes: n contexts, T positions, A answers for each context, V classes.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,11 +19,10 @@ from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language,
 from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.lengths import answered_lengths, board_lengths, context_lengths
-from lgbench.experiment.points import drawn_point_lengths, point_lengths
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.lengths import answered_lengths
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
+from lgbench.measurement.extent import Extent, by_source
 from lgbench.measurement.soundness import FiniteAnswers
 from lgbench.randomness import Random, device_of_data
 
@@ -44,50 +43,6 @@ class Score(NamedTuple):
     length: int
     value: float | None
     n: int
-
-
-class ExpectedScore(NamedTuple):
-    """A metric at a length. A run has a score of it for each weight variant."""
-
-    metric: str
-    length: int
-    n: int
-    """Answers or strings that the score is over, at most."""
-    exact: bool
-    """Whether it is over exactly so many. If not, `n` may be smaller, and there is no value where it is 0."""
-    on_boards: bool
-    """Whether boards show this length."""
-
-
-class Extent(NamedTuple):
-    """How much is tested at one time."""
-
-    contexts: int
-    strings: int
-    drawn: Sequence[int]
-    """Lengths of the contexts."""
-    kept: Container[int] | None
-    """The lengths whose scores are kept, None for all. Where every prefix is answered, a context has scores of many."""
-    of_strings: Sequence[int]
-    """Lengths of the strings."""
-
-    @classmethod
-    def of_end(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
-        """After training: everything."""
-        strings = _string_lengths(task, board_lengths(task, training, evaluation))
-        return cls(evaluation.contexts, evaluation.strings, context_lengths(task, training, evaluation), None, strings)
-
-    @classmethod
-    def of_point(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
-        """While a model trains: fewer contexts, and fewer lengths of those that are tested at its end."""
-        kept = point_lengths(task, training, evaluation)
-        shown = set(board_lengths(task, training, evaluation))
-        strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
-        drawn = drawn_point_lengths(task, training, evaluation)
-        return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
-
-    def keeps(self, length: int) -> bool:
-        return self.kept is None or length in self.kept
 
 
 @torch.inference_mode()
@@ -113,56 +68,6 @@ def evaluate_point(experiment: Experiment, models: Mapping[str, Predict], device
     extent = Extent.of_point(experiment.task, experiment.train, experiment.evaluate)
     models, device = _where_data_are(models, device)
     return _scores(experiment, models, extent, device, FiniteAnswers(), InParts(device))
-
-
-def expected_scores(
-    task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation
-) -> list[ExpectedScore]:
-    """The scores that :func:`evaluate` gives for each weight variant, found without a model.
-
-    Draws one context of each length that :func:`evaluate` draws.
-    """
-    extent = Extent.of_end(task, training, evaluation)
-    shown = set(board_lengths(task, training, evaluation))
-    found, one = _expected(task, measurements, extent, shown)
-    answers: Counter[int] = Counter()
-    exact = all(each.weights is None for each in one.values())
-    for drawn, each in one.items():
-        answers[drawn] += extent.contexts * each.distribution.shape[1]
-    if by_source(task, measurements)[1]:
-        for length in extent.of_strings:
-            answers[length] += extent.strings * (length + 1)
-    found += [ExpectedScore(NOT_FINITE, length, n, exact, length in shown) for length, n in answers.items() if n]
-    if one and (places := causality.places(task, one[max(one)].inputs)):
-        found.append(ExpectedScore(LOOKS_AHEAD, max(one), places, True, max(one) in shown))
-    return found
-
-
-def expected_point_scores(
-    task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation
-) -> list[ExpectedScore]:
-    """The same of :func:`evaluate_point`."""
-    shown = set(board_lengths(task, training, evaluation))
-    return _expected(task, measurements, Extent.of_point(task, training, evaluation), shown)[0]
-
-
-def _expected(
-    task: Task, measurements: Sequence[Measurement], extent: Extent, shown: Container[int]
-) -> tuple[list[ExpectedScore], dict[int, Batch]]:
-    """The scores that measurements give, and by length the one context that was drawn to know them."""
-    on_contexts, on_strings = by_source(task, measurements)
-    found: list[ExpectedScore] = []
-    one = {drawn: _probe(task, drawn) for drawn in extent.drawn}
-    for drawn, each in one.items():
-        answers = each.distribution.shape[1]
-        n = extent.contexts * (answers if task.signature.answers is Answers.MARKED else 1)
-        for length in answered_lengths(task, drawn, answers):
-            exact = each.weights is None
-            if extent.keeps(length):
-                found += [ExpectedScore(m.name, length, n, not m.partial and exact, length in shown) for m in on_contexts]
-    for length in extent.of_strings:
-        found += [ExpectedScore(m.name, length, extent.strings, True, True) for m in on_strings]
-    return found, one
 
 
 def _scores(
@@ -194,22 +99,6 @@ def _where_data_are(models: Mapping[str, Predict], device: torch.device) -> tupl
     if where == device:
         return models, device
     return {variant: _answering(predict, device) for variant, predict in models.items()}, where
-
-
-def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """The measurements that are defined for a task: those of contexts, and those of whole strings."""
-    sources = [(measurement, measurement.source(task)) for measurement in measurements]
-    return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
-
-
-def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
-    """The lengths of the strings of a language; of another task, none."""
-    return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []
-
-
-def _probe(task: Task, length: int) -> Batch:
-    """One context, to see what a task's contexts look like."""
-    return task.sample(length, Random.stacked([seeds.key(0, "answers", task.name)], 1))
 
 
 def _score_contexts(

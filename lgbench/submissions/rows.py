@@ -15,7 +15,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.points import point_steps
 from lgbench.measurement.chance import CHANCE, chance
-from lgbench.measurement.evaluate import expected_point_scores, expected_scores
+from lgbench.measurement.expected import expected_point_scores, expected_scores
 from lgbench.measurement.soundness import VERSION
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution, same_in_all_rows

@@ -1,0 +1,53 @@
+"""Extents: how much is tested of a model at its end, and while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
+
+from lgbench.contracts import Language, Measurement, Task
+from lgbench.experiment.lengths import board_lengths, context_lengths
+from lgbench.experiment.points import drawn_point_lengths, point_lengths
+from lgbench.experiment.protocols import Evaluation, Training
+
+
+class Extent(NamedTuple):
+    """How much is tested at one time."""
+
+    contexts: int
+    strings: int
+    drawn: Sequence[int]
+    """Lengths of the contexts."""
+    kept: Container[int] | None
+    """The lengths whose scores are kept, None for all. Where every prefix is answered, a context has scores of many."""
+    of_strings: Sequence[int]
+    """Lengths of the strings."""
+
+    @classmethod
+    def of_end(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """After training: everything."""
+        strings = _string_lengths(task, board_lengths(task, training, evaluation))
+        return cls(evaluation.contexts, evaluation.strings, context_lengths(task, training, evaluation), None, strings)
+
+    @classmethod
+    def of_point(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """While a model trains: fewer contexts, and fewer lengths of those that are tested at its end."""
+        kept = point_lengths(task, training, evaluation)
+        shown = set(board_lengths(task, training, evaluation))
+        strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
+        drawn = drawn_point_lengths(task, training, evaluation)
+        return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
+
+    def keeps(self, length: int) -> bool:
+        return self.kept is None or length in self.kept
+
+
+def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements that are defined for a task: those of contexts, and those of whole strings."""
+    sources = [(measurement, measurement.source(task)) for measurement in measurements]
+    return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
+
+
+def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
+    """The lengths of the strings of a language; of another task, none."""
+    return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []
