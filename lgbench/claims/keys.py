@@ -9,7 +9,7 @@ from typing import Any
 
 from lgbench.claims.claim import EXPECTATIONS, LENGTH_SETS
 from lgbench.contracts import METRIC_NAME, NAME
-from lgbench.experiment.protocols import MAX_SEEDS
+from lgbench.experiment.limits import MAX_SEEDS
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.experiment.protocols import MAX_SEEDS
+from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.results.addresses import Address, place
 from lgbench.results.entries import BASELINE_ENTRY
 

@@ -13,11 +13,12 @@ from lgbench.experiment import tuning
 from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
+from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
-from lgbench.experiment.protocols import PRECISIONS, Protocol, check_settings, override, protocol_named
+from lgbench.experiment.protocols import PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
-from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of
+from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of, override
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry

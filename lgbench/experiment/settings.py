@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from itertools import product
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from lgbench.contracts import PART_KINDS, Task
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.protocols import Evaluation, Training, parse_value
+from lgbench.experiment.protocols import Evaluation, Training
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
 """Sections whose settings are options of what plugins provide: the architecture, its parts, the optimizer."""
@@ -28,6 +28,8 @@ Ranges = Mapping[str, tuple[float, float]]
 
 Options = dict[str, Any]
 """By full name, such as model.layers."""
+
+Settings = TypeVar("Settings", Training, Evaluation)
 
 
 def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
@@ -94,3 +96,41 @@ def _require_in_range(owner: str, key: str, value: Any, stated: tuple[float, flo
             raise UsageError(said + (f"at least {low}" if high == inf else f"from {low} to {high}"))
     elif isinstance(value, int) and abs(value) > MAX_OPTION:
         raise UsageError(said + (f"at most {MAX_OPTION}" if value > 0 else f"at least {-MAX_OPTION}"))
+
+
+def parse_value(key: str, text: str, like: Any) -> Any:
+    """`text` as a value of the type of `like`; UsageError naming `key` otherwise.
+
+    >>> parse_value("train.steps", "1e3", 10), parse_value("model.mlp", "off", True)
+    (1000, False)
+    """
+    if isinstance(like, bool):
+        words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+        if text.lower() in words:
+            return words[text.lower()]
+        raise UsageError(f"{key}={text!r} is not a switch: use on or off")
+    if isinstance(like, str):
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if isinstance(like, float) and number == number and abs(number) != float("inf"):
+        return number
+    if isinstance(like, int) and number.is_integer():
+        return int(number)
+    raise UsageError(f"{key}={text!r} is not {'a whole number' if isinstance(like, int) else 'a finite number'}")
+
+
+def override(section: str, settings: Settings, changes: Mapping[str, str]) -> Settings:
+    """`settings` with the entries of `changes` that belong to `section` ("train" or "evaluate") put in."""
+    prefix = f"{section}."
+    known = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    chosen: dict[str, Any] = {}
+    for key, text in changes.items():
+        if key.startswith(prefix):
+            name = key.removeprefix(prefix)
+            if name not in known:
+                raise unknown("setting", key, (prefix + n for n in known))
+            chosen[name] = parse_value(key, text, known[name])
+    return replace(settings, **chosen)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
-from lgbench.experiment.protocols import MAX_SEEDS
+from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.replan import arch_of
 from lgbench.results.variants import Plugins, Use, suffixes

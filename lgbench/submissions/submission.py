@@ -10,7 +10,8 @@ from pathlib import Path
 
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
 from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
-from lgbench.experiment.protocols import MAX_SEEDS, PROTOCOLS
+from lgbench.experiment.limits import MAX_SEEDS
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry

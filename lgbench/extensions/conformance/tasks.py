@@ -9,7 +9,8 @@ from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens, Vectors
 from lgbench.experiment.contexts import problem
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
-from lgbench.experiment.protocols import PROTOCOLS, check_settings
+from lgbench.experiment.limits import check_settings
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.conformance import distributions
 from lgbench.extensions.conformance.check import Checks, Outcome, expect
 from lgbench.extensions.conformance.probes import kind_of, no_global_randomness
