@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import math
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from jinja2 import Environment, StrictUndefined
-from markdown_it import MarkdownIt
 
 import lgbench
 from lgbench.claims.claim import Claim
 from lgbench.claims.verdicts import decide
-from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
-from lgbench.errors import RunFileError, UsageError
-from lgbench.experiment.record import ProtocolUse
+from lgbench.contracts import PRIMARY_METRIC
+from lgbench.errors import UsageError
 from lgbench.reports import overall, plots, table
 from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
-from lgbench.reports.drawing import drawn
 from lgbench.reports.files import replace
+from lgbench.reports.html import filled
 from lgbench.reports.marks import Across
+from lgbench.reports.run_data import run_documents
 from lgbench.reports.step_data import document
-from lgbench.reports.tunings import each_tuning_once, without_tuning
-from lgbench.results import run_files
 from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import Metric, described
+from lgbench.results.metrics import Metric
 from lgbench.results.steps import BoardSteps
-from lgbench.results.trainings import trainings
-
-SCRIPTS = (
-    "data.js",
-    "elements.js",
-    "charts.js",
-    "steps.js",
-    "board.js",
-    "entry.js",
-    "compare.js",
-    "overall.js",
-    "claims.js",
-    "main.js",
-)
-"""Run as one, in this order: the later ones use the earlier ones."""
 
 PAGE = "index.html"
 
@@ -78,14 +53,14 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     boards = _boards(results, families, protocol, baseline)
     if not boards:
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
-    runs = _runs(results, {page_board.board.protocol for page_board in boards})
+    runs = run_documents(results, {page_board.board.protocol for page_board in boards})
     summary = [own for metric in results.metric_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
     documents["overall"] = [asdict(own) for own in summary]
-    documents["specs"] = {_key(metric): _spec(metric) for metric in _metrics(boards)}
+    documents["specs"] = {metric.key: _spec(metric) for metric in _metrics(boards)}
     with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
-    documents["step-specs"] = {_key(own.board.metric): _spec(own.board.metric, "step") for own in with_steps.values()}
+    documents["step-specs"] = {own.board.metric.key: _spec(own.board.metric, "step") for own in with_steps.values()}
     # dataclasses.asdict copies every number, which takes several seconds for thousands of runs.
     documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
@@ -94,7 +69,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     if any(verdict.n for _, verdicts in judged for verdict in verdicts):
         documents["claims"] = documents_of(judged)
         documents["index"]["claims"] = True
-    return _filled(documents, _summary(boards, runs))
+    return filled(documents, _summary(boards, runs))
 
 
 def write(text: str, folder: Path) -> Path:
@@ -151,18 +126,13 @@ def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
     return list(dict.fromkeys(page_board.board.metric for page_board in boards))
 
 
-def _key(metric: Metric) -> str:
-    """The name of a version of a metric in the documents of the page."""
-    return f"{metric.name}/{metric.version}"
-
-
 def _index(
     results: Results, families: Mapping[str, Sequence[str]], boards: Sequence[PageBoard], runs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The names and places of all documents, and everything that a reader needs before any board is read."""
     shown = {page_board.board.name for page_board in boards}
     return {
-        "metrics": {_key(metric): asdict(metric) for metric in _metrics(boards)},
+        "metrics": {metric.key: asdict(metric) for metric in _metrics(boards)},
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
         "notes": [table.notes(page_board.board) for page_board in boards],
@@ -202,48 +172,6 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
     return entries
 
 
-def _runs(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
-    """By entry, its runs under these protocols: what they are, what their footers say, how their training went."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    footers = _footers(results)
-    for training in trainings(results):
-        about, protocol = footers.get(training.run_id), training.protocol
-        if about is not None and protocol in protocols:
-            names = ("run_id", "task", "task_version", "seed", "diverged_step")
-            run = {name: getattr(training, name) for name in names} | {"protocol": str(protocol)}
-            run |= {name: _curve(training.curves.get(name, ())) for name in CURVE_METRICS}
-            tuning, about = without_tuning(about)
-            run |= {"measurements": [_key(metric) for metric in described(about)], "about": _finite(_without_metrics(about))}
-            run |= {"tuning": _finite(tuning)}
-            found.setdefault(results.label(training.entry, "raw", training.plugins), []).append(run)
-    order = ("protocol", "task", "task_version", "seed", "run_id")
-    return {
-        entry: each_tuning_once(sorted(own, key=lambda run: [run[name] for name in order]))
-        for entry, own in sorted(found.items())
-    }
-
-
-def _footers(results: Results) -> dict[str, dict[str, Any]]:
-    """The footer of every run. Of a run that is in several files, that of the first."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in sorted(results.names):
-        with suppress(RunFileError):  # it was deleted since the results were opened
-            for run_id, footer in run_files.footers(results.folder / name).items():
-                found.setdefault(run_id, footer)
-    return found
-
-
-def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A footer without the descriptions of metrics, which the page has once, and the checksum, which is of the file."""
-    return {key: value for key, value in about.items() if key not in ("measurements", run_files.CHECKSUM)}
-
-
-def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:
-    """Steps and values of a training; four significant digits are more than a small chart shows."""
-    values = [None if value is None or not math.isfinite(value) else float(f"{value:.4g}") for _, value in points]
-    return {"steps": [step for step, _ in points], "values": values}
-
-
 def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:
     count = sum(len(own) for own in runs.values())
     protocols = sorted({str(page_board.board.protocol) for page_board in boards})
@@ -254,62 +182,7 @@ def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> 
     )
 
 
-def _filled(documents: Mapping[str, Any], summary: str) -> str:
-    """The page's HTML with everything in its place. Scripts and style run by their hashes alone, and nothing is fetched."""
-    style = _text("page.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in SCRIPTS) + "})();\n"
-    libraries = _libraries()
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"script-src {_hash(script)} {_hash(libraries)}; style-src {_hash(style)}"
-    )
-    rules = MarkdownIt("commonmark", {"html": False}).enable("table").render(_packaged("rules.md"))
-    # The template escapes everything but our own text. It writes JSON so that no HTML parser takes it for anything else.
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return environment.from_string(_text("page.html")).render(
-        policy=policy,
-        generator=f"lgbench {lgbench.__version__}",
-        style=style,
-        summary=summary,
-        rules=rules,
-        documents=documents,
-        script=script,
-        libraries=libraries,
-    )
-
-
-def _finite(content: Any) -> Any:
-    """Footers are read with a parser that takes NaN; JSON has no word for it."""
-    if isinstance(content, float) and not math.isfinite(content):
-        return str(content)
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
-
-
 @cache
 def _spec(metric: Metric, across: Across = "length") -> Mapping[str, Any]:
     """The specification of a metric's curves. Making one takes a third of a second."""
     return plots.page_spec(metric, across)
-
-
-@cache
-def _libraries() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
-    bundle = drawn(
-        "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
-    ).decode()
-    return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _text(name: str) -> str:
-    return _packaged(f"page/{name}")
-
-
-def _packaged(name: str) -> str:
-    return files("lgbench.reports").joinpath(*name.split("/")).read_text(encoding="utf-8")

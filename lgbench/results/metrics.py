@@ -49,6 +49,11 @@ class Metric:
         )
 
     @property
+    def key(self) -> str:
+        """The name of this version of the metric."""
+        return f"{self.name}/{self.version}"
+
+    @property
     def direction(self) -> str:
         """ "lower is better" or "higher is better"."""
         return f"{'lower' if self.lower_is_better else 'higher'} is better"
