@@ -31,6 +31,7 @@ from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
+from lgbench.results.checksums import sealed
 from lgbench.results.metrics import descriptions
 from lgbench.submissions import inspection, submission
 from lgbench.submissions.reader import Contents, Reader
@@ -283,7 +284,7 @@ def write_sealed(path: Path, rows: pa.Table, footer: bytes | None, **options: An
         writer.write_table(rows.replace_schema_metadata(None))
         own = {} if footer is None else {run_files.METADATA_KEY: footer}
         writer.add_key_value_metadata(own | {b"seal": b'"checksum": "%s"' % (b"0" * 64)})
-    path.write_bytes(run_files.sealed(out.getvalue().to_pybytes()))
+    path.write_bytes(sealed(out.getvalue().to_pybytes()))
     return path
 
 
@@ -296,4 +297,4 @@ def corrupt(path: Path) -> None:
 
 def resealed(content: bytes) -> bytes:
     """The bytes of a run file with a checksum that fits, as somebody makes it who means harm."""
-    return run_files.sealed(re.sub(rb'(?<="checksum": ")[0-9a-f]{64}(?=")', b"0" * 64, content))
+    return sealed(re.sub(rb'(?<="checksum": ")[0-9a-f]{64}(?=")', b"0" * 64, content))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lgbench.results import footers, run_files
+from lgbench.results.checksums import CHECKSUM, sealed
 from lgbench.results.footers import PackedRun
 from lgbench.results.submission_files import SubmittedRun, written
 
@@ -53,7 +54,7 @@ def repacked(
     changed = rows(run_files.read(path))
     with pq.ParquetWriter(out, changed.schema.remove_metadata(), compression="zstd", **options) as writer:
         writer.write_table(changed.replace_schema_metadata(None))
-        said = json.dumps({"runs": len(found), run_files.CHECKSUM: "0" * 64}).encode()
+        said = json.dumps({"runs": len(found), CHECKSUM: "0" * 64}).encode()
         writer.add_key_value_metadata({footers.KEY: table(footers.packed(found)), run_files.METADATA_KEY: said})
-    to.write_bytes(run_files.sealed(out.getvalue().to_pybytes()))
+    to.write_bytes(sealed(out.getvalue().to_pybytes()))
     return to

@@ -220,7 +220,7 @@ with pq.ParquetWriter(f"{folder}/pages.parquet", schema, compression="zstd", **p
     writer.add_key_value_metadata(footer)
 
 for path in Path(folder).iterdir():
-    path.write_bytes(run_files.sealed(path.read_bytes()))
+    path.write_bytes(sealed(path.read_bytes()))
 """
 
 

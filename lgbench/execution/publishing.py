@@ -22,6 +22,7 @@ from lgbench.execution.scheduler import path_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.results import mirror, run_files
 from lgbench.results.addresses import Address, Place
+from lgbench.results.checksums import is_sealed
 
 if TYPE_CHECKING:
     from lgbench.results.objects import Object
@@ -94,7 +95,7 @@ class WorkingFolder:
             theirs, about = found
             if theirs == content:
                 self._settle(path, about)
-            elif run_files.is_sealed(theirs):
+            elif is_sealed(theirs):
                 mirror.bring(self.store, {path.name: about}, self.folder)
                 self._mark(path.name)
                 self.lost.add(path.name)

@@ -12,6 +12,7 @@ from lgbench.errors import RunFileError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tunings import each_tuning_once, without_tuning
 from lgbench.results import run_files
+from lgbench.results.checksums import CHECKSUM
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
 from lgbench.results.trainings import trainings
@@ -50,7 +51,7 @@ def _footers(results: Results) -> dict[str, dict[str, Any]]:
 
 def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
     """A footer without the descriptions of metrics, which the page has once, and the checksum, which is of the file."""
-    return {key: value for key, value in about.items() if key not in ("measurements", run_files.CHECKSUM)}
+    return {key: value for key, value in about.items() if key not in ("measurements", CHECKSUM)}
 
 
 def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:

@@ -3,16 +3,13 @@
 A submission file has the same columns with the rows of many runs, and a table of their footers in its own. It is written by
 :mod:`lgbench.results.submission_files`; :func:`footers` reads those of either kind.
 
-The footer has a checksum of the file: the SHA-256 of all its bytes, where the digits of the checksum itself count as zeros. So
-a change of any bit of rows or footer is found for the price of reading the bytes, before Parquet is.
+The footer has a checksum of the file, which :mod:`lgbench.results.checksums` makes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +22,7 @@ import pyarrow.parquet as pq
 
 from lgbench.atomic_files import created
 from lgbench.errors import RunFileError, first_line
+from lgbench.results.checksums import CHECKSUM, ZEROS, is_sealed, sealed
 from lgbench.results.footers import KEY as FOOTERS_KEY
 from lgbench.results.footers import PackedRun, unpacked
 
@@ -60,11 +58,6 @@ SCHEMA = pa.schema(
         ("diverged_step", pa.int32()),  # the step at which the training diverged, null if it did not
     ]
 )
-
-CHECKSUM = "checksum"
-_ZEROS = "0" * 64
-_SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
-_SEAL_BEGINS = b'"checksum": "'
 
 _MAX_DEPTH, MAX_BYTES = 20, 2**26
 """Levels of a run's JSON, and bytes of a file. A run has about 6 and 20,000."""
@@ -109,38 +102,9 @@ def _serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
         writer.write_table(rows.cast(SCHEMA).replace_schema_metadata(None))
-        writer.add_key_value_metadata({METADATA_KEY: json.dumps(about | {CHECKSUM: _ZEROS}).encode()})
+        writer.add_key_value_metadata({METADATA_KEY: json.dumps(about | {CHECKSUM: ZEROS}).encode()})
     content: bytes = out.getvalue().to_pybytes()
     return content
-
-
-def sealed(content: bytes) -> bytes:
-    """The bytes of a file with its checksum in place of the zeros."""
-    place = _stated(content)
-    assert place
-    start, end = place.span(1)
-    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[end:]
-
-
-def is_sealed(content: bytes) -> bool | None:
-    """Whether these bytes of a file are those that were written; None if there is no checksum that could tell."""
-    stated = _stated(content)
-    if stated is None:
-        return None
-    start, end = stated.span(1)
-    digest = hashlib.sha256(memoryview(content)[:start])
-    digest.update(_ZEROS.encode())
-    digest.update(memoryview(content)[end:])
-    return digest.hexdigest().encode() == stated[1]
-
-
-def _stated(content: bytes) -> re.Match[bytes] | None:
-    """The last checksum in a file, which is near its end."""
-    place = len(content)
-    while (place := content.rfind(_SEAL_BEGINS, 0, place)) >= 0:
-        if stated := _SEAL.match(content, place):
-            return stated
-    return None
 
 
 def damaged(path: Path) -> str:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lgbench.results.checksums import CHECKSUM, sealed
 from lgbench.results.footers import KEY, PackedRun, digest, packed
-from lgbench.results.run_files import CHECKSUM, METADATA_KEY, SCHEMA, sealed
+from lgbench.results.run_files import METADATA_KEY, SCHEMA
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.errors import RunFileError, first_line
+from lgbench.results.checksums import is_sealed
 from lgbench.results.footers import KEY as FOOTERS_KEY
 from lgbench.results.run_files import (
     MAX_SUBMITTED_ROWS,
     METADATA_KEY,
     SCHEMA,
     damaged,
-    is_sealed,
     packed_runs,
 )
 
