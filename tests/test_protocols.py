@@ -7,18 +7,9 @@ import pytest
 import toys
 
 from lgbench import Budget, UsageError
-from lgbench.experiment.protocols import (
-    MAX_AT_ONCE,
-    MAX_LENGTH,
-    MAX_STEPS,
-    PROTOCOLS,
-    Evaluation,
-    Training,
-    check_settings,
-    override,
-    parse_value,
-    protocol_named,
-)
+from lgbench.experiment.limits import MAX_AT_ONCE, MAX_LENGTH, MAX_STEPS, check_settings
+from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training, protocol_named
+from lgbench.experiment.settings import override, parse_value
 from lgbench.results import run_files
 
 

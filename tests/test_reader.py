@@ -183,6 +183,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from lgbench.results import run_files
+from lgbench.results.checksums import sealed
 
 footer, folder = {b"lgbench": b'{"checksum": "%s"}' % (b"0" * 64)}, sys.argv[1]
 schema, names = run_files.SCHEMA, run_files.SCHEMA.names

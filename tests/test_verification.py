@@ -324,7 +324,7 @@ def test_runs_in_a_submission_file_are_verified_and_named_by_id_or_pattern(made,
             done = lgbench(path, "--run", pattern, registry=installed)
             assert done.exit_code == 0 and f"1 of 1 runs:\n  {path}, run {run.stem}\n" in done.stdout
     done = lgbench(path, "--run", "nothing", registry=installed)
-    assert "there is no run to repeat" in done.stdout
+    assert done.exit_code == 2 and "--run 'nothing' names none of the 3 runs; the first is " in done.stderr
 
 
 def test_a_number_that_was_changed_in_a_submission_file_is_found(made, tmp_path, installed):

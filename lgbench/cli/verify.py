@@ -11,7 +11,7 @@ import click
 from lgbench.cli.options import FolderOrAddress, device_option, plugin_option
 from lgbench.cli.output import console, echo
 from lgbench.cli.setup import here, installed
-from lgbench.errors import Interrupted, Unverified
+from lgbench.errors import Interrupted, Unverified, UsageError
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def verify(
         paths, wrong = inspection.gather(here(runs))
         found, unreadable = inspection.found_in(paths)
         named = [run for run in found if run.is_named(patterns)]
+        if found and not named:
+            raise UsageError(_none_named(patterns, found))
         drawn = verification.drawn(named, sample)
         _echo_runs(drawn, len(named))
         if len(drawn) < len(named):
@@ -111,6 +113,11 @@ def _echo_runs(runs: Sequence[FoundRun], found: int) -> None:
     echo(f"running again {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
     for run in runs:
         echo(f"  {run.where}")
+
+
+def _none_named(patterns: Sequence[str], found: Sequence[FoundRun]) -> str:
+    asked = ", ".join(repr(pattern) for pattern in patterns)
+    return f"--run {asked} names none of the {len(found)} runs; the first is {found[0].where}"
 
 
 def _chances(chances: Mapping[int, float], found: int, size: int) -> str:
