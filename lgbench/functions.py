@@ -24,7 +24,7 @@ from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
-from lgbench.experiment.protocols import PRECISIONS
+from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.addresses import Place, place
@@ -39,7 +39,7 @@ def run(
     average: str | Sequence[str] | None = None,
     optimizer: str = DEFAULT_OPTIMIZER,
     seeds: Sequence[int] = (0, 1, 2),
-    protocol: str = "standard",
+    protocol: str = DEFAULT_PROTOCOL,
     set: Mapping[str, Any] | None = None,
     device: str = "auto",
     precision: str = PRECISIONS[0],
@@ -83,7 +83,7 @@ def plan(
     average: str | Sequence[str] | None = None,
     optimizer: str = DEFAULT_OPTIMIZER,
     seeds: Sequence[int] = (0, 1, 2),
-    protocol: str = "standard",
+    protocol: str = DEFAULT_PROTOCOL,
     set: Mapping[str, Any] | None = None,
     device: str = "auto",
     precision: str = PRECISIONS[0],

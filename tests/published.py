@@ -24,7 +24,7 @@ from lgbench.extensions.registry import Distribution, Registry
 from lgbench.results import run_files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-BUDGETS = {name: Budget(steps=20, batch=4, lr=0.02, max_length=8) for name in ("standard", "quick")}
+BUDGETS = {name: Budget(steps=20, batch=4, lr=0.02, max_length=8) for name in ("short", "quick")}
 
 
 class SmallWalk(toys.Walk):

@@ -358,7 +358,7 @@ def test_a_wrong_query_is_wrong_usage(results_folder, query):
         ("positions", ["nope"]),
         ("optimizers", ["adamw"]),
         ("averagers", ["ema", "bema"]),
-        ("protocols", ["quick", "standard", "paper"]),
+        ("protocols", ["quick", "short", "standard", "long", "paper"]),
     ],
 )
 def test_each_kind_is_listed_with_a_sentence(kind, names):
@@ -396,7 +396,7 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tomita-2", ["(10)*", "quick", "standard", "paper", "end"]),
+        ("tomita-2", ["(10)*", "quick", "short", "standard", "long", "paper", "end"]),
         ("tomita", ["tomita-1", "tomita-7", "no 000"]),
         ("dyck-3-4", ["dyck-3-4", "sample contexts"]),
         ("max-retrieval", ["sample contexts", "answers with one of 10"]),
@@ -569,7 +569,7 @@ def completed(arguments: list[str], incomplete: str) -> set[str]:
         (["run", "--task"], "tomita-1,dyck-2", {"tomita-1,dyck-2-3", "tomita-1,dyck-2-5"}, "dyck-2-3"),
         (["run", "--task"], "a", {"all"}, "tomita"),
         (["run", "--average"], "b", {"bema"}, "ema"),
-        (["run", "--protocol"], "", {"quick", "standard", "paper"}, "tomita"),
+        (["run", "--protocol"], "", {"quick", "short", "standard", "long", "paper"}, "tomita"),
         (["show"], "tomita-", {"tomita-1"}, "pre-norm"),
         (["run", "--optimizer"], "a", {"adamw"}, "attention-layer-norm"),
         (["show"], "tv", {"tvd"}, "tomita-1"),

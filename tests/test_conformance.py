@@ -170,7 +170,11 @@ TASKS = [
     (but(WALK, version=0), DESCRIBED, "its version is 0, expected a number from 1 up"),
     (but(WALK, family=""), DESCRIBED, "it has no family: give its own name if it stands alone"),
     (but(WALK, train_lengths=(6, 1)), DESCRIBED, "its train_lengths are (6, 1), expected the shortest and the longest"),
-    (but(WALK, budgets={"fast": Budget()}), DESCRIBED, "a budget for 'fast', which is no protocol; known: quick, standard"),
+    (
+        but(WALK, budgets={"fast": Budget()}),
+        DESCRIBED,
+        "a budget for 'fast', which is no protocol; known: quick, short",
+    ),
     (but(WALK, budgets={"quick": Budget(steps=-1)}), DESCRIBED, "toy-walk: train.steps=-1 is out of range for toy-walk"),
     (but(WALK, max_length=4), DESCRIBED, "train.max_length=6 is out of range for toy-walk: it must be from 1 to 4"),
     (but(WALK, lengths=()), DESCRIBED, "boards show none of its lengths () under the protocol quick, which tests up to 64"),

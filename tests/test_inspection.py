@@ -102,7 +102,7 @@ def test_a_run_with_another_optimizer_is_what_it_says(tmp_path):
     assert isinstance(run.experiment.optimizer, Slow)
     with pytest.raises(Refused) as refused:
         submission.submit([path], tmp_path, installed)
-    assert "--arch toy-table+toy-nothing --optimizer toy-slow --protocol standard --seeds 0:5" in refused.value.sentences[0]
+    assert "--arch toy-table+toy-nothing --optimizer toy-slow --protocol short --seeds 0:5" in refused.value.sentences[0]
     assert "needs the plugin 'lgbench-slow' '1.0'" in inspect_all([path], Inspector(published.registry()))[1][0]
 
 
@@ -155,7 +155,7 @@ FOOTERS = [
     (lambda f: f["experiment"].update(options=[["scale", [1]]]), "the option 'scale' is a list, expected a number"),
     (lambda f: f["experiment"].update(options=[["scale", None]]), "the option 'scale' is None, expected a number"),
     (lambda f: f["experiment"].update(train=[]), "Expected `object`, got `array` - at `$.experiment.train`"),
-    (lambda f: f["experiment"].update(protocol="standard/5"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
+    (lambda f: f["experiment"].update(protocol="short/1"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
     (lambda f: f["experiment"]["train"].update(steps=20.0), "Expected `int`, got `float` - at `$.experiment.train.steps`"),
     (lambda f: f["execution"].update(population=0), "Expected `int` >= 1 - at `$.execution.population`"),
     (lambda f: f["execution"].update(compiled=1), "Expected `bool`, got `int` - at `$.execution.compiled`"),
@@ -198,7 +198,7 @@ def test_a_footer_that_no_run_writes_is_refused_with_the_field(honest, tmp_path,
     assert said in str(refused.value) and str(tmp_path / honest.name) in str(refused.value)
 
 
-def under(name="standard", version=5, **changes):
+def under(name="short", version=1, **changes):
     """The protocol of a footer."""
     return {
         "protocol": {"name": name, "version": version, "changes": [[k.replace("_", ".", 1), v] for k, v in changes.items()]}
@@ -218,21 +218,21 @@ EXPERIMENTS = [
     ({"norm": "nobodys-norm"}, "no norm, attention or position 'nobodys-norm'"),
     ({"averagers": ["nobodys"]}, "no averager 'nobodys'"),
     ({"optimizer": "nobodys"}, "no optimizer 'nobodys'"),
-    ({"family": "other"}, "under standard/5 family is 'small', and the file says 'other'"),
+    ({"family": "other"}, "under short/1 family is 'small', and the file says 'other'"),
     ({"task_version": 2}, "task_version is 1, and the file says 2"),
-    ({"attention": "softmax"}, "under standard/5 attention is None, and the file says 'softmax'"),
-    (under(version=2), "its protocol standard/2 is standard/5 in this lgbench"),
-    (under("quick"), "only runs under standard/5 or paper/5 are published"),
-    (under(train_steps="21"), "changes its protocol (standard/5 train.steps=21)"),
-    (under(train_steps="; drop table"), "changes its protocol (standard/5 train.steps=; drop table)"),
+    ({"attention": "softmax"}, "under short/1 attention is None, and the file says 'softmax'"),
+    (under(version=2), "its protocol short/2 is short/1 in this lgbench"),
+    (under("quick"), "only runs under short/1 or standard/6 or long/1 or paper/5 are published"),
+    (under(train_steps="21"), "changes its protocol (short/1 train.steps=21)"),
+    (under(train_steps="; drop table"), "changes its protocol (short/1 train.steps=; drop table)"),
     (under(train_steps="21,22"), "the change 'train.steps' has several values, '21,22', expected one"),
-    (under("standard; drop"), "no protocol 'standard; drop'"),
+    (under("short; drop"), "no protocol 'short; drop'"),
     (under("nobodys"), "no protocol 'nobodys'"),
     ({"options": [["model.scale", 2.0], ["model.wide", False], *OPTIONS]}, "model.scale is 1.0, and the file says 2.0"),
     ({"options": [["model.wide", False], ["model.scale", 1.0], *OPTIONS]}, "it is run"),
     ({"options": [["model.scale", 1.0], ["model.wide", 0], *OPTIONS]}, "model.wide is False, and the file says 0"),
     ({"options": [["model.scale", 1.0], *OPTIONS]}, "model.wide is False, and the file says None"),
-    ({"train": {"steps": 40}}, "under standard/5 train.steps is 20, and the file says 40"),
+    ({"train": {"steps": 40}}, "under short/1 train.steps is 20, and the file says 40"),
     ({"train": {"lr": 0.5}}, "train.lr is 0.02, and the file says 0.5"),
     ({"train": {"targets": "exact"}}, "train.targets is 'sampled', and the file says 'exact'"),
     ({"evaluate": {"contexts": 1}}, "evaluate.contexts is 128, and the file says 1"),

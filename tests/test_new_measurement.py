@@ -22,7 +22,7 @@ SMALL_TASKS = """
 import toys
 from lgbench import Budget, hookimpl
 
-BUDGETS = {"standard": Budget(steps=20, batch=4, lr=0.02, max_length=8)}
+BUDGETS = {"short": Budget(steps=20, batch=4, lr=0.02, max_length=8)}
 
 class SmallWalk(toys.Walk):
     name, family, budgets = "small-walk", "small", BUDGETS
@@ -54,7 +54,7 @@ def kl(tmp_path_factory):
             assert done.exit_code == 0, done.output
             return done.output
 
-        asked = "--task small --arch toy-table --average toy-mean --protocol standard --seeds 0:5 --no-compile"
+        asked = "--task small --arch toy-table --average toy-mean --protocol short --seeds 0:5 --no-compile"
         command("run", *asked.split(), "--results", str(results))
         yield SimpleNamespace(command=command, results=results, folder=folder)
 

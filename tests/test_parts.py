@@ -263,7 +263,7 @@ def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versio
         }
         ((run_id, filed),) = about.items()
         changes = {"evaluate.points": "0"}  # which there were none of under this protocol
-        (experiment,) = plan(Request([task], [entry], ["bema", "ema"], [0], "standard", changes), registry).experiments
+        (experiment,) = plan(Request([task], [entry], ["bema", "ema"], [0], "short", changes), registry).experiments
         used = ProtocolUse("standard", filed["protocol"]["version"])
         record = replace(experiment.record, task_version=filed["task_version"], protocol=used)
         assert record.run_id == run_id

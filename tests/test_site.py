@@ -19,13 +19,13 @@ from conftest import python, simulated, write_rows
 import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import html, site, table
 from lgbench.results import run_files
 from lgbench.results.fit import threshold
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, descriptions
 from lgbench.results.statistics import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, MIN_PAIRED_SEEDS
-from lgbench.submissions import completeness
 
 METRICS = ("tvd", "accuracy", "roc_auc")
 
@@ -229,7 +229,7 @@ def test_the_rules_say_the_numbers_that_boards_are_made_with(page):
     tvd = Metric.of(lgbench_measurements.TotalVariation())
     assert CONFIDENCE == 0.95 and MIN_BOOTSTRAP_SEEDS == 8 and MIN_PAIRED_SEEDS == 3
     assert threshold(tvd) == threshold(tvd, 0.0) == tvd.threshold and threshold(tvd, 0.05) == 0.05 / 2
-    assert completeness.MIN_SUBMITTED_SEEDS == 5
+    assert [PROTOCOLS[name].submitted_seeds for name in ("short", "standard", "long", "paper")] == [5, 5, 3, 3]
     rules = page.html.partition('<template id="rules">')[2].partition("</template>")[0]
     assert "<h1>How boards are made</h1>" in rules
     said = re.sub(r"<[^>]*>|\s+", lambda found: "" if found[0].startswith("<") else " ", rules)

@@ -20,7 +20,6 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import footers, run_files, submission_files
 from lgbench.results.leaderboard import Results
-from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS
 from lgbench.submissions.reader import Reader
 from lgbench.submissions.submission import check_filed, submit
 
@@ -175,9 +174,9 @@ def test_a_copy_under_another_name_is_a_duplicate(made, board, tmp_path, install
 @pytest.mark.parametrize(
     ("left_out", "said"),
     [
-        ({("small-walk", 2)}, ["toy-table+toy-nothing on small-walk under standard/5 lacks seed 2"]),
-        ({("small-walk", 0), ("small-even", 4)}, ["small-even under standard/5 lacks seed 4", "small-walk under"]),
-        ({("small-even", s) for s in range(5)}, ["small-even under standard/5 lacks seeds 0 to 4"]),
+        ({("small-walk", 2)}, ["toy-table+toy-nothing on small-walk under short/1 lacks seed 2"]),
+        ({("small-walk", 0), ("small-even", 4)}, ["small-even under short/1 lacks seed 4", "small-walk under"]),
+        ({("small-even", s) for s in range(5)}, ["small-even under short/1 lacks seeds 0 to 4"]),
         ({(t, s) for t in ("small-even", "small-walk") for s in (3, 4)}, ["small-even", "small-walk"]),
     ],
 )
@@ -186,7 +185,7 @@ def test_tasks_and_seeds_that_lack_are_named_with_the_command_that_makes_them(ma
     found = refusals(kept, board, installed)
     assert len(found) == len(said) and all(part in sentence for part, sentence in zip(said, found, strict=True))
     task = said[0].split(" on ")[-1].split(" ")[0]
-    command = f"`lgbench run --task {task} --arch toy-table+toy-nothing --protocol standard --seeds 0:{MIN_SUBMITTED_SEEDS}`"
+    command = f"`lgbench run --task {task} --arch toy-table+toy-nothing --protocol short --seeds 0:5`"
     assert command in found[0]
 
 
@@ -197,8 +196,8 @@ def _place(path: Path) -> tuple[str, int]:
 
 def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, installed):
     said = refusals([path for path in later if _place(path) in {("small-walk", 5), ("small-walk", 7)}], filled, installed)
-    assert "small-even under standard/5 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
-    assert "small-walk under standard/5 lacks seed 6" in said[1]
+    assert "small-even under short/1 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
+    assert "small-walk under short/1 lacks seed 6" in said[1]
 
 
 def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installed):
@@ -419,4 +418,4 @@ def test_help_of_publishing_imports_nothing_heavy():
 
 
 def test_the_protocols_of_the_leaderboards_are_published():
-    assert {name for name, protocol in PROTOCOLS.items() if protocol.published} == {"standard", "paper"}
+    assert {name for name, protocol in PROTOCOLS.items() if protocol.published} == {"short", "standard", "long", "paper"}

@@ -150,7 +150,7 @@ def test_the_row_of_the_learning_rate_is_that_of_the_footer(made, honest, board,
 
 
 def test_a_tuning_under_a_protocol_without_rates_is_refused(made, board, installed, tmp_path):
-    path = published.make(tmp_path / "standard", seeds=[0], tasks=["small-walk"], protocol="standard")[0]
+    path = published.make(tmp_path / "short", seeds=[0], tasks=["small-walk"], protocol="short")[0]
     tuning = tuning_of(run_files.metadata(made[0]))
     honest_lr = run_files.metadata(path)["experiment"]["train"]["lr"]
 

@@ -374,10 +374,10 @@ def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
         (("model.wide", "True"), "toy-table is never wide"),
         (("attention.window", "4"), "attention.window cannot be set: toy-table takes no attention"),
         (("system.exit", "1"), "no setting 'system.exit'; settings begin with one of train., evaluate., model."),
-        (("train.steps", "10"), "under standard/5 train.steps=10 train.steps is 10, and the file says 20"),
-        (("train.steps", "20"), "under standard/5 protocol is 'standard/5', and the file says 'standard/5 train.steps=20'"),
-        (("train.steps", "1e1"), "and the file says 'standard/5 train.steps=1e1'"),
-        (None, "its protocol standard/2 is standard/5 in this lgbench; run it again, or use its lgbench (commit 0123"),
+        (("train.steps", "10"), "under short/1 train.steps=10 train.steps is 10, and the file says 20"),
+        (("train.steps", "20"), "under short/1 protocol is 'short/1', and the file says 'short/1 train.steps=20'"),
+        (("train.steps", "1e1"), "and the file says 'short/1 train.steps=1e1'"),
+        (None, "its protocol short/2 is short/1 in this lgbench; run it again, or use its lgbench (commit 0123"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(honest, tmp_path, installed, change, said):

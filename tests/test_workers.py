@@ -202,3 +202,5 @@ def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registr
         training = 4 * first.tokens - 2 * 26 / 100 * first.tokens
         testing = sum(Phase.evaluate("", [experiment]).tokens for experiment in experiments)
         assert left.remaining() == pytest.approx((training + UNCOMPILED * testing) * pace / 2)
+    longer = planned(registry, "700").experiments  # seven times the training, the same tests, at the same pace
+    assert left.of_others(longer) == pytest.approx((7 * 4 * first.tokens + UNCOMPILED * testing) * pace / 2)

@@ -19,7 +19,7 @@ SETTINGS = {
     "strings": 8,
     "longest_prefix": 16,
     "longest_set": 16,
-    "published": True,
+    "submitted_seeds": 5,
     "lr_factors": (0.1, 1, 10),
 }
 GRID = [0.002, 0.02, 0.2]

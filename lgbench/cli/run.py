@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,11 @@ from lgbench.cli.output import console, echo
 from lgbench.cli.setup import installed
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
-from lgbench.experiment.protocols import PRECISIONS
+from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL, PRECISIONS
 from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
+    from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.manner import Command, Engine, Manner, PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan, Request
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 @click.option(
     "--protocol",
     type=Names("protocols"),
-    default="standard",
+    default=DEFAULT_PROTOCOL,
     show_default=True,
     help="Protocol: the settings that must be equal for entries to be compared.",
 )
@@ -161,6 +163,8 @@ def ordered(
             "each from its latest checkpoint."
         ) from None
     _tell(outcome, planned, results)
+    if request.protocol == DEFAULT_PROTOCOL and not request.changes:
+        echo(_longer(request, registry, display))
 
 
 def _forecast(command: Command, results: Place) -> None:
@@ -182,6 +186,21 @@ def _forecast(command: Command, results: Place) -> None:
         echo(f"tuning and runs together take about {duration(sum(forecast.seconds for _, forecast in forecasts))}")
     if failed := [sentence for _, forecast in forecasts for sentence in forecast.failed]:
         raise RunFailed("; ".join(dict.fromkeys(failed)))
+
+
+def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> str:
+    """A sentence about the protocol of the boards, and how long the same runs would take under it."""
+    from lgbench.execution.progress import duration
+    from lgbench.experiment.plan import plan
+
+    try:
+        planned = plan(replace(request, protocol=BOARDS_PROTOCOL), registry).experiments
+    except UsageError:  # such as a seed that chooses learning rates there
+        planned = ()
+    tuning = {run.run_id: run for experiment in planned for run in experiment.tuning_runs}
+    seconds = display.would_take([*planned, *tuning.values()]) if planned else None
+    takes = "" if seconds is None else f", which would take about {duration(seconds)} here"
+    return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 
 
 def _tell(outcome: PlanOutcome, planned: Plan, results: Place) -> None:

@@ -25,6 +25,7 @@ class ConsoleProgress:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._time: TimeLeft | None = None
+        self._past: TimeLeft | None = None
         self._bars: Progress | None = None
 
     def say(self, sentence: str) -> None:
@@ -36,7 +37,11 @@ class ConsoleProgress:
         self._time = TimeLeft.of(experiments, workers)
         with self._bars_on_terminal():
             yield
-        self._time = None
+        self._past, self._time = self._time, None
+
+    def would_take(self, experiments: Sequence[Experiment]) -> float | None:
+        """Seconds that these would take at the pace of those that are done; None where their pace is not known."""
+        return self._past.of_others(experiments) if self._past else None
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[ReportProgress]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, Protocol
 
@@ -147,6 +147,10 @@ class TimeLeft:
             yield report
         finally:
             del self.open[key]
+
+    def of_others(self, experiments: Sequence[Experiment]) -> float | None:
+        """Seconds that other experiments would take at the pace of these; None if there was none."""
+        return replace(TimeLeft.of(experiments, self.workers), seconds=self.seconds, seen=self.seen).remaining()
 
     def remaining(self) -> float | None:
         """Seconds until all is done; None before the first step."""

@@ -16,7 +16,7 @@ from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
-from lgbench.experiment.protocols import PRECISIONS, Protocol, protocol_named
+from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of, override
 from lgbench.extensions.catalog import Found
@@ -35,7 +35,7 @@ class Request:
     averagers: Sequence[str] | None = None
     """None for every averager that comes with lgbench."""
     seeds: Sequence[int] = (0, 1, 2)
-    protocol: str = "standard"
+    protocol: str = DEFAULT_PROTOCOL
     changes: Mapping[str, str] | None = None
     """By setting. Several values with commas between them make a grid."""
     optimizer: str = DEFAULT_OPTIMIZER

@@ -75,10 +75,15 @@ class Protocol:
     point_strings: int
     point_reach: int
     """The longest length that is tested while a model trains, in training lengths."""
-    published: bool
-    """Whether its results can be submitted to the leaderboards."""
+    submitted_seeds: int
+    """How many seeds a submission to the leaderboards has of every task, at least; 0 where results cannot be submitted."""
     lr_factors: tuple[float, ...] = ()
     """The learning rates that are tried for each entry, as multiples of `lr` or of a task's own; none where `lr` is the one."""
+
+    @property
+    def published(self) -> bool:
+        """Whether its results can be submitted to the leaderboards."""
+        return self.submitted_seeds > 0
 
     def tuning(self, training: Training) -> Tuning | None:
         """The tuning of runs that are trained so; None where the protocol has one learning rate."""
@@ -136,12 +141,12 @@ PROTOCOLS: Mapping[str, Protocol] = {
             point_contexts=8,
             point_strings=0,
             point_reach=2,
-            published=False,
+            submitted_seeds=0,
         ),
         Protocol(
-            name="standard",
-            version=5,
-            about="minutes on two CPU cores; the published leaderboards",
+            name="short",
+            version=1,
+            about="minutes on two CPU cores: which entries learn fast",
             steps=1000,
             batch=24,
             lr=3e-3,
@@ -156,7 +161,48 @@ PROTOCOLS: Mapping[str, Protocol] = {
             point_contexts=12,
             point_strings=0,
             point_reach=4,
-            published=True,
+            submitted_seeds=5,
+        ),
+        Protocol(
+            name="standard",
+            version=6,
+            about="long enough that the order of entries lasts, where 40 seconds of a core are: the published leaderboards",
+            steps=6000,
+            batch=24,
+            lr=3e-3,
+            weight_decay=0.01,
+            warmup=0.1,
+            average_every=10,
+            contexts=128,
+            strings=128,
+            longest_prefix=512,
+            longest_set=2**14,
+            points=10,
+            point_contexts=48,
+            point_strings=48,
+            point_reach=4,
+            submitted_seeds=5,
+            lr_factors=(1 / 3, 1.0, 3.0),
+        ),
+        Protocol(
+            name="long",
+            version=1,
+            about="100,000 steps: a quarter of an hour of a core for each model",
+            steps=100_000,
+            batch=24,
+            lr=3e-3,
+            weight_decay=0.01,
+            warmup=0.01,
+            average_every=40,
+            contexts=512,
+            strings=512,
+            longest_prefix=512,
+            longest_set=2**14,
+            points=10,
+            point_contexts=128,
+            point_strings=128,
+            point_reach=8,
+            submitted_seeds=3,
         ),
         Protocol(
             name="paper",
@@ -176,10 +222,17 @@ PROTOCOLS: Mapping[str, Protocol] = {
             point_contexts=256,
             point_strings=256,
             point_reach=8,
-            published=True,
+            submitted_seeds=3,
         ),
     )
 }
+
+
+DEFAULT_PROTOCOL = "short"
+"""Of commands and functions that name none."""
+
+BOARDS_PROTOCOL = "standard"
+"""The protocol of the published leaderboards, for whoever asks which entry is better."""
 
 
 def protocol_named(name: str) -> Protocol:

@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
 from lgbench.experiment.limits import MAX_SEEDS
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.replan import arch_of
 from lgbench.results.variants import Plugins, Use, suffixes
 from lgbench.submissions.inspection import FoundRun
-
-MIN_SUBMITTED_SEEDS = 5
-"""Every task needs the seeds 0 to 4 at least. With fewer, entries whose means differ by about the spread over seeds are not
-significantly different. Seeds that count from 0 without a gap leave nobody a choice of which ones to show."""
 
 
 class RunKey(NamedTuple):
@@ -116,17 +113,21 @@ def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator
 
 
 def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:
-    """A sentence for each task that lacks a seed from 0 to the highest that any task of the family has."""
+    """A sentence for each task that lacks a seed from 0 to the highest that any task of the family has.
+
+    Seeds that count from 0 without a gap leave nobody a choice of which ones to show.
+    """
+    least = PROTOCOLS[series.protocol.name].submitted_seeds
     seeds: dict[str, set[int]] = {task: set() for task in sorted({*family, *(run.task for run in runs)})}
     for run in runs:
         seeds[run.task].add(run.seed)
-    count = max([MIN_SUBMITTED_SEEDS, *(run.seed + 1 for run in runs if run.seed < MAX_SEEDS)])
+    count = max([least, *(run.seed + 1 for run in runs if run.seed < MAX_SEEDS)])
     for task, there in seeds.items():
         missing = sorted(set(range(count)) - there)
         if missing:
             yield (
                 f"{series.entry} on {task} under {series.protocol} lacks {_ranges(missing)}: every task of a family needs "
-                f"all seeds from 0, at least {MIN_SUBMITTED_SEEDS}; `{_command(task, runs[0], count)}` makes them"
+                f"all seeds from 0, at least {least}; `{_command(task, runs[0], count)}` makes them"
             )
 
 

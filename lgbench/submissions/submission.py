@@ -11,7 +11,7 @@ from pathlib import Path
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
 from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
 from lgbench.experiment.limits import MAX_SEEDS
-from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
@@ -19,7 +19,7 @@ from lgbench.results import run_files, submission_files
 from lgbench.results.addresses import Address, Place
 from lgbench.results.footers import digest
 from lgbench.results.mirror import mirrored
-from lgbench.submissions.completeness import MIN_SUBMITTED_SEEDS, duplicates, incomplete
+from lgbench.submissions.completeness import duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.filing_at_address import Filing, filing
 from lgbench.submissions.footer import Footer, shown
@@ -208,7 +208,7 @@ def _protocol_is_published(footer: Footer) -> Iterator[str]:
     published = [f"{protocol.name}/{protocol.version}" for protocol in PROTOCOLS.values() if protocol.published]
     used = footer.experiment.protocol
     if not (used.name in PROTOCOLS and PROTOCOLS[used.name].published):
-        yield f"only runs under {' or '.join(published)} are published; run it with --protocol standard"
+        yield f"only runs under {' or '.join(published)} are published; run it with --protocol {BOARDS_PROTOCOL}"
     elif used.changes:
         yield f"it changes its protocol ({shown(str(used))[1:-1]}), and a published run does not; run it without --set"
 
@@ -216,7 +216,7 @@ def _protocol_is_published(footer: Footer) -> Iterator[str]:
 def _seed_is_small(footer: Footer) -> Iterator[str]:
     seed = footer.experiment.seed
     if seed >= MAX_SEEDS:
-        yield f"its seed is {seed}, and published seeds count from 0 without a gap; use --seeds 0:{MIN_SUBMITTED_SEEDS}"
+        yield f"its seed is {seed}, and published seeds count from 0 without a gap; use --seeds 0:5 or more"
 
 
 def _code_is_committed(footer: Footer) -> Iterator[str]:

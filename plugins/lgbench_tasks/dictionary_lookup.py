@@ -38,7 +38,9 @@ class DictionaryLookup(Task):
     train_lengths = (1, 16)
     model = {"layers": 1, "heads": 1, "width": 128, "mlp": True}
     budgets = {
-        "standard": Budget(steps=2000, batch=128, lr=2e-3),
+        "short": Budget(steps=2000, batch=128, lr=2e-3),
+        "standard": Budget(steps=8000, batch=128, lr=2e-3),
+        "long": Budget(batch=128, lr=1e-3),
         "paper": Budget(steps=10_000, batch=128, lr=1e-3),
     }
 

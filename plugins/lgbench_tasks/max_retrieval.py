@@ -35,7 +35,9 @@ class MaxRetrieval(Task):
     train_lengths = (5, 16)
     model = {"layers": 1, "heads": 1, "width": 128, "mlp": True}
     budgets = {
-        "standard": Budget(steps=2000, batch=128, lr=2e-3),
+        "short": Budget(steps=2000, batch=128, lr=2e-3),
+        "standard": Budget(steps=4000, batch=128, lr=2e-3),
+        "long": Budget(batch=128, lr=1e-3),
         "paper": Budget(steps=100_000, batch=128, lr=1e-3),
     }
 

@@ -30,7 +30,11 @@ class SetComplement(Task):
     version = 3
     train_lengths = (1, 16)
     lengths = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56)  # at 63 one legal token is left, and no model finds it
-    budgets = {"standard": Budget(steps=3000, batch=64, lr=1e-2)}
+    budgets = {
+        "short": Budget(steps=3000, batch=64, lr=1e-2),
+        "standard": Budget(steps=12_000, batch=64, lr=1e-2),
+        "long": Budget(batch=64, lr=1e-2),
+    }
 
     def __init__(self, size: int = 64) -> None:
         self.size = size
