@@ -2,42 +2,50 @@
 
 Trains seven entries that differ in kind (four norm schemes, rotary positions, stick-breaking attention, an LSTM) on every task
 with 1, 2, 4 and 8 times the steps of a protocol, and compares the mean OOD TVD of each entry from one length of training to
-the next. The budget of a task is the shortest training after which doubling it changes that of no entry by more than 0.02, or
-the longest that costs at most 40 core-seconds a model. Runs are kept in a folder, so that the same command goes on with them.
+the next. The budget of a task is the shortest training after which no doubling changes that of any entry by more than 0.02, or
+the longest that costs a norm scheme at most 40 core-seconds. Runs are kept in a folder, so that the same command goes on with them.
+With --publish, the means of all runs go to budgets.csv, and tables of them to docs/explanation/budgets.md.
 
-    python benchmarks/budgets.py FOLDER [--protocol standard] [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read]
+    python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
 """
 
 import argparse
+import csv
+import re
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
-
-from rich.console import Console
-from rich.table import Table
-from sides import WIDTH
 
 import lgbench
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.experiment.protocols import protocol_named
+from lgbench.experiment.protocols import DEFAULT_PROTOCOL, protocol_named
 from lgbench.extensions.registry import Registry
+from lgbench.reports.markdown import pipes
 from lgbench.results import run_files
 
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm")
 OTHERS = ("rope", "stick-breaking", "lstm")
 SETTLED, MAX_SECONDS = 0.02, 40.0
 
+DATA = Path(__file__).with_suffix(".csv")
+PAGE = Path(__file__).parents[1] / "docs/explanation/budgets.md"
+TABLES = re.compile(r"(?<=<!-- tables of benchmarks/budgets.csv -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-class Run(NamedTuple):
-    """What one run file says here."""
 
+@dataclass(frozen=True)
+class Trained:
+    """One run: how it was trained, and the outcome."""
+
+    task: str
     entry: str
-    factor: float
-    tvd: float
-    """The mean over the lengths of a board beyond the training range."""
-    in_range: float
+    steps: int
+    seed: int
+    ood: float
+    """Mean TVD over the lengths of a board beyond the training range."""
+    id: float
     """The same over those within it."""
     seconds: float
     """Of one core, for one model, tests included."""
@@ -46,12 +54,13 @@ class Run(NamedTuple):
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path)
-    options.add_argument("--protocol", default="standard")
+    options.add_argument("--protocol", default=DEFAULT_PROTOCOL)
     options.add_argument("--tasks", nargs="+", default=["all"])
     options.add_argument("--factors", nargs="+", type=int, default=[1, 2, 4, 8])
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--workers", type=int)
-    options.add_argument("--read", action="store_true", help="show what is there, and train nothing")
+    options.add_argument("--read", action="store_true", help="train nothing, and show what is there")
+    options.add_argument("--publish", action="store_true", help=f"write {DATA.name} and the tables of {PAGE.name}")
     chosen = options.parse_args()
     registry = Registry.load()
     tasks = registry.tasks.names() if chosen.tasks == ["all"] else chosen.tasks
@@ -60,7 +69,14 @@ def main() -> None:
         for factor in sorted(chosen.factors):
             for steps in sorted(set(normal.values())):
                 train([task for task in tasks if normal[task] == steps], steps * factor, chosen)
-    show(chosen.folder, normal)
+    found = sorted(read(chosen.folder), key=lambda run: (run.task, run.entry, run.steps, run.seed))
+    print("".join(tables(found)))
+    if chosen.publish:
+        with DATA.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(Trained)], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(asdict(run) for run in found)
+        PAGE.write_text(TABLES.sub(lambda _: "".join(tables(published())), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def train(tasks: list[str], steps: int, chosen: argparse.Namespace) -> None:
@@ -81,10 +97,9 @@ def train(tasks: list[str], steps: int, chosen: argparse.Namespace) -> None:
     print(f"{steps} steps on {', '.join(tasks)}: done", flush=True)
 
 
-def read(folder: Path, normal: dict[str, int]) -> dict[str, list[Run]]:
-    """By task."""
-    found = defaultdict(list)
-    for path in sorted(folder.glob("*.parquet")):
+def read(folder: Path) -> Iterator[Trained]:
+    """What the run files of a folder say."""
+    for path in folder.glob("*.parquet"):
         footer, rows = run_files.metadata(path), run_files.read(path).to_pylist()
         record, steps = footer["experiment"], footer["experiment"]["train"]["steps"]
         last = [
@@ -94,55 +109,73 @@ def read(folder: Path, normal: dict[str, int]) -> dict[str, list[Run]]:
         ]
         beyond = [row["value"] for row in last if not row["in_distribution"]]
         within = [row["value"] for row in last if row["in_distribution"]]
-        seconds = footer["seconds"]["train"] / footer["execution"]["population"]
+        training = footer["seconds"]["train"] / footer["execution"]["population"]
         testing = footer["seconds"]["total"] - footer["seconds"]["train"]
-        found[record["task"]].append(
-            Run(record["entry"], steps / normal[record["task"]], fmean(beyond), fmean(within), seconds + testing)
-        )
-    return found
+        means = round(fmean(beyond), 4), round(fmean(within), 4)
+        yield Trained(record["task"], record["entry"], steps, record["seed"], *means, round(training + testing, 1))
 
 
-def show(folder: Path, normal: dict[str, int]) -> None:
-    """Print a table for each task: OOD TVD by entry and factor, what doubling changes, and the budget that follows."""
-    for task, runs in read(folder, normal).items():
-        factors = sorted({run.factor for run in runs})
-        means = {
-            (entry, factor): fmean(own)
-            for entry in dict.fromkeys(run.entry for run in runs)
-            for factor in factors
-            if (own := [run.tvd for run in runs if (run.entry, run.factor) == (entry, factor)])
-        }
-        table = Table(title=f"{task}: mean OOD TVD by steps (ID in brackets)")
-        table.add_column("")
-        for factor in factors:
-            table.add_column(f"{factor * normal[task]:.0f}", justify="right")
-        for entry in dict.fromkeys(run.entry for run in runs):
-            cells = []
-            for factor in factors:
-                own = [run for run in runs if (run.entry, run.factor) == (entry, factor)]
-                cells.append(f"{fmean(r.tvd for r in own):.3f} ({fmean(r.in_range for r in own):.3f})" if own else "")
-            table.add_row(entry, *cells)
-        seconds = {factor: max(run.seconds for run in runs if run.factor == factor) for factor in factors}
-        table.add_row("core-seconds, at most", *(f"{seconds[factor]:.0f}" for factor in factors))
-        Console(width=WIDTH).print(table)
-        print(verdict(factors, means, seconds, normal[task]))
+def published() -> list[Trained]:
+    """What budgets.csv says."""
+    with DATA.open(newline="") as file:
+        return [
+            Trained(
+                row["task"],
+                row["entry"],
+                int(row["steps"]),
+                int(row["seed"]),
+                *(float(row[name]) for name in ("ood", "id", "seconds")),
+            )
+            for row in csv.DictReader(file)
+        ]
 
 
-def verdict(factors: list[float], means: dict[tuple[str, float], float], seconds: dict[float, float], steps: int) -> str:
-    """The budget of a task, in a sentence."""
+def tables(found: Sequence[Trained]) -> Iterator[str]:
+    """For each task, in Markdown: OOD TVD by entry and steps, the cost, and the budget that follows."""
+    by_task = defaultdict(list)
+    for run in found:
+        by_task[run.task].append(run)
+    for task, runs in sorted(by_task.items()):
+        steps = sorted({run.steps for run in runs})
+        entries = sorted({run.entry for run in runs})
+        cells = defaultdict(list)
+        for run in runs:
+            cells[run.entry, run.steps].append(run)
+        lines = [[f"{task}: steps", *(f"{n:,}" for n in steps)], [":--", *["--:"] * len(steps)]]
+        for entry in entries:
+            own = [cells[entry, n] for n in steps]
+            lines.append([f"`{entry}`", *(f"{mean(each, 'ood'):.3f} ({mean(each, 'id'):.3f})" if each else "" for each in own)])
+        seconds = costs(runs, steps)
+        lines.append(["core-seconds of a norm scheme", *(f"{seconds[n]:.0f}" for n in steps)])
+        means = {key: mean(own, "ood") for key, own in cells.items() if own}
+        yield "".join(f"{line}\n" for line in pipes(lines)) + f"\n{task}: {verdict(means, steps, seconds)}.\n\n"
+
+
+def mean(runs: Sequence[Trained], name: str) -> float:
+    return fmean(getattr(run, name) for run in runs)
+
+
+def costs(runs: Sequence[Trained], steps: Sequence[int]) -> dict[int, float]:
+    """Seconds of the slowest norm scheme by steps, at the fastest pace that each was seen at: others may use the machine."""
+    pace: dict[str, float] = defaultdict(lambda: float("inf"))
+    for run in runs:
+        if run.entry.removeprefix("transformer+") in NORMS:
+            pace[run.entry] = min(pace[run.entry], run.seconds / run.steps)
+    return {n: max(pace.values(), default=float("nan")) * n for n in steps}
+
+
+def verdict(means: dict[tuple[str, int], float], steps: Sequence[int], seconds: dict[int, float]) -> str:
+    """The budget of a task, in words."""
     settled = None
-    for factor, twice in reversed(list(pairwise(factors))):
-        entries = [entry for entry, at in means if at == factor and (entry, twice) in means]
-        if not entries or max(abs(means[entry, twice] - means[entry, factor]) for entry in entries) > SETTLED:
+    for fewer, more in reversed(list(pairwise(steps))):
+        changes = [abs(means[entry, more] - own) for (entry, n), own in means.items() if n == fewer and (entry, more) in means]
+        if not changes or max(changes) > SETTLED:
             break
-        settled = factor  # and no later doubling changes more: entries that have not begun to learn do not change either
+        settled = fewer  # and no later doubling changes more: entries that have not begun to learn do not change either
     if settled:
-        return f"settled at {settled * steps:.0f} steps: no doubling from there on changes an entry by more than {SETTLED}\n"
-    cheap = [factor for factor in factors if seconds[factor] <= MAX_SECONDS]
-    longest = (
-        f"{max(cheap) * steps:.0f} steps cost at most {MAX_SECONDS:.0f} core-seconds" if cheap else "every training costs more"
-    )
-    return f"not settled at {factors[-1] * steps:.0f} steps; {longest}\n"
+        return f"settled at {settled:,} steps, from which on no doubling changes an entry by more than {SETTLED}"
+    affordable = MAX_SECONDS * steps[0] / seconds[steps[0]]
+    return f"not settled at {steps[-1]:,} steps; {MAX_SECONDS:.0f} core-seconds are {affordable:,.0f} steps"
 
 
 if __name__ == "__main__":

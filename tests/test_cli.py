@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ import lgbench_measurements
 from lgbench import Answers, Batch, hookimpl
 from lgbench.cli.main import SECTIONS, main
 from lgbench.cli.options import Change, Seeds
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -229,6 +231,35 @@ def test_averages_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_pa
         (path,) = (tmp_path / name).iterdir()
         variants[name] = set(run_files.read(path)["weights"].to_pylist()) - {"chance"}
     assert variants == {"default": {"raw", "ema", "bema"}, "none": {"raw"}, "named": {"raw", "toy-mean"}}
+
+
+def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_time(tmp_path, toys_alone, monkeypatch):
+    """The time is that of so many more steps, with the tuning runs, at the pace that was measured."""
+    for name in ("FIRST_LINE_SECONDS", "LINE_SECONDS"):
+        monkeypatch.setattr(f"lgbench.execution.console.{name}", 0.0)
+    arguments = ["run", "--task", "toy-even", "--arch", "toy-table", "--seeds", "0", "--workers", "1", "--no-compile"]
+    started = time.monotonic()
+    *_, last = lgbench(*arguments, "--results", tmp_path / "first").output.splitlines()
+    took = time.monotonic() - started
+    said = re.fullmatch(
+        r"short shows what is learned fast; boards use --protocol standard, which would take about (.*) here", last
+    )
+    assert said, last
+    more = PROTOCOLS["standard"].steps / PROTOCOLS["short"].steps * (1 + 3 * 2 / 4)
+    assert 0 < seconds(said[1]) < 2 * more * took
+    *_, last = lgbench(*arguments, "--results", tmp_path / "first").output.splitlines()
+    assert last == "short shows what is learned fast; boards use --protocol standard"  # nothing was trained
+    other = [*arguments, "--protocol", "quick", "--results", tmp_path / "second"]
+    assert "--protocol standard" not in lgbench(*other).output
+
+
+def seconds(duration: str) -> int:
+    """Of a text such as "37 s" or "1:02:03"."""
+    return (
+        int(duration[:-2])
+        if duration.endswith(" s")
+        else sum(int(part) * unit for part, unit in zip(duration.split(":"), (3600, 60, 1), strict=True))
+    )
 
 
 def test_an_option_of_the_optimizer_is_in_the_record(tmp_path, toys_alone):

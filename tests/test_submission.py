@@ -335,7 +335,7 @@ def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installe
 
 def test_filed_runs_of_an_older_protocol_are_in_nobodys_way_and_stay(made, board, tmp_path, installed):
     older = [
-        put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=2))
+        put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=0))
         for path in made[:3]
     ]
     filed = together(older, board / "runs")
