@@ -91,7 +91,7 @@ def main() -> None:
     operators, written, needed, saved = [], [], [], []
     for task, arch, seeds in CASES[: chosen.cases]:
         shape = {"train.min_length": "16", "train.max_length": "16"} if task in SETS else {}
-        experiments = plan(Request([task], [arch], None, range(seeds), "standard", shape), registry).experiments
+        experiments = plan(Request([task], [arch], None, range(seeds), "short", shape), registry).experiments
         each, models = step_cost(experiments[0], device), len(experiments)
         population = Population(experiments, device)
         members = [(e.task, e.seed) for e in experiments]

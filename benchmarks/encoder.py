@@ -77,7 +77,7 @@ class Clock:
 def planned(population: int, steps: int) -> tuple[Experiment, ...]:
     """The experiments of a population on parity."""
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    request = Request(["parity"], ["pre-norm"], [], range(population), "standard", changes)
+    request = Request(["parity"], ["pre-norm"], [], range(population), "short", changes)
     return plan(request, registry_with(Parity())).experiments
 
 

@@ -123,7 +123,7 @@ def planned(task: str, length: int, contexts: int) -> Experiment:
     """The standard model of a case, to be tested at one length alone."""
     lengths = dict.fromkeys(["train.min_length", "train.max_length", "evaluate.max_length"], str(length))
     counts = dict.fromkeys(["evaluate.contexts", "evaluate.strings"], str(contexts))
-    return plan(Request([task], [ENTRIES[task]], [], [0], "standard", lengths | counts), Registry.load()).experiments[0]
+    return plan(Request([task], [ENTRIES[task]], [], [0], "short", lengths | counts), Registry.load()).experiments[0]
 
 
 def measure(task: str, length: int, contexts: int, side: str) -> Measured:

@@ -73,7 +73,7 @@ def task() -> SetComplement:
 
 def experiments(models: int, steps: int) -> tuple[Experiment, ...]:
     changes = {"train.steps": str(steps), "train.batch": str(BATCH)}
-    request = Request(["set-complement"], ["peri-norm"], [], range(models), "standard", changes)
+    request = Request(["set-complement"], ["peri-norm"], [], range(models), "short", changes)
     return plan(request, registry_with(task())).experiments
 
 

@@ -58,7 +58,7 @@ class Training:
 
     def step(self, models: int = 4, **changes: int) -> Point:
         settings = {"train.max_length": "40"} | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
-        request = Request(["dyck-2-3"], ["peri-norm"], [], range(models), "standard", settings)
+        request = Request(["dyck-2-3"], ["peri-norm"], [], range(models), "short", settings)
         experiments = plan(request, self.registry).experiments
         population = Population(experiments, self.device)
         members = [(experiment.task, experiment.seed) for experiment in experiments]
@@ -75,7 +75,7 @@ class Evaluation:
         self.registry, self.device, self.repeats = registry, device, repeats
 
     def contexts(self, task: str, arch: str, length: int) -> Point:
-        (experiment,) = plan(Request([task], [arch], [], (0,), "standard"), self.registry).experiments
+        (experiment,) = plan(Request([task], [arch], [], (0,), "short"), self.registry).experiments
         model = experiment.build().to(self.device)
         inputs = experiment.task.sample(length, Random(1, device=self.device)).inputs
         with torch.inference_mode():

@@ -32,7 +32,7 @@ TASKS = ("tomita-4", "dyck-8-5", "set-complement", "max-retrieval")
 def side(task: str, size: int, steps: int, registry: Registry) -> Callable[[], float]:
     """A function that trains a stack for some steps and gives the median milliseconds of a model-step."""
     lengths = {"train.min_length": "16", "train.max_length": "16"} if task == "max-retrieval" else {}
-    experiments = plan(Request([task], ["peri-norm"], None, range(size), "standard", lengths), registry).experiments
+    experiments = plan(Request([task], ["peri-norm"], None, range(size), "short", lengths), registry).experiments
     population = Population(experiments, CPU)
     batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
     advance = population.compiled(lambda: None)
@@ -60,7 +60,7 @@ def main() -> None:
     registry = Registry.load()
     rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
     for task in chosen.task or TASKS:
-        each = step_cost(plan(Request([task], ["peri-norm"], None, [0], "standard"), registry).experiments[0], CPU)
+        each = step_cost(plan(Request([task], ["peri-norm"], None, [0], "short"), registry).experiments[0], CPU)
         sizes = [int(size) for size in chosen.sizes.split(",")]
         with torch.no_grad():
             sides = {size: side(task, size, chosen.steps, registry) for size in sizes}

@@ -1,4 +1,4 @@
-"""Training whole task families under the protocol standard: worker processes, against one process with all threads.
+"""Training whole task families under the protocol short: worker processes, against one process with all threads.
 
 Every task of a family with three seeds, transformer+peri-norm with EMA and BEMA, the sampling included. The first fifth of the
 steps, in which a program is compiled or loaded, is not timed. lgbench here trains as `lgbench run` does: one thread a worker, a
@@ -57,7 +57,7 @@ def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of 
     from lgbench.experiment.plan import Request, plan
     from lgbench.extensions.registry import Registry
 
-    asked = Request([family], ["peri-norm"], None, range(SEEDS), "standard", {"train.steps": str(steps)})
+    asked = Request([family], ["peri-norm"], None, range(SEEDS), "short", {"train.steps": str(steps)})
     return plan(asked, Registry.load()).experiments
 
 
