@@ -26,6 +26,7 @@ SCRIPTS = (
     "compare.js",
     "overall.js",
     "claims.js",
+    "start.js",
     "main.js",
 )
 """Run as one, in this order: the later ones use the earlier ones."""

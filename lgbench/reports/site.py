@@ -15,6 +15,7 @@ from lgbench.claims.claim import Claim
 from lgbench.claims.verdicts import decide
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
+from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports import overall, plots, table
 from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
@@ -135,10 +136,24 @@ def _index(
         "metrics": {metric.key: asdict(metric) for metric in _metrics(boards)},
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
+        "start": _start(boards),
         "notes": [table.notes(page_board.board) for page_board in boards],
         "entries": _entries(results, boards),
         "runs": {entry: i for i, entry in enumerate(runs)},
     }
+
+
+def _start(boards: Sequence[PageBoard]) -> dict[str, Any]:
+    """The metric and the protocol that a reader sees first: of the primary metric that of boards, else the one with most entries."""
+
+    def wanted(page_board: PageBoard) -> tuple[bool, bool, int, int]:
+        board = page_board.board
+        of_boards = board.protocol.name == BOARDS_PROTOCOL and not board.protocol.changes
+        return board.metric.name == PRIMARY_METRIC, of_boards, board.protocol.version if of_boards else 0, len(board.rows)
+
+    board = max(boards, key=wanted).board
+    versions = {"version": board.task_version, "metric_version": board.metric.version, "key": board.metric.key}
+    return {"metric": board.metric.name, "protocol": str(board.protocol)} | versions
 
 
 def _summary_of(page_board: PageBoard) -> dict[str, Any]:

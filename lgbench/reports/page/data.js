@@ -39,12 +39,8 @@ const nearest = (name, wanted) => {
   return found.reduce((best, pageBoard) => (best && likeness(best) >= likeness(pageBoard) ? best : pageBoard), null);
 };
 
-// Where a reader starts: of the first name's boards the one with most entries.
-const firstBoard = () => {
-  const { name, metric } = INDEX.boards[0];
-  const own = INDEX.boards.filter((pageBoard) => pageBoard.name === name && pageBoard.metric === metric);
-  return own.reduce((best, pageBoard) => (pageBoard.entries.length > best.entries.length ? pageBoard : best));
-};
+// Where a reader starts.
+const firstBoard = () => nearest(INDEX.boards[0].name, INDEX.start);
 
 // Routes. A name can hold anything, so each part is encoded; + and @ stay as they are, to be read by people.
 const part = (text) => encodeURIComponent(text).replaceAll("%2B", "+").replaceAll("%40", "@");

@@ -30,7 +30,7 @@ const VIEWS = {
 };
 
 const viewOf = ([name, ...rest]) => {
-  if (name === undefined) return overalls().length ? overallView() : boardView();
+  if (name === undefined) return startView();
   return Object.hasOwn(VIEWS, name) ? VIEWS[name](...rest) : nowhere();
 };
 

@@ -9,7 +9,7 @@ const overallView = (metric, protocol) => {
   const found = overalls();
   const board =
     metric === undefined
-      ? found[0]
+      ? found.find((other) => other.metric.name === INDEX.start.metric && protocolOf(other) === INDEX.start.protocol) ?? found[0]
       : found.find((other) => other.metric.name === metric && (protocol === undefined || protocolOf(other) === protocol));
   if (!board) return nowhere();
   const drawnEntries = board.rows.filter(({ entry }) => weightsOf(entry) === "raw").slice(0, MAX_DRAWN);
