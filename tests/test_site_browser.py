@@ -34,7 +34,8 @@ DASHED = "svg .mark-line path[aria-label^='chance']"
 """The curve of the chance level."""
 
 VIEWS = {
-    "overall": "#/",
+    "start": "#/",
+    "overall": "#/overall",
     "board": "#/board",
     "entry": f"#/entry/{quote(HOSTILE, safe='')}",
     "compare": f"#/compare/{BEST}/{POOR}",
@@ -528,10 +529,12 @@ def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
         stops.append(name)
         if name == "How boards are made":
             break
-    header = ["Skip to the content", "lgbench", "Boards", "Compare", "Rules"]
+    header = ["Skip to the content", "lgbench", "Overview", "All families", "Boards", "Compare", "Rules"]
     facets = ["alpha", "beta", "all tasks", "alpha-1", "alpha-2", "TVD", "accuracy", "ROC AUC"]
+    across = "length\ntraining steps, at length 8 (ID)\ntraining steps, at length 16 (OOD)"
     legend = [BEST, EVEN, POOR, HOSTILE]
-    assert stops[: len(header) + len(facets) + len(legend)] == [*header, *facets, *legend]
+    expected = [*header, *facets, across, *legend]
+    assert stops[: len(expected)] == expected
     controls = stops[len(header) + len(facets) + len(legend) :]
     assert controls[0] == "filter" and "Draw all shown" in controls and f"draw {HOSTILE}" in controls
     assert [name for name in controls if name in ("tier", "rank interval", "entry", "seeds", "OOD", "63")] == [
@@ -632,8 +635,25 @@ def test_the_policy_stops_what_would_get_in(browser, address):
     assert refused and harmed is None and loaded == [address]
 
 
-def test_the_first_view_has_all_families_together_with_the_numbers_of_the_command(look, folder):
-    page = look("#/")
+def test_the_first_view_has_the_best_entries_and_a_picture_of_each_family(visit, folder):
+    page = visit("#/")
+    printed = CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "json"]).stdout
+    (board,) = json.loads(printed)["overall"]
+    expect(page.locator("h1")).to_have_text("Length generalization at a glance")
+    first, best = page.locator("tbody tr").first.locator("th, td").all_text_contents(), board["rows"][0]
+    assert (first[0], first[2].split()[0]) == (best["entry"], f"{best['score']['value']:.4f}")
+    assert page.locator(".pictures figcaption").all_text_contents() == board["families"]
+    for picture in page.locator(".pictures .canvas").all():
+        picture.scroll_into_view_if_needed()
+        expect(picture.locator(ENTRIES)).not_to_have_count(0)
+    drawn = page.locator(".legend a").all_text_contents()
+    assert drawn == [row["entry"] for row in board["rows"] if "@" not in row["entry"]][:6]
+    page.get_by_role("link", name=f"All {len(board['rows'])} entries").click()
+    expect(page.locator("h1")).to_have_text("All families")
+
+
+def test_all_families_together_have_the_numbers_of_the_command(look, folder):
+    page = look("#/overall")
     (board,) = json.loads(CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "json"]).stdout)[
         "overall"
     ]
@@ -664,7 +684,7 @@ def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(browser, 
         value, low, high = (f"{end:+.4f}".replace("-", "−") for end in (own.difference, own.low, own.high))
         assert text == f"{value}{f' {own.verdict}' if own.verdict else ''} {low} to {high}"
     assert len(page.locator("tfoot").locator("th, td").all()) == len(header)
-    page.goto(page.url.partition("#")[0] + "#/")
+    page.goto(page.url.partition("#")[0] + "#/overall")
     assert "baseline" in page.locator("tbody").inner_text()
     watch.close()
     watch.check()

@@ -144,7 +144,7 @@ def _index(
 
 
 def _start(boards: Sequence[PageBoard]) -> dict[str, Any]:
-    """The metric and the protocol that a reader sees first: of the primary metric that of boards, else the one with most entries."""
+    """What a reader sees first: the primary metric under the protocol of boards, or else under the one with most entries."""
 
     def wanted(page_board: PageBoard) -> tuple[bool, bool, int, int]:
         board = page_board.board
