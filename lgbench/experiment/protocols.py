@@ -166,7 +166,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         Protocol(
             name="standard",
             version=6,
-            about="long enough that the order of entries lasts, where 40 seconds of a core are: the published leaderboards",
+            about="as long as 40 seconds of a core allow, with the best of three learning rates: the published leaderboards",
             steps=6000,
             batch=24,
             lr=3e-3,

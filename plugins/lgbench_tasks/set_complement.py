@@ -32,7 +32,7 @@ class SetComplement(Task):
     lengths = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56)  # at 63 one legal token is left, and no model finds it
     budgets = {
         "short": Budget(steps=3000, batch=64, lr=1e-2),
-        "standard": Budget(steps=12_000, batch=64, lr=1e-2),
+        "standard": Budget(steps=9000, batch=64, lr=1e-2),
         "long": Budget(batch=64, lr=1e-2),
     }
 

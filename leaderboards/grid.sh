@@ -1,0 +1,50 @@
+#!/bin/sh
+# Makes the published runs, the most wanted first. The same command goes on where it was stopped, in the same folder.
+#
+#     leaderboards/grid.sh RESULTS
+#
+# Runs that `lgbench submit` takes need a checkout without changes, and the packs installed from wheels: docs/how-to/submit-results.md
+# says how. After each line, the runs of whole families can be submitted. LGBENCH names the command, if it is not on the path.
+set -eu
+results=${1:?a results folder}
+lgbench=${LGBENCH:-lgbench}
+
+FAMILIES="dyck set-complement dictionary-lookup max-retrieval tomita"
+NORMS=pre-norm,post-norm,peri-norm,peri-init-norm
+ON_ATTENTION=attention-layer-norm,attention-standardize
+
+# PROTOCOL SEEDS TASKS ENTRIES [OPTIONS]: all of these runs that are not there yet.
+runs() {
+    protocol=$1 seeds=$2 tasks=$3 entries=$4
+    shift 4
+    "$lgbench" run --protocol "$protocol" --seeds "$seeds" --task "$tasks" --arch "$entries" --results "$results" "$@"
+}
+
+# The same for each family in turn.
+every() {
+    protocol=$1 seeds=$2 entries=$3
+    shift 3
+    for family in $FAMILIES; do runs "$protocol" "$seeds" "$family" "$entries" "$@"; done
+}
+
+# What the claims of the source papers ask for.
+every standard 0:10 "$NORMS"
+runs standard 0:10 dictionary-lookup,max-retrieval "set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize"
+every standard 0:10 "$ON_ATTENTION"
+runs standard 0:5 max-retrieval set-attention+adaptive-temperature --average none
+runs standard 0:5 set-complement no-norm --average none
+
+# The same after other lengths of training.
+every short 0:10 "$NORMS,$ON_ATTENTION"
+runs paper 0:5 dictionary-lookup "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
+
+# The packs.
+every standard 0:5 lstm,gru,stick-breaking,rope,ssmax,differential --average none
+every standard 0:5 adaptive-temperature,asentmax,entmax15,log-length,nap,selective,sigmoid,sparsemax,t2r --average none
+every standard 0:5 alibi,fire,randomised-learned,sinusoidal,xpos --average none
+
+# Hours and days.
+runs long 0:3 dyck "$NORMS"
+runs long 0:3 tomita "$NORMS"
+runs paper 0:5 max-retrieval "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
+runs paper 0:3 set-complement "$NORMS"
