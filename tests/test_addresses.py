@@ -148,7 +148,7 @@ def test_the_boards_of_an_address_are_those_of_the_folder_and_a_second_look_copi
 @pytest.mark.slow
 def test_every_command_that_reads_a_folder_says_the_same_of_an_address(bucket, address, results_folder, tmp_path):
     upload(results_folder, bucket)
-    query = "select count(*), sum(value) from results"
+    query = "select count(*), round(sum(value), 6) from results"
     for words in (["leaderboard"], ["leaderboard", "--task", "nope"], ["compare", "pre-norm", "peri-norm"], ["sql", query]):
         local, there = (command(*words, "--results", place) for place in (results_folder, address))
         assert local.exit_code == there.exit_code
