@@ -3,8 +3,8 @@
 Trains seven entries that differ in kind (four norm schemes, rotary positions, stick-breaking attention, an LSTM) on every task
 with 1, 2, 4 and 8 times the steps of a protocol, and compares the mean OOD TVD of each entry from one length of training to
 the next. The budget of a task is the shortest training after which no doubling changes that of any entry by more than 0.02, or
-the longest that costs a norm scheme at most 40 core-seconds. Runs are kept in a folder, so that the same command goes on with them.
-With --publish, the means of all runs go to budgets.csv, and tables of them to docs/explanation/budgets.md.
+the longest that costs a norm scheme at most 40 core-seconds. Runs are kept in a folder, so that the same command goes on with
+them. With --publish, the means of all runs go to budgets.csv, and tables of them to docs/explanation/budgets.md.
 
     python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
 """
