@@ -34,7 +34,7 @@ def values(entry, seed, task):
     noise = random.Random(f"{entry} {seed} {task}")
     shared = random.Random(f"{seed} {task}")  # the same seed has the same contexts
     gain = 0.05 if "good" in entry and task == "alpha" else 0.0
-    return {n: 0.4 + 0.1 * shared.random() + 0.01 * noise.random() - gain * (n > TRAINED) for n in LENGTHS}
+    return {n: 0.1 * shared.random() + 0.01 * noise.random() + (0.4 - gain) * (n > TRAINED) for n in LENGTHS}
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_two_entries_alone_on_a_board_have_the_ordinary_paired_t_test(tmp_path):
     own = {entry: [0.3 + 0.1 * random.Random(f"{entry} {seed}").random() for seed in range(5)] for entry in ("a+x", "a+y")}
     for entry, found in own.items():
         for seed, value in enumerate(found):
-            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.1, 16: value}, entry=entry, seed=seed))
+            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.05, 16: value}, entry=entry, seed=seed))
     (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
     expected = stats.ttest_rel(own["a+x"], own["a+y"])
     assert found.mean.p == pytest.approx(expected.pvalue, rel=0.01)

@@ -8,6 +8,7 @@ import pytest
 from conftest import simulated, write_rows
 
 import lgbench_measurements
+from lgbench.results.compare import compare
 from lgbench.results.fit import threshold
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, descriptions
@@ -85,3 +86,41 @@ def test_of_two_versions_of_the_metric_the_newest_one_of_a_seed_decides(tmp_path
             write_rows(tmp_path / f"{seed}.{version}.parquet", rows, measurements=first + second)
     (board,) = Results(tmp_path).boards("accuracy")
     assert (board.rows[0].seeds, board.rows[0].not_fitted) == ((0, 1, 2), (0,))
+
+
+def entries(folder, tasks=("alpha",), **values):
+    """Runs of three seeds of each entry on each task, with {length: TVD}."""
+    for entry, by_length in values.items():
+        for task in tasks:
+            for seed in range(3):
+                rows = simulated(by_length, entry=entry, seed=seed, task=task, family="family" if len(tasks) > 1 else task)
+                write_rows(folder / f"{entry}.{task}.{seed}.parquet", rows)
+
+
+LEARNS_LEAST = {8: 0.5, 16: 0.3}
+LEARNS_MORE = {8: 0.4, 16: 0.6}
+FITTED = {8: 0.01, 16: 0.9}
+
+
+def test_a_task_that_nobody_fitted_is_ranked_by_the_lengths_that_models_were_trained_on(tmp_path):
+    entries(tmp_path, least=LEARNS_LEAST, more=LEARNS_MORE)
+    results = Results(tmp_path)
+    (board,) = results.boards("tvd", baseline="least")
+    assert board.ranked_by == "ID" and [row.entry for row in board.rows] == ["more", "least"]
+    assert [row.tier for row in board.rows] == [1, 2] and board.rows[0].against.difference == pytest.approx(-0.1)
+    (mean,) = [found.mean for found in compare(results, "more", "least", "tvd")]
+    assert mean.difference == pytest.approx(-0.1)
+
+
+def test_where_one_seed_fitted_it_the_longer_lengths_rank(tmp_path):
+    entries(tmp_path, least=LEARNS_LEAST, more=LEARNS_MORE)
+    write_rows(tmp_path / "fitted.parquet", simulated(FITTED, entry="more", seed=3))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert board.ranked_by == "OOD" and [row.entry for row in board.rows] == ["least", "more"]
+
+
+def test_a_family_of_several_tasks_is_ranked_by_the_longer_lengths(tmp_path):
+    entries(tmp_path, tasks=("one", "two"), least=LEARNS_LEAST, more=LEARNS_MORE)
+    results = Results(tmp_path)
+    assert [(board.name, board.ranked_by) for board in results.boards("tvd")] == [("family", "OOD")]
+    assert {(board.name, board.ranked_by) for board in results.boards("tvd", apart=True)} == {("one", "ID"), ("two", "ID")}

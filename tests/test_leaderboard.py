@@ -194,7 +194,7 @@ NOISE = (0.0, 0.01, -0.02, 0.015, -0.005)
 
 @pytest.mark.parametrize(("metric", "best"), [("tvd", "low"), ("accuracy", "high"), ("roc_auc", "high")])
 def test_the_best_comes_first_whichever_way_a_metric_points(tmp_path, metric, best):
-    entries = {"low": [(0.5, 0.2 + noise) for noise in NOISE], "high": [(0.5, 0.8 + noise / 2) for noise in NOISE]}
+    entries = {"low": [(0.05, 0.2 + noise) for noise in NOISE], "high": [(0.05, 0.8 + noise / 2) for noise in NOISE]}
     write_seeds(tmp_path, entries, metric=metric)
     (board,) = Results(tmp_path).boards(metric)
     first, second = board.rows
@@ -205,7 +205,7 @@ def test_the_best_comes_first_whichever_way_a_metric_points(tmp_path, metric, be
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_with_fewer_than_three_seeds_nothing_is_significant(tmp_path, seeds):
-    write_seeds(tmp_path, {"low": [(0.5, 0.1), (0.5, 0.11)][:seeds], "high": [(0.5, 0.9), (0.5, 0.92)][:seeds]})
+    write_seeds(tmp_path, {"low": [(0.05, 0.1), (0.05, 0.11)][:seeds], "high": [(0.05, 0.9), (0.05, 0.92)][:seeds]})
     (board,) = Results(tmp_path).boards("tvd")
     assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("low", 1, (1, 2)), ("high", 1, (1, 2))]
 
@@ -226,7 +226,7 @@ def test_equal_ood_means_are_ordered_by_the_id_mean_and_by_name_and_share_a_tier
 
 @pytest.mark.parametrize(("difference", "ranks"), [(2e-15, [(1, 2), (1, 2)]), (1e-6, [(1, 1), (2, 2)])])
 def test_entries_that_differ_by_the_rounding_of_sums_are_equal_and_more_than_that_is_a_difference(tmp_path, difference, ranks):
-    better = [(0.1, 0.3 + noise) for noise in NOISE]
+    better = [(0.05, 0.3 + noise) for noise in NOISE]
     write_seeds(tmp_path, {"better": better, "a-little-worse": [(near, far + difference) for near, far in better]})
     (board,) = Results(tmp_path).boards("tvd")
     assert [row.rank_interval for row in board.rows] == ranks
@@ -237,8 +237,8 @@ def test_entries_that_differ_by_the_rounding_of_sums_are_equal_and_more_than_tha
 
 def test_pairs_are_tested_on_the_seeds_that_both_have(tmp_path):
     harder = [0.0, 0.1, 0.2, 0.3, 0.4]
-    write_seeds(tmp_path, {"short": [(0.1, 0.1 + more + noise / 9) for more, noise in zip(harder, NOISE, strict=True)][:3]})
-    write_seeds(tmp_path, {"whole": [(0.1, 0.2 + more) for more in harder]})
+    write_seeds(tmp_path, {"short": [(0.05, 0.1 + more + noise / 9) for more, noise in zip(harder, NOISE, strict=True)][:3]})
+    write_seeds(tmp_path, {"whole": [(0.05, 0.2 + more) for more in harder]})
     (board,) = Results(tmp_path).boards("tvd")
     assert [(row.entry, row.seeds, row.better_than) for row in board.rows] == [
         ("short", (0, 1, 2), ("whole",)),

@@ -85,14 +85,14 @@ def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
 
 def test_a_table_names_the_tasks_that_were_not_fitted_and_by_how_many_seeds(boards):
     (said,) = [note for note in table.notes(boards[0]) if note.startswith("Not fitted")]
-    assert "alpha-1 by 2 of 5 seeds" in said and "alpha-2 by 1 of 5 seeds" in said
+    assert "alpha-1 by 2 of 5 models" in said and "alpha-2 by 1 of 5 models" in said
     assert said in drawn(boards) and said in table.markdown(boards)
 
 
 def test_a_task_that_no_seed_fitted_is_named_with_all_seeds(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}))
-    (said,) = table.notes(Results(tmp_path).boards("tvd")[0])
-    assert "Not fitted" in said and "alpha by all seeds" in said
+    said, order = table.notes(Results(tmp_path).boards("tvd")[0])
+    assert "Not fitted" in said and "alpha by all models" in said and "the order is that of ID" in order
 
 
 def test_where_everything_is_fitted_nothing_is_noted(tmp_path):

@@ -30,7 +30,7 @@ from typing import NamedTuple
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
 SMALL = (
-    "--set train.steps=2 --set evaluate.contexts=4 --set evaluate.strings=4 --set evaluate.max_length=64 --no-compile --seeds 0"
+    "--set train.steps=2 --set evaluate.contexts=4 --set evaluate.strings=4 --set evaluate.max_length=80 --no-compile --seeds 0"
 )
 TOGETHER = (("tutorial/first-board.md", "tutorial/your-norm.md"),)
 """Pages that a reader follows in one folder."""

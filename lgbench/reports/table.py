@@ -146,13 +146,17 @@ def notes(board: Board) -> list[str]:
     if board.lacking:
         entries = (f"{entry} ({count} {'seed' if count == 1 else 'seeds'})" for entry, count in sorted(board.lacking.items()))
         found.append(f"{board.metric.label} is missing in runs of {', '.join(entries)}.")
-    seeds = sum(len(row.seeds) for row in board.rows)
+    models = sum(len(row.seeds) for row in board.rows)
     counts: Counter[str] = Counter()
     for row in board.rows:
         counts.update(row.not_fitted_tasks)
     if counts:
-        tasks = (f"{task} by {'all' if n == seeds else f'{n} of {seeds}'} seeds" for task, n in sorted(counts.items()))
+        tasks = (f"{task} by {'all' if n == models else f'{n} of {models}'} models" for task, n in sorted(counts.items()))
         found.append(f"Not fitted: {', '.join(tasks)}.")
+    if board.ranked_by == "ID" and any(row.cell("OOD") for row in board.rows):
+        found.append(
+            "No entry has fitted the lengths that models were trained on, so longer ones tell nothing: the order is that of ID."
+        )
     if board.learning_rates:
         found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
     return [*found, *_about_baseline(board)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.baseline import Against, against
-from lgbench.results.columns import DIGITS, ID, Column, Models, mean_of_known, rounded
+from lgbench.results.columns import DIGITS, ID, OOD, Column, Models, mean_of_known, rounded
 from lgbench.results.fit import NotFitted
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import Standing, effective_length, interval, standings
@@ -106,6 +106,8 @@ class Board:
     """The entry that the others are compared with."""
     learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """By entry and task, the learning rates that tuning chose; one, unless runs of several results folders are together."""
+    ranked_by: str = OOD[0]
+    """The kind of the column that orders entries: OOD; ID where nothing OOD was measured, or where no model was fitted."""
 
     @property
     def compared(self) -> bool:

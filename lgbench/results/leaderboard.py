@@ -78,8 +78,7 @@ class Results(Database):
         self.check(metric, name, protocol)
         entry = self.baseline(baseline)
         asked = name, protocol, apart
-        found = self._measured(metric, *asked)
-        unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, *asked))
+        unfitted = self._not_fitted(*asked)
         incomplete, lacking = self._missing(metric, *asked)
         rates = self._learning_rates(*asked)
         return [
@@ -91,7 +90,7 @@ class Results(Database):
                 baseline=entry,
                 learning_rates=rates.get(key[:3], {}),
             )
-            for key, about, models, _ in found
+            for key, about, models, _ in self._in_order(metric, *asked)
         ]
 
     def steps(
@@ -149,7 +148,7 @@ class Results(Database):
 
     def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
         """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
-        return [(each.about, each.models) for each in self._measured(metric, name, protocol, False)]
+        return [(each.about, each.models) for each in self._in_order(metric, name, protocol, False)]
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
         return UsageError(f"in {printable(str(self.place))} there is {unknown(kind, name, known)}")
@@ -180,6 +179,32 @@ class Results(Database):
             found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
             self._answers[asked] = found
         return self._answers[asked]
+
+    def _in_order(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[Unranked]:
+        """The same; boards of one task that no model has fitted are ranked by the lengths that models were trained on."""
+        unfitted = self._not_fitted(name, protocol, apart)
+        found = []
+        for each in self._measured(metric, name, protocol, apart):
+            lost, models = unfitted.get(each.key[:3], {}), each.models
+            if len(models.tasks) == 1 and all(
+                {*models.seeds_of(entry)} <= lost.get(entry, {}).get(models.tasks[0], set()) for entry in models.entries
+            ):
+                models = replace(models, unfitted=True)
+            about = replace(each.about, ranked_by=models.ranked_by[0])
+            found.append(each._replace(about=about, models=models))
+        return found
+
+    def _not_fitted(self, name: str | None, protocol: str | None, apart: bool) -> Mapping[tuple[Any, ...], NotFitted]:
+        """By family or task, version and protocol. Where several versions of the metric are measured, the newest one counts."""
+        asked = name, protocol, apart
+        if asked not in self._lost:
+            self._lost[asked] = _not_fitted(self._measured(PRIMARY_METRIC, *asked))
+        return self._lost[asked]
+
+    @cached_property
+    def _lost(self) -> dict[tuple[str | None, str | None, bool], Mapping[tuple[Any, ...], NotFitted]]:
+        """What :meth:`_not_fitted` found, as of :meth:`_answers`."""
+        return {}
 
     @cached_property
     def no_boards(self) -> dict[str, None]:
@@ -258,7 +283,6 @@ def _named(chance: pa.Table) -> pa.Table:
 
 
 def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFitted]:
-    """By family or task, version and protocol. Where several versions of the metric are measured, the newest one counts."""
     judged: dict[tuple[Any, ...], dict[tuple[str, str, int], bool]] = defaultdict(dict)
     for each in reversed(measured):
         judged[each.key[:3]] |= not_fitted(each.models, each.about.metric, each.chance)
