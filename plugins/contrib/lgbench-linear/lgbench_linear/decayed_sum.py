@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lgbench_linear.chunks import decays, in_chunks
+from lgbench_linear.chunks import decays, in_chunks, joined
 
 
 def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -22,7 +22,7 @@ def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, log_weight: 
         out, m, carried = _chunk(carried, *chunk)
         mixed.append(out)
         scales.append(m)
-    return torch.cat(mixed, 2), torch.cat(scales, 2)
+    return joined(mixed), joined(scales)
 
 
 State = tuple[Tensor, Tensor]

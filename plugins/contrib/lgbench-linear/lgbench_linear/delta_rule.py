@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lgbench_linear.chunks import decays, in_chunks
+from lgbench_linear.chunks import decays, in_chunks, joined
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None = None) -> Tensor:
@@ -31,7 +31,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor 
     for chunk in in_chunks(*inputs):
         out, state = _chunk(state, steps, *chunk)
         mixed.append(out)
-    return torch.cat(mixed, 2)
+    return joined(mixed)
 
 
 def _chunk(
@@ -42,22 +42,20 @@ def _chunk(
     taken = step < steps * torch.arange(1, q.shape[2] + 1, device=q.device).unsqueeze(-1)
     beta = beta.unsqueeze(-1)
     among, asked = (beta * k) @ k.mT, q @ k.mT
+    k_in, q_in, k_out, kept = k, q, k, torch.ones_like(beta[:, :, -1:])
     if log_decay is None:
         asked = asked.masked_fill(~taken, 0)
-        kept, added = state, k
     else:
         g = log_decay.cumsum(-1)
-        g_read, total = g[..., steps - 1 :: steps], g[..., -1:]
+        g_read, g_last = g[..., steps - 1 :: steps], g[..., -1:]
         among, asked = among * decays(g, g, step < step.unsqueeze(-1)), asked * decays(g_read, g, taken)
-        added = (total - g).exp().unsqueeze(-1) * k
-        if state is not None:
-            k, q = g.exp().unsqueeze(-1) * k, g_read.exp().unsqueeze(-1) * q
-            kept = total.exp().unsqueeze(-1) * state
+        k_in, q_in = g.exp().unsqueeze(-1) * k, g_read.exp().unsqueeze(-1) * q
+        k_out, kept = (g_last - g).exp().unsqueeze(-1) * k, g_last.exp().unsqueeze(-1)
     if state is None:
         u = _solved(among, beta * v)
-        return asked @ u, added.mT @ u
-    u = _solved(among, beta * (v - k @ state))
-    return q @ state + asked @ u, kept + added.mT @ u
+        return asked @ u, k_out.mT @ u
+    u = _solved(among, beta * (v - k_in @ state))
+    return q_in @ state + asked @ u, kept * state + k_out.mT @ u
 
 
 def _solved(among: Tensor, right: Tensor) -> Tensor:

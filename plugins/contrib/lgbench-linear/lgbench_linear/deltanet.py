@@ -79,7 +79,7 @@ class DeltaNet(Attention):
 @final
 @dataclass(frozen=True)
 class DeltaProduct(Attention):
-    """As DeltaNet with several steps at each position (arXiv 2502.10297). Keys and values of all but the first are projected here."""
+    """As DeltaNet with several steps at each position (arXiv 2502.10297). All but the first get their keys and values here."""
 
     name: str
     largest_beta: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lgbench_linear.chunks import in_chunks
+from lgbench_linear.chunks import in_chunks, joined
 
 
 def generalized_delta_rule(q: Tensor, log_decay: Tensor, removed: Tensor, a: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def generalized_delta_rule(q: Tensor, log_decay: Tensor, removed: Tensor, a: Ten
     for chunk in in_chunks(q, log_decay, removed, a * removed, k, v):
         out, state = _chunk(state, *chunk)
         mixed.append(out)
-    return torch.cat(mixed, 2)
+    return joined(mixed)
 
 
 def _chunk(
@@ -37,7 +37,9 @@ def _chunk(
     removed = removed * (g - log_decay).exp()
     right = (removed @ k.mT).tril(-1) @ v
     right = right if state is None else right + removed @ state
-    u = torch.linalg.solve_triangular(removed @ put.mT, -right, upper=False, unitriangular=True)  # reads what is below the diagonal
+    u = torch.linalg.solve_triangular(
+        removed @ put.mT, -right, upper=False, unitriangular=True
+    )  # reads what is below the diagonal
     out = (q @ put.mT).tril() @ u + (q @ k.mT).tril() @ v
     after = put.mT @ u + k.mT @ v
     if state is not None:

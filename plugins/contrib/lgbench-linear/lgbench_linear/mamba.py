@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lgbench import Attention, AttentionSpec
 from lgbench_linear.decayed_sum import decayed_sum
-from lgbench_linear.layers import Decay, ShortConvolution, joined, split
+from lgbench_linear.layers import Decay, ShortConvolution, split
 from lgbench_linear.recurrence import NEEDS, Recurrence, require_self_attention
 
 
@@ -25,14 +25,15 @@ class Mamba2Module(Recurrence):
         self.decay = Decay(spec.width, spec.heads)
         self.skip = nn.Parameter(torch.ones(spec.heads))
         self.gate = nn.Linear(spec.width, spec.width, bias=False)
-        self.norm = nn.RMSNorm(spec.width, eps=1e-5)
+        self.gain = nn.Parameter(torch.ones(spec.width))
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
         q, k, v = self.convolve(torch.cat([q, k, v], -1)).chunk(3, -1)
         dt, log_decay = self.decay(x)
         mixed, _ = decayed_sum(q, k, dt.unsqueeze(-1) * v, log_decay, torch.zeros_like(dt))
         mixed = mixed + self.skip.view(-1, 1, 1) * v
-        return split(self.norm(joined(mixed) * F.silu(self.gate(x))), self.heads)
+        gated = mixed * F.silu(split(self.gate(x), self.heads))
+        return self.gain.view(self.heads, 1, -1) * F.rms_norm(gated, (v.shape[-1],), eps=1e-5)
 
 
 @final

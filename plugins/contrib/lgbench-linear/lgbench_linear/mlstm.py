@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lgbench import Attention, AttentionSpec
 from lgbench_linear.decayed_sum import decayed_sum
-from lgbench_linear.layers import joined, split
+from lgbench_linear.layers import split
 from lgbench_linear.recurrence import NEEDS, Recurrence, require_self_attention
 
 CAP = 15.0
@@ -40,7 +40,7 @@ class MlstmModule(Recurrence):
         mixed, m = decayed_sum(self.scale * q, k, with_one, F.logsigmoid(f), log_i)
         total = torch.maximum(mixed[..., -1:].abs(), (-m).exp().unsqueeze(-1))
         mixed = F.layer_norm(mixed[..., :-1] / (total + 1e-6), (v.shape[-1],), eps=1e-6)
-        return split(self.output_gate(x).sigmoid() * self.gain * joined(mixed), self.heads)
+        return self.gain.view(self.heads, 1, -1) * mixed * split(self.output_gate(x), self.heads).sigmoid()
 
 
 @final

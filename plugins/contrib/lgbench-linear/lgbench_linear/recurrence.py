@@ -38,4 +38,6 @@ def require_self_attention(name: str, spec: AttentionSpec) -> None:
     if spec.has_bias:
         raise Unsupported(f"{name} has no logits to which a position code's bias could be added")
     if spec.cross_attention:
-        raise Unsupported(f"{name} reads keys and queries of the same positions, and cross attention has them of different ones")
+        raise Unsupported(
+            f"{name} reads keys and queries of the same positions, and cross attention has them of different ones"
+        )

@@ -11,38 +11,32 @@ from torch import Tensor, nn
 
 from lgbench import Attention, AttentionSpec
 from lgbench_linear.generalized_delta_rule import generalized_delta_rule
-from lgbench_linear.layers import joined, split, unit
+from lgbench_linear.layers import split, unit
 from lgbench_linear.recurrence import NEEDS, Recurrence, require_self_attention
 
 RANK = 32
 """The inner width of the gates, if the residual stream is not narrower: the smallest that the published code has."""
 
 
-class Shifted(nn.Module):
-    """x + mu * (the x of the position before - x), (..., T, C) -> the same shape: the token shift. mu (C,) starts at 1/2."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.share = nn.Parameter(torch.full((features,), 0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        before = F.pad(x, (0, 0, 1, 0))[..., :-1, :]
-        return x + self.share * (before - x)
+def shifted(x: Tensor, share: Tensor) -> Tensor:
+    """x + share * (the x of the position before - x), of (..., T, C), with zeros before the first: the token shift."""
+    return x + share * (F.pad(x, (0, 0, 1, 0))[..., :-1, :] - x)
 
 
 class Gate(nn.Module):
-    """B f(A x') + b for the shifted x', with A and B of low rank: (B, T, W) -> the same shape."""
+    """B f(A x') + b with the shifted x', and A and B of low rank: (B, T, W) -> (B, H, T, D)."""
 
-    def __init__(self, width: int, inner: nn.Module, bias: Tensor | None = None) -> None:
+    def __init__(self, spec: AttentionSpec, inner: nn.Module, bias: Tensor | None = None) -> None:
         super().__init__()
-        rank = min(width, RANK)
-        self.shift, self.inner = Shifted(width), inner
-        self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, width, bias=False)
+        rank = min(spec.width, RANK)
+        self.heads, self.inner = spec.heads, inner
+        self.share = nn.Parameter(torch.full((spec.width,), 0.5))
+        self.down, self.up = nn.Linear(spec.width, rank, bias=False), nn.Linear(rank, spec.width, bias=False)
         self.bias = None if bias is None else nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate: Tensor = self.up(self.inner(self.down(self.shift(x))))
-        return gate if self.bias is None else gate + self.bias
+        gate = split(self.up(self.inner(self.down(shifted(x, self.share)))), self.heads)
+        return gate if self.bias is None else gate + self.bias.view(self.heads, 1, -1)
 
 
 @final
@@ -52,30 +46,39 @@ class Rwkv7Module(Recurrence):
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
         self.heads, width = spec.heads, spec.width
-        self.shift = Shifted(3 * width)
-        self.decay = Gate(width, nn.Tanh(), torch.linspace(-6.5, -1.5, width))
-        self.rate = Gate(width, nn.Identity(), torch.zeros(width))
-        self.gate = Gate(width, nn.Sigmoid())
+        self.share = nn.Parameter(torch.full((3 * width,), 0.5))
+        self.decay = Gate(spec, nn.Tanh(), torch.linspace(-6.5, -1.5, width))
+        self.rate = Gate(spec, nn.Identity(), torch.zeros(width))
+        self.gate = Gate(spec, nn.Sigmoid())
         self.removed = nn.Parameter(torch.full((width,), 0.85))
         self.rated = nn.Parameter(torch.ones(width))
         self.bonus = nn.Parameter(torch.zeros(width))
-        self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.gain, self.offset = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        r, k, v = self.shift(torch.cat([joined(q), joined(k), joined(v)], -1)).chunk(3, -1)
-        log_decay = -math.exp(-0.5) * self.decay(x).sigmoid()
+        of_heads = [each.view(self.heads, 1, -1) for each in (self.removed, self.rated, self.bonus, self.gain, self.offset)]
+        removed, rated, bonus, gain, offset = of_heads
+        r, k, v = shifted(torch.cat([q, k, v], -1), self.share.view(self.heads, 1, -1)).chunk(3, -1)
         a = self.rate(x).sigmoid()
-        removed, k = k * self.removed, k * (1 + (a - 1) * self.rated)
-        r, log_decay, removed, a, k, v, rho = (split(y, self.heads) for y in (r, log_decay, removed, a, k, v, self.bonus.expand_as(k)))
-        mixed = generalized_delta_rule(r, log_decay, unit(removed), a, k, v)
-        normed = joined(F.layer_norm(mixed, (v.shape[-1],), eps=64e-5)) * self.norm_gain + self.norm_bias
-        bonus = (r * rho * k).sum(-1, keepdim=True) * v
-        return split(self.gate(x) * (normed + joined(bonus)), self.heads)
+        log_decay = -math.exp(-0.5) * self.decay(x).sigmoid()
+        kappa, k = unit(removed * k), k * (1 + (a - 1) * rated)
+        mixed = generalized_delta_rule(r, log_decay, kappa, a, k, v)
+        normed = gain * F.layer_norm(mixed, (v.shape[-1],), eps=64e-5) + offset
+        return self.gate(x) * (normed + (r * bonus * k).sum(-1, keepdim=True) * v)
 
 
 @final
 class Rwkv7(Attention):
-    """The time mixing of RWKV-7 (arXiv 2503.14456): S <- (diag(w) - (a * kappa) kappa^T) S + k v^T, from r, k and v."""
+    """RWKV-7's time mixing (arXiv 2503.14456): S <- (diag(w) - (a * kappa) kappa^T) S + k v^T, o = LayerNorm(S^T r) + bonus.
+
+    r, k and v come through the token shift. w = exp(-exp(-1/2) sigmoid(d)), a, and the output's gate g are low-rank functions
+    of the shifted input; kappa is the unit vector of xi * k, and k becomes k * (1 + (a - 1) * alpha). The output is
+    g * (LayerNorm(S^T r) + (r . (rho * k)) v). xi, alpha and rho are learned vectors.
+
+    Our choices: it stands in the transformer, which projects r, k and v before the token shift, not after it, and has an MLP in
+    place of the channel mixing. Values of the first layer are not added to those of others. All shares of the token shift start
+    at 1/2, and gates as nn.Linear does, with inner widths of at most 32.
+    """
 
     name = "rwkv-7"
     needs = NEEDS
