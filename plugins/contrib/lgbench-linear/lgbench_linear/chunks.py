@@ -23,7 +23,7 @@ def in_chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     total = tensors[0].shape[2]
     if total <= POSITIONS:  # not split into one part and joined again: that copies, and torch's compiler stumbles over it
         return iter([tensors])
-    return zip(*(tensor.split(POSITIONS * tensor.shape[2] // total, 2) for tensor in tensors), strict=True)
+    return zip(*(torch.split(tensor, POSITIONS * tensor.shape[2] // total, 2) for tensor in tensors), strict=True)
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

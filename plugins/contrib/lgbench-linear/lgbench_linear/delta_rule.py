@@ -60,4 +60,5 @@ def _chunk(
 
 def _solved(among: Tensor, right: Tensor) -> Tensor:
     """u with u + among u = right, of whose entries those below the diagonal count."""
-    return torch.linalg.solve_triangular(among, right, upper=False, unitriangular=True)
+    u: Tensor = torch.linalg.solve_triangular(among, right, upper=False, unitriangular=True)
+    return u

@@ -60,4 +60,4 @@ def unit(x: Tensor) -> Tensor:
 
 def split(x: Tensor, heads: int) -> Tensor:
     """(B, T, H ...) -> (B, H, T, ...)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
