@@ -75,7 +75,7 @@ def _sample(board: Board, models: Models, test: ClaimTest) -> Sample | None:
         seeds=seeds,
         tasks=len(models.tasks),
         sign=board.metric.sign,
-        most=np.inf if test.against is None else board.metric.highest - board.metric.low,
+        most=np.inf if test.against is None else board.metric.highest - board.metric.lowest,
         reason="; ".join(reasons),
     )
 

@@ -143,7 +143,7 @@ def value_title(metric: Metric, height: float) -> str:
 def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[str]]:
     """The title of a figure, and the lines below it."""
     first, drawn = boards[0], set(entries)
-    title = f"{first.metric.label}, {first.metric.direction}"
+    title = first.metric.headline
     said = []
     if len(boards) == 1:
         title = f"{first.name}: {title}"

@@ -203,7 +203,7 @@ def _cells(models: Models, metric: Metric) -> dict[str, dict[Column, Cell]]:
     """By entry and column; without what has no value."""
     values = np.stack(list(models.columns.values()), 1)  # (E, C, S)
     counts, means = np.isfinite(values).sum(-1), mean_of_known(values)
-    low, high = (np.clip(end, metric.low, metric.highest) for end in interval(values))
+    low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(values))
     found: dict[str, dict[Column, Cell]] = {}
     for e, entry in enumerate(models.entries):
         own = np.isfinite(values[e]).any(0)  # seeds

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results import run_files
 from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Values
@@ -280,4 +281,5 @@ def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:
     opened = Results(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return duckdb.read_parquet(opened.files, hive_partitioning=False)
+    rows = duckdb.read_parquet(opened.files, hive_partitioning=False, union_by_name=True)
+    return rows.project(", ".join(n if n in rows.columns else f"null::integer as {n}" for n in run_files.SCHEMA.names))
