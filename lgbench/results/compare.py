@@ -87,6 +87,7 @@ def compare(
     Raises UsageError where a name is unknown, or no board has both.
     """
     results.check(metric, name, protocol)
+    results.require_ranks(metric)
     every = results.models(metric, name, protocol)
     known = {entry for _, models in every for entry in models.entries}
     first, second = find_entry(first, known), find_entry(second, known)
