@@ -46,7 +46,9 @@ ACROSS = ("length", "step")
     help="With --x step, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the training "
     "length, as far as they were measured]",
 )
-@click.option("--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws of the length are straight lines there.")
+@click.option(
+    "--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws of the length are straight lines there."
+)
 @click.option(
     "--fit", is_flag=True, help="Fit a power of the length to each entry, and write its exponent N^... with its 95 % interval."
 )
@@ -99,7 +101,7 @@ def plot(
     inside = _inside(runs, metric, layer, head, heatmap)
     found = boards_of(runs, metric, task, protocol, inside=inside)
     if fit and len(found) > 1:
-        raise UsageError(f"--fit writes exponents beside the entries of one board, and {len(found)} are found; choose with --task")
+        raise UsageError(f"--fit writes the exponents of one board, and {len(found)} are found; choose with --task")
     steps = _steps(runs, metric, task, protocol, lengths or ()) if across == "step" else None
     entries, left_out = plots.chosen(found, split(named))
     if left_out:

@@ -135,9 +135,7 @@ def run(
     from lgbench.experiment.plan import Request
 
     averagers, settings = _averagers(average), joined(changes)
-    named = Request(
-        split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes)
-    )
+    named = Request(split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes))
     manner = Manner(device, compile, population, checkpoint, workers)
     ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
 

@@ -34,7 +34,8 @@ def chosen_probes(asked: Sequence[str], measurements: Mapping[str, Measurement],
         return frozenset(probes)
     for name in names:
         if name in measurements and name not in probes:
-            raise UsageError(f"{name} is no probe, and every run has it: leave it out of --probe; probes: {', '.join(sorted(probes))}")
+            others = ", ".join(sorted(probes))
+            raise UsageError(f"{name} is no probe, and every run has it: leave it out of --probe; probes: {others}")
         if name not in probes:
             raise unknown("probe", name, sorted(probes))
     return frozenset(names)

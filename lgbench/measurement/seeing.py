@@ -77,9 +77,7 @@ class Sight:
         befores = self._at_places(given[0]) if watched.is_residual else {}
         norm_inputs = self._norm_inputs.pop(number, {})
         for place, after in self._at_places(answer).items():
-            seen = SublayerInside(
-                watched.spec.role, watched.spec.layer, befores.get(place), after, norm_inputs.get(place)
-            )
+            seen = SublayerInside(watched.spec.role, watched.spec.layer, befores.get(place), after, norm_inputs.get(place))
             self.sublayers[place].append(seen)
 
     def _see_final(self, module: nn.Module, given: tuple[Any, ...]) -> None:

@@ -46,7 +46,8 @@ def heatmap(board: Board, maps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Sp
     panels = [_panel(board, label, rows, scale, label == labels[-1]) for label, rows in zip(labels, maps.values(), strict=True)]
     spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
     title, (*subtitle, _) = heading([board], maps)  # the last line is of intervals, which a map has no room for
-    return on_paper(title, [*subtitle, "mean over seeds"]) | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    return on_paper(title, [*subtitle, "mean over seeds"]) | content
 
 
 def _panel(board: Board, label: str, rows: Sequence[Mapping[str, Any]], scale: alt.Scale, last: bool) -> alt.Chart:

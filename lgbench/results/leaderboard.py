@@ -83,7 +83,7 @@ class Results(Database):
     ) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
 
-        A probe by which no value is better has no board. With `inside` it has one without ranks, whose entries are in the order of
+        A probe by which no value is better has no board. With `inside` it has one without ranks: entries are in the order of
         their names.
 
         `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
@@ -158,8 +158,8 @@ class Results(Database):
 
     def layers(self, metric: str) -> list[int]:
         """The layers in which runs have read a probe; none of a number of whole models."""
-        found = self._rows("select distinct layer from kinds where metric = $metric and layer is not null order by layer", {"metric": metric})
-        return [int(layer) for (layer,) in found]
+        layers = "select distinct layer from kinds where metric = $metric and layer is not null order by layer"
+        return [int(layer) for (layer,) in self._rows(layers, {"metric": metric})]
 
     def baseline(self, name: str | None) -> str:
         """The entry of that name, as on boards or short. The usual one, if none is named, may have no runs here."""

@@ -132,7 +132,7 @@ def read(path: Path) -> pa.Table:
 
 
 def complete(rows: pa.Table) -> pa.Table:
-    """Rows in the schema of run files. Those of a file that was written before there were probes get the columns that it lacks."""
+    """Rows in the schema of run files: a file that was written before there were probes lacks :data:`LATER`."""
     nulls = {name: pa.nulls(len(rows), SCHEMA.field(name).type) for name in LATER if name not in rows.column_names}
     columns = {name: nulls[name] if name in nulls else rows[name] for name in SCHEMA.names}
     return pa.table(columns, schema=SCHEMA)

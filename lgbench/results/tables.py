@@ -92,7 +92,8 @@ class Tables:
             if not unread:
                 continue
             paths = f"[{', '.join(cache.quoted(self._path(name)) for name in unread)}]"
-            columns = ", ".join(f"null::integer as {n}" if unread is earlier and n in LATER else n for n in run_files.SCHEMA.names)
+            lacking = LATER if unread is earlier else ()
+            columns = ", ".join(f"null::integer as {name}" if name in lacking else name for name in run_files.SCHEMA.names)
             rows.append(f"select {columns} from read_parquet({paths}, hive_partitioning = false)")
             read = _kinds(earlier=unread is earlier).replace("read_parquet($paths", f"read_parquet({paths}")
             kinds.append(f"select * exclude ({', '.join(ASIDE)}) from ({read})")

@@ -60,7 +60,7 @@ def numbers_in(table: pa.Table) -> Numbers:
 def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Disagreement]:
     """The numbers that are too far apart, the worst first.
 
-    Both runs have the same rows, but for those of probes, which no file has to have: a row that only one of them has counts, too.
+    Both runs have the same rows, but for those of probes, which no file has to have. A row that one of them lacks counts, too.
     """
     found = [Disagreement(math.inf, f"{key} is in the file and not here") for key in filed if key not in here]
     found += [Disagreement(math.inf, f"{key} is here and not in the file") for key in here if key not in filed]

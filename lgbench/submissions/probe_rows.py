@@ -1,7 +1,7 @@
 """Whether the rows of probes can be those of an experiment.
 
-Which layers and heads a model has is known once it is built, and some attentions have no weights, so no row of a probe has to be
-there. A rerun says whether all are.
+Which layers and heads a model has is known once it is built, and some attentions have no weights, so no row of a probe has to
+be there. A rerun says whether all are.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ PROBES: tuple[Measurement, ...] = (
         "output mean",
         "mean over the features of the attention output",
         lambda sublayer: sublayer.update.mean(-1),
-        "Mean over the features of what a layer's attention adds to the residual stream, norms included; mean over contexts. Its "
-        "drift with the length is figure 3 of arXiv 2504.02827. Where there is no residual connection, of the layer's output.",
+        "Mean over the features of what a layer's attention adds to the residual stream, norms included; mean over contexts. "
+        "Its drift with the length is figure 3 of arXiv 2504.02827. Without a residual connection, of the layer's output.",
         range=(None, None),
     ),
     SublayerProbe(
@@ -119,8 +119,9 @@ PROBES: tuple[Measurement, ...] = (
         "output variance",
         "variance over the features of the attention output",
         lambda sublayer: sublayer.update.var(-1, correction=0),
-        "Variance over the features of what a layer's attention adds to the residual stream, norms included; mean over contexts. "
-        "Its drift with the length is figure 3 of arXiv 2504.02827. Where there is no residual connection, of the layer's output.",
+        "Variance over the features of what a layer's attention adds to the residual stream, norms included; mean over "
+        "contexts. Its drift with the length is figure 3 of arXiv 2504.02827. Without a residual connection, of the layer's "
+        "output.",
     ),
     LogitGap(),
     ResidualNorm(),
@@ -129,16 +130,16 @@ PROBES: tuple[Measurement, ...] = (
         "update ratio",
         "relative update by attention",
         relative_update,
-        "Norm of what a layer's attention adds to the residual stream, norms included, relative to that of the stream before it; "
-        "mean over contexts.",
+        "Norm of what a layer's attention adds to the residual stream, norms included, relative to that of the stream before "
+        "it; mean over contexts.",
     ),
     SublayerProbe(
         "mlp_update_ratio",
         "MLP update ratio",
         "relative update by the MLP",
         relative_update,
-        "Norm of what a layer's MLP adds to the residual stream, norms included, relative to that of the stream before it; mean "
-        "over contexts.",
+        "Norm of what a layer's MLP adds to the residual stream, norms included, relative to that of the stream before it; "
+        "mean over contexts.",
         role="mlp",
     ),
     SublayerProbe(
@@ -146,7 +147,8 @@ PROBES: tuple[Measurement, ...] = (
         "norm input",
         "root mean square of a norm's input",
         lambda sublayer: None if sublayer.norm_input is None else root_mean_square(sublayer.norm_input),
-        "Root mean square over the features of what the last norm of a layer's attention gets: what RMSNorm divides by. In pre-norm "
-        "it is the one before the attention, in peri-norm that on its output, in post-norm that on the sum; mean over contexts.",
+        "Root mean square over the features of what the last norm of a layer's attention gets: what RMSNorm divides by. In "
+        "pre-norm it is the one before the attention, in peri-norm that on its output, in post-norm that on the sum; mean over "
+        "contexts.",
     ),
 )
