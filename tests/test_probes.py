@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
@@ -26,9 +29,16 @@ from lgbench.measurement.seeing import Sight
 from lgbench.measurement.watching import watched
 from lgbench.measurement.weights import attention_weights
 from lgbench.results import run_files
+from lgbench.results.footers import digest
 from lgbench.results.leaderboard import Results
+from lgbench.submissions.agreement import disagreements, numbers_in
+from lgbench.submissions.inspection import Inspector, inspect_all
+from lgbench.submissions.probe_rows import parted, wrong_probe_rows
+from lgbench.submissions.rows import expected_rows, wrong_rows
+from lgbench.submissions.verdict import SAME_BITS
 from lgbench_measurements import of_attention, of_stream
 
+ROOT = Path(__file__).parent.parent
 INSTALLED = Registry.load()
 NOT_LINEAR = {"differential", "nap"}
 """They norm what a query takes."""
@@ -350,8 +360,6 @@ def test_probes_change_no_bit_of_a_run(runs):
 
 
 def _probes(path, others):
-    import pyarrow as pa
-
     return pa.array([m["name"] for m in run_files.metadata(path)["measurements"] if m["name"] not in others])
 
 
@@ -366,9 +374,9 @@ def test_a_plugin_adds_a_probe_in_one_file(runs):
         (48, None, None),
     ]
     (path, *_) = run_files.find(runs / "with")
-    assert {plugin["name"] for plugin in run_files.metadata(path)["plugins"] if plugin["takes_part"]} == {"final_norm.py"}
+    assert "final_norm.py" in {plugin["name"] for plugin in run_files.metadata(path)["plugins"] if plugin["takes_part"]}
     (path, *_) = run_files.find(runs / "without")
-    assert not any(plugin["takes_part"] for plugin in run_files.metadata(path)["plugins"])
+    assert "final_norm.py" not in {plugin["name"] for plugin in run_files.metadata(path)["plugins"] if plugin["takes_part"]}
 
 
 def command(*arguments):
@@ -460,6 +468,72 @@ def test_an_attention_whose_weights_are_not_defined_is_named_once(tmp_path):
 
 
 # Files
+
+
+def test_files_from_before_there_were_probes_are_read_beside_others(runs, tmp_path):
+    committed = next((ROOT / "leaderboards" / "runs").glob("dictionary-lookup.*.parquet"))
+    for path in (committed, *run_files.find(runs / "with")):
+        (tmp_path / path.name).symlink_to(path)
+    count = pq.read_metadata(committed).num_rows
+    results = Results(tmp_path)
+    asked = "select count(*), count(layer), count(head) from results"
+    assert results.left_out == [] and results.ask(f"{asked} where task = 'dictionary-lookup'")[1] == [(count, 0, 0)]
+    assert results.ask(f"{asked} where task = 'max-retrieval'")[1][0][1] > 0
+    relation = lgbench.read_results(tmp_path)
+    assert relation.columns == run_files.SCHEMA.names and relation.shape[0] == results.ask(asked)[1][0][0]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / committed.name).symlink_to(committed)
+    assert lgbench.read_results(alone).columns == run_files.SCHEMA.names
+    assert len(run_files.read(committed)) == count and run_files.read(committed)["layer"].null_count == count
+
+
+def test_the_digest_of_a_run_is_as_it_was_before_there_were_probes():
+    committed = next((ROOT / "leaderboards" / "runs").glob("dictionary-lookup.*.parquet"))
+    first, *_ = run_files.packed_runs(committed, pq.read_metadata(committed))
+    assert digest(first.footer, run_files.read(committed)[: first.rows]) == first.content
+
+
+def test_submissions_check_the_rows_of_probes_that_they_find(runs):
+    (path, *_) = run_files.find(runs / "with")
+    registry = Registry.load(files=[runs / "final_norm.py"])
+    found, wrong = inspect_all([path], Inspector(registry))
+    assert wrong == []
+    (run,) = found
+    of_probes, others = parted(run.experiment, run.rows)
+    assert of_probes.num_rows > 50 and list(wrong_rows(run.experiment, run.rows, expected_rows(run.experiment))) == []
+    for changes in (
+        {"layer": 0},
+        {"layer": None, "head": 1},
+        {"length": 9},
+        {"step": 1},
+        {"n": 9},
+        {"n": 0},
+        {"value": -1.0},
+        {"value": None},
+        {"metric_version": 2},
+        {"weights": "ema"},
+        {"on_boards": False},
+    ):
+        rows = of_probes.to_pylist()
+        place = next(i for i, row in enumerate(rows) if row["metric"] == "attention_entropy" and row["layer"])
+        rows[place] |= changes
+        found = list(wrong_probe_rows(run.experiment, pa.Table.from_pylist(rows, schema=run_files.SCHEMA)))
+        assert len(found) == 1 and "its rows of probes have what no run has" in found[0], changes
+    twice = pa.concat_tables([of_probes, of_probes.slice(0, 1)])
+    assert len(list(wrong_probe_rows(run.experiment, twice))) == 1
+    filed = numbers_in(run.rows)
+    key = next(key for key in filed if key.layer)
+    fewer = {other: number for other, number in filed.items() if other != key}
+    assert disagreements(filed, filed, SAME_BITS) == []
+    for pair, where in (((filed, fewer), "is in the file and not here"), ((fewer, filed), "is here and not in the file")):
+        assert [each.sentence for each in disagreements(*pair, SAME_BITS)] == [f"{key} {where}"]
+    others = others.to_pylist()
+    others[0] |= {"layer": 1}
+    wrong = list(
+        wrong_rows(run.experiment, pa.Table.from_pylist(others, schema=run_files.SCHEMA), expected_rows(run.experiment))
+    )
+    assert any("layer=1" in sentence for sentence in wrong)
 
 
 def test_workers_read_the_probes_that_the_command_asks_for():

@@ -119,11 +119,11 @@ def plot(
 
 
 def _inside(runs: Results, metric: str, layer: int | None, head: int | None, heatmap: bool) -> Inside | None:
-    """Where a probe is drawn; None for a metric of whole models, which has no layers."""
+    """Where a probe is drawn; None for any other metric, which has no layers."""
     from lgbench.results.leaderboard import Inside
 
     runs.check(metric, None, None)
-    if metric not in runs.ranking_names:
+    if metric not in runs.ranking_names or runs.layers(metric):
         return Inside(layer, head)
     if layer is not None or head is not None or heatmap:
         raise UsageError(f"--layer, --head and --heatmap are for probes, and {metric} is measured of whole models")

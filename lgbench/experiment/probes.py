@@ -18,20 +18,21 @@ def is_probe(measurement: Measurement, task: Task) -> bool:
         return False
 
 
-def chosen_probes(asked: Sequence[str], measurements: Mapping[str, Measurement], tasks: Iterable[Task]) -> frozenset[str]:
-    """The names of the probes that are asked for. `tasks` are all that are known.
+def probe_names(measurements: Mapping[str, Measurement], tasks: Iterable[Task]) -> frozenset[str]:
+    """The names of the measurements that are computed from insides on any of these tasks, which are all that are known."""
+    known = list(tasks)
+    return frozenset(name for name, each in measurements.items() if any(is_probe(each, task) for task in known))
 
-    Raises UsageError for a name that is no probe's.
-    """
+
+def chosen_probes(asked: Sequence[str], measurements: Mapping[str, Measurement], probes: frozenset[str]) -> frozenset[str]:
+    """The names of the probes that are asked for, out of all. Raises UsageError for a name that is no probe's."""
     names = list(dict.fromkeys(asked))
     if {ALL, NONE} & {*names} and len(names) > 1:
         raise UsageError(f"--probe names {', '.join(names)}: use {ALL} or {NONE} alone, or names of probes")
     if not names or names == [NONE]:
         return frozenset()
-    known = list(tasks)
-    probes = {name for name, each in measurements.items() if any(is_probe(each, task) for task in known)}
     if names == [ALL]:
-        return frozenset(probes)
+        return probes
     for name in names:
         if name in measurements and name not in probes:
             others = ", ".join(sorted(probes))
@@ -39,6 +40,13 @@ def chosen_probes(asked: Sequence[str], measurements: Mapping[str, Measurement],
         if name not in probes:
             raise unknown("probe", name, sorted(probes))
     return frozenset(names)
+
+
+def takes_part(measurement: Measurement, task: Task, chosen: frozenset[str], probes: frozenset[str]) -> bool:
+    """Whether a run on a task has a measurement: all that are no probes, and the probes that are chosen and defined there."""
+    if is_probe(measurement, task):
+        return measurement.name in chosen
+    return measurement.name not in probes or measurement.source(task) is not None
 
 
 def undefined(probes: Iterable[str], measurements: Mapping[str, Measurement], tasks: Sequence[Task]) -> list[str]:

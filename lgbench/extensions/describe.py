@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.probes import is_probe
+from lgbench.experiment.probes import probe_names
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 
@@ -57,7 +57,7 @@ def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
 
 def probes(registry: Registry) -> list[str]:
     """The names of the measurements that are computed from insides, on any task."""
-    return [m.name for m in registry.measurements if any(is_probe(m, task) for task in registry.tasks)]
+    return sorted(probe_names({m.name: m for m in registry.measurements}, registry.tasks))
 
 
 def metric_table(registry: Registry) -> list[tuple[str, ...]]:
@@ -201,7 +201,8 @@ def _listed(value: object) -> object:
 def _metric_page(metric: Measurement, registry: Registry) -> Iterator[str]:
     yield metric.name
     yield f"{about(metric)}\n"
-    yield f"{metric.label}: {metric.title}, {direction(metric)} is better; version {metric.version}"
+    side = "no value" if metric.lower_is_better is None else direction(metric)
+    yield f"{metric.label}: {metric.title}, {side} is better; version {metric.version}"
     worst = f"; {metric.worst:g} for a model whose output is not finite" if metric.worst is not None else ""
     yield f"range: {value_range(metric)}{worst}"
     if metric.threshold is not None:

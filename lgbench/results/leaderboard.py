@@ -83,8 +83,8 @@ class Results(Database):
     ) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
 
-        A probe by which no value is better has no board. With `inside` it has one without ranks: entries are in the order of
-        their names.
+        A probe by which no value is better has no board. With `inside` it has one without ranks, for plots: entries are in the
+        order of their names.
 
         `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
         `baseline` is the entry that the others are compared with, as on boards or short; by default it is BASELINE_ENTRY.
@@ -95,7 +95,7 @@ class Results(Database):
             self.require_ranks(metric)
         entry = self.baseline(baseline)
         asked = name, protocol, apart
-        found = self._measured(metric, *asked, inside or EVERYWHERE)
+        found = self._measured(metric, *asked, inside)
         unfitted = _not_fitted(found if metric == PRIMARY_METRIC else self._measured(PRIMARY_METRIC, *asked))
         incomplete, lacking = self._missing(metric, *asked)
         rates = self._learning_rates(*asked)
@@ -204,16 +204,19 @@ class Results(Database):
         return {"metric": metric, "name": name, "protocols": self._numbers(protocol), "apart": apart}
 
     def _measured(
-        self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside = EVERYWHERE
+        self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
     ) -> list[Unranked]:
-        """Boards that have any value, by name and label; of versions the newest first."""
+        """Boards that have any value, by name and label; of versions the newest first.
+
+        Of whole models; but with `inside`, and of a metric that ranks nothing, of their layers and heads.
+        """
         asked = metric, name, protocol, apart, inside
         if asked not in self._answers:
             parameters = self._parameters(metric, name, protocol, apart)
-            if metric in self.ranking_names:
+            if inside is None and metric in self.ranking_names:
                 values = self._arrow(packaged("values"), parameters)
             else:
-                values = self._arrow(packaged("inside"), parameters | inside._asdict())
+                values = self._arrow(packaged("inside"), parameters | (inside or EVERYWHERE)._asdict())
             every = (self._board(metric, *own) for own in _boards_of(values))
             found = [each for each in every if each]
             found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
@@ -226,7 +229,7 @@ class Results(Database):
         return {}
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, str | None, str | None, bool, Inside], list[Unranked]]:
+    def _answers(self) -> dict[tuple[str, str | None, str | None, bool, Inside | None], list[Unranked]]:
         """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
         return {}
 

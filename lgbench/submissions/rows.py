@@ -68,7 +68,7 @@ class Bounds(NamedTuple):
     def of(cls, metric: Metric) -> Bounds:
         """Those of the range, and the value that a model gets whose answers are not finite."""
         worst = () if metric.worst is None else (metric.worst,)
-        return cls(min(metric.lowest, *worst), max(metric.highest, *worst))
+        return cls(min([metric.lowest, *worst]), max([metric.highest, *worst]))
 
     def hold(self, value: float) -> bool:
         """Whether a finite value is between the bounds, or beyond one by rounding alone."""
@@ -207,7 +207,8 @@ def _wrong_keys(found: list[RowKey], expected: Mapping[RowKey, Expected]) -> Ite
 
 def _strange(key: RowKey) -> str:
     """A key in which every word is a stranger's."""
-    return " ".join(f"{name}={shown(value)}" for name, value in key._asdict().items())
+    said = {name: value for name, value in key._asdict().items() if value is not None or name not in ("layer", "head")}
+    return " ".join(f"{name}={shown(value)}" for name, value in said.items())
 
 
 def _wrong_values(found: list[RowKey], table: pa.Table, expected: Mapping[RowKey, Expected], diverged: bool) -> Iterator[str]:
