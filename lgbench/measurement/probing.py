@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -180,7 +182,8 @@ def _scores(variant: str, measurement: Measurement, seen: Insides) -> Iterator[S
         found[reading.layer, reading.head].append(reading)
     contexts = len(seen.logits)
     for (layer, head), readings in found.items():
-        values = torch.stack([reading.value.double() for reading in readings]).mean(0)
-        known = values[values.isfinite()]
-        n = (contexts if len(known) else 0) if values.ndim == 0 else len(known)
-        yield Score(variant, measurement.name, seen.length, known.mean().item() if n else None, n, layer, head)
+        values = readings[0].value if len(readings) == 1 else torch.stack([reading.value for reading in readings]).mean(0)
+        # Lists, for on few numbers each operation of torch takes longer than the numbers do.
+        known = [value for value in values.double().flatten().tolist() if isfinite(value)]
+        n = len(known) if values.ndim else contexts * len(known)
+        yield Score(variant, measurement.name, seen.length, fmean(known) if known else None, n, layer, head)

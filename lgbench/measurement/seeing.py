@@ -37,7 +37,7 @@ class Sight:
     def forget(self) -> None:
         """Before the model reads other contexts."""
         for found in (self.attentions, self.sublayers, self.finals, self._norm_inputs):
-            found.clear()  # type: ignore[attr-defined]
+            found.clear()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -62,7 +62,7 @@ class Sight:
             if row < 0:
                 continue
             query = _Query(watched, module, given, named, place)
-            weights = attention_weights(query.take, query.values, self.tolerance)
+            weights = attention_weights(query.take, query.values, self.tolerance, try_others=place == self.places[0])
             if weights is None:
                 self.not_linear.add(watched.spec.layer)
             known = None if weights is None else self._kept(weights)

@@ -20,13 +20,13 @@ Take = Callable[[Tensor], Tensor]
 """What one query takes from values: (B, H, K, D) -> (B, H, 1, D)."""
 
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
-"""How far what a query takes may be from its weights times the values, as a share of the largest sum of their sizes."""
+"""How far what a query takes may be from its weights times the values, as a share of all weights times the largest value."""
 
 
-def attention_weights(take: Take, v: Tensor, tolerance: float) -> Tensor | None:
-    """The weights of the query, (B, H, K); None where what it takes of these values, or of others, is not linear in them.
+def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool = True) -> Tensor | None:
+    """The weights of the query, (B, H, K); None where what it takes of these values is not linear in them.
 
-    Where it is not finite, the weights are NaN.
+    Other values are tried, too, unless `try_others` is False. Where what it takes is not finite, the weights are NaN.
     """
     try:
         with torch.enable_grad():
@@ -39,8 +39,10 @@ def attention_weights(take: Take, v: Tensor, tolerance: float) -> Tensor | None:
         return None
     weights = gradient[..., 0]
     finite = taken.detach().isfinite().flatten(1).all(1) & weights.isfinite().flatten(1).all(1)
-    others = _others(v)
-    pairs = ((v, taken.detach()), (others, take(others)))
+    pairs = [(v, taken.detach())]
+    if try_others:
+        others = _others(v)
+        pairs.append((others, take(others)))
     if not all(_agrees(weights[finite], values[finite], found[finite], tolerance) for values, found in pairs):
         return None
     return torch.where(finite[:, None, None], weights, torch.nan)
@@ -57,7 +59,7 @@ def _agrees(weights: Tensor, values: Tensor, taken: Tensor, tolerance: float) ->
     """Whether weights times values are what was taken, but for rounding."""
     if not len(weights):
         return True
-    rows = weights[..., None, :].double()
-    apart = (rows @ values.double() - taken.double()).abs()
-    largest = (rows.abs() @ values.double().abs()).amax(-1, keepdim=True)
+    values, rows = values.float(), weights[..., None, :].float()
+    apart = (rows @ values - taken.float()).abs().amax((-2, -1))
+    largest = rows.abs().sum((-2, -1)) * torch.linalg.vector_norm(values, torch.inf, (-2, -1))
     return bool((apart <= tolerance * largest + 1e-9).all())

@@ -22,7 +22,7 @@ def entropy(weights: Tensor) -> Tensor:
     """
     total = weights.sum(-1, keepdim=True)
     shares = weights / total
-    found = -torch.special.xlogy(shares, shares).sum(-1)
+    found: Tensor = -torch.special.xlogy(shares, shares).sum(-1)
     return found.where((weights >= 0).all(-1) & (total > 0).squeeze(-1), torch.nan)
 
 

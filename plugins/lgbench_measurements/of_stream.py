@@ -34,7 +34,8 @@ def relative_update(sublayer: SublayerInside) -> Tensor | None:
     """|update| / |stream before it|, (n,); None where there is no stream."""
     if sublayer.before is None:
         return None
-    return torch.linalg.vector_norm(sublayer.update, dim=-1) / torch.linalg.vector_norm(sublayer.before, dim=-1)
+    ratio: Tensor = torch.linalg.vector_norm(sublayer.update, dim=-1) / torch.linalg.vector_norm(sublayer.before, dim=-1)
+    return ratio
 
 
 @final
