@@ -54,6 +54,7 @@ seeds = 2
 protocols = ["quick", "standard"]
 plugins = ["my-package"]
 average = ["ema"]
+probes = ["kl"]
 [[tests]]
 entry = "a@ema"
 against = "a"
