@@ -49,6 +49,7 @@ def run(
     checkpoint: float = 60.0,
     plugins: Sequence[str | Path] = (),
     results: str | Place = "results",
+    probe: str | Sequence[str] = (),
     executor: str = "local",
     ray_address: str | None = None,
     slurm_partition: str | None = None,
@@ -60,13 +61,13 @@ def run(
 
     It takes what the command takes, under the same names; `plugins` are plugin files. A run that is already in `results` is
     read, not repeated. `average=None` tests every averager that comes with lgbench; a list as a value of `set` makes a grid
-    over it. `results` may be an address such as s3://bucket/folder.
+    over it. `probe` names probes, or is "all". `results` may be an address such as s3://bucket/folder.
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
     """
     engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
-    request = _request(task, arch, average, optimizer, seeds, protocol, set, precision)
+    request = _request(task, arch, average, optimizer, seeds, protocol, set, precision, probe)
     files, where = _paths(plugins), place(results)
     manner = Manner(device, compile, population, checkpoint, workers)
     planned = resolve(request, Registry.load(files=files))
@@ -92,6 +93,7 @@ def plan(
     workers: int | None = None,
     plugins: Sequence[str | Path] = (),
     results: str | Place | None = None,
+    probe: str | Sequence[str] = (),
 ) -> list[PlannedPopulation]:
     """The populations that :func:`lgbench.run` with the same arguments would train, for another engine to run. Trains nothing.
 
@@ -103,7 +105,7 @@ def plan(
     Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
     """
     planned = resolve(
-        _request(task, arch, average, optimizer, seeds, protocol, set, precision), Registry.load(files=_paths(plugins))
+        _request(task, arch, average, optimizer, seeds, protocol, set, precision, probe), Registry.load(files=_paths(plugins))
     )
     execution = Execution.on(device, compile, population, workers=workers)
     silent = SilentProgress()
@@ -133,10 +135,12 @@ def _request(
     protocol: str,
     set: Mapping[str, Any] | None,
     precision: str,
+    probe: str | Sequence[str],
 ) -> Request:
     changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
     averagers = None if average is None else _listed(average)
-    return Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision)
+    probes = tuple(_listed(probe))
+    return Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision, probes)
 
 
 def _paths(files: Sequence[str | Path]) -> list[Path]:

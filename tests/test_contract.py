@@ -10,12 +10,13 @@ from typing import get_args
 import lgbench
 from lgbench import attending, chain, contracts, hookspecs, noise, testing
 
-VERSION = (3, 0)
+VERSION = (3, 1)
 
 HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "optimizers", "positions", "tasks"}
 
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
+    *("AttentionInside", "Insides", "Reading", "SublayerInside"),
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
@@ -40,6 +41,7 @@ METHODS = {
     "Measurement": {
         "chance": "(self, distribution, test)",
         "of_contexts": "(self, predictions)",
+        "of_insides": "(self, insides)",
         "of_strings": "(self, scores)",
         "source": "(self, task)",
     },
@@ -64,6 +66,7 @@ METHODS = {
         "reference": "(self, context)",
         "sample": "(self, length, random)",
         "sibling": "(self, name)",
+        "sources": "(self, inputs)",
         "text": "(self, inputs)",
     },
     "TensorModule": {"__call__": "(self, x)", "forward": "(self, x)"},
@@ -72,6 +75,7 @@ METHODS = {
 PROPERTIES = {
     "AttentionSpec": {"head_dim", "scale"},
     "Predictions": {"probability"},
+    "SublayerInside": {"update"},
     "SublayerSpec": {"head_dim"},
     "Task": {"answers"},
 }
@@ -103,15 +107,19 @@ ATTRIBUTES = {
 CONFIGURABLE = {"Attention", "NormScheme", "Optimizer", "Position"}
 
 RECORDS = {
+    "AttentionInside": ["layer", "output", "weights"],
     "AttentionSpec": ["layer", "layers", "width", "heads", "train_keys", "has_bias", "cross_attention", "unscaled"],
     "Batch": ["inputs", "distribution", "weights"],
     "Budget": ["steps", "batch", "lr", "max_length"],
+    "Insides": ["length", "inputs", "logits", "distribution", "sources", "attentions", "sublayers", "final"],
     "Parts": ["norm", "attention", "position", "train_positions", "test_positions"],
     "Predictions": ["logits", "distribution"],
+    "Reading": ["value", "layer", "head"],
     "Schedule": ["steps", "every"],
     "Signature": ["inputs", "classes", "answers"],
     "StringScores": ["log_probability", "is_member"],
     "Strings": ["inputs", "is_member"],
+    "SublayerInside": ["role", "layer", "before", "after", "norm_input"],
     "SublayerSpec": ["role", "layer", "layers", "width", "heads"],
     "Tokens": ["size"],
     "Vectors": ["width"],
@@ -122,7 +130,7 @@ CHOICES = {
     "Matrix": {"down", "key", "out", "query", "up", "value"},
     "Need": {"ALL_QUERIES", "KEY_INPUT", "QUERY_INPUT"},
     "Role": {"attention", "mlp"},
-    "Source": {"contexts", "strings"},
+    "Source": {"contexts", "insides", "strings"},
 }
 
 HELPERS = {

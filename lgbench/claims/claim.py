@@ -41,6 +41,8 @@ class Runs:
     """Packages that provide what does not come with lgbench."""
     average: tuple[str, ...] = ()
     """Averagers to test; empty for those that come with lgbench."""
+    probes: tuple[str, ...] = ()
+    """Probes to read, for tests of them."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ def _named(value: Any) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
+def _measured(value: Any) -> bool:
+    return isinstance(value, str) and METRIC_NAME.fullmatch(value) is not None
+
+
 def _lengths(value: Any) -> bool:
     return value in LENGTH_SETS if isinstance(value, str) else _list_of(lambda length: _whole(length, 2**20))(value)
 
@@ -88,6 +92,11 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             'a list of packages such as ["lgbench-attention"]', _list_of(_line), "Packages that have to be installed."
         ),
         "average": Key(NAMES, _list_of(_named), "Averages of the weights to test, as of `lgbench run --average`."),
+        "probes": Key(
+            'a list of probes such as ["logit_gap"], each once',
+            _list_of(_measured),
+            "Probes that the runs need, as of `lgbench run --probe`: those that tests have as their metric.",
+        ),
     },
     "tests": {
         "entry": Key(LINE, _line, "The entry that the claim is about, as boards name it, with `@bema` for an average.", True),
@@ -99,7 +108,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         ),
         "metric": Key(
             "the name of a metric such as tvd",
-            lambda v: isinstance(v, str) and METRIC_NAME.fullmatch(v) is not None,
+            _measured,
             "The measurement; `tvd` by default.",
         ),
         "lengths": Key(

@@ -11,6 +11,7 @@ from lgbench.claims.claim import ClaimTest
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import Board
 from lgbench.results.columns import ID, OOD, Models
+from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import ALONE, Floats, Spread, spread
 
@@ -75,7 +76,7 @@ def _sample(board: Board, models: Models, test: ClaimTest) -> Sample | None:
         seeds=seeds,
         tasks=len(models.tasks),
         sign=board.metric.sign,
-        most=np.inf if test.against is None else board.metric.highest - board.metric.low,
+        most=np.inf if test.against is None else board.metric.highest - board.metric.lowest,
         reason="; ".join(reasons),
     )
 
@@ -126,7 +127,7 @@ def _numbers(models: Models, test: ClaimTest, entry: str) -> Floats:
     if not columns or any(column not in models.columns for column in columns):
         return missing
     values = np.stack([models.column(column, [entry])[0] for column in columns])  # (L, S)
-    return values.mean(0) if test.exponent is None else _exponents(np.array(lengths), values)
+    return values.mean(0) if test.exponent is None else exponents(np.array(lengths), values)
 
 
 def _spread(models: Models, test: ClaimTest) -> Spread:
@@ -142,13 +143,3 @@ def _spread(models: Models, test: ClaimTest) -> Spread:
 
 def _is_name(lengths: str | tuple[int, ...]) -> TypeGuard[str]:
     return isinstance(lengths, str)
-
-
-def _exponents(lengths: Floats, values: Floats) -> Floats:
-    """The slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN where a value is not above 0."""
-    if len(lengths) < 2:
-        return np.full(values.shape[1], np.nan)
-    known = np.where(values > 0, values, np.nan)
-    x = np.log(lengths) - np.log(lengths).mean()
-    slopes: Floats = x @ np.log(known) / (x @ x)
-    return slopes

@@ -89,6 +89,8 @@ def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping
         return {}, "there is no run of it"
     if test.metric not in results.metric_names:
         return {}, f"no run has the measurement {test.metric}"
+    if test.against is not None and test.expect == "better" and test.metric not in results.ranking_names:
+        return {}, f"no value of {test.metric} is better than another; expect alike, or name an exponent"
     return samples(results, task, test), "there is no run of it"
 
 

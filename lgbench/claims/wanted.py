@@ -29,6 +29,7 @@ class Order:
     archs: tuple[str, ...]
     seeds: tuple[int, ...]
     average: tuple[str, ...]
+    probes: tuple[str, ...] = ()
 
 
 def wanted(claim: Claim, task: str, test: ClaimTest, sample: Sample | None) -> tuple[Wanted, ...]:
@@ -52,7 +53,8 @@ def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[Order]:
     for arch, by_seeds in by_arch.items():
         for own_seeds, tasks in by_seeds.items():
             alike[own_seeds, tuple(tasks)].append(arch)
-    return [Order(tasks, tuple(archs), own, claim.runs.average) for (own, tasks), archs in alike.items()]
+    runs = claim.runs
+    return [Order(tasks, tuple(archs), own, runs.average, runs.probes) for (own, tasks), archs in alike.items()]
 
 
 def command(order: Order, protocol: str, results: str | None = None) -> str:
@@ -60,6 +62,7 @@ def command(order: Order, protocol: str, results: str | None = None) -> str:
     words = ["lgbench", "run", "--task", ",".join(order.tasks), "--arch", ",".join(order.archs)]
     words += ["--seeds", _ranges(order.seeds), "--protocol", protocol]
     words += ["--average", ",".join(order.average)] if order.average else []
+    words += ["--probe", ",".join(order.probes)] if order.probes else []
     words += ["--results", results] if results is not None else []
     return shlex.join(words)
 

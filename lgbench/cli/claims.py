@@ -173,7 +173,7 @@ def _run(
         if not lacking:
             echo(f"{claim.name} lacks no run under {name}")
         for order in lacking:
-            request = Request(order.tasks, order.archs, order.average or None, order.seeds, name)
+            request = Request(order.tasks, order.archs, order.average or None, order.seeds, name, probes=order.probes)
             try:
                 ordered(request, registry, Manner(device, workers=workers), Engine(), plugins, results)
             except RunFailed as error:

@@ -225,7 +225,7 @@ def _installed_names(kinds: Iterable[str]) -> list[str]:
     finally:
         output.give_back()  # for the names that click prints
     for kind in kinds:
-        names = {name for name, _ in describe.summaries(kind, registry)}
+        names = {*describe.probes(registry), "all"} if kind == "probes" else {n for n, _ in describe.summaries(kind, registry)}
         families = {"all", *(task.family for task in registry.tasks)} if kind == "tasks" else set()
         found += sorted(names | families)
     return found

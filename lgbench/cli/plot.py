@@ -17,7 +17,7 @@ from lgbench.results.addresses import Place
 if TYPE_CHECKING:
     from lgbench.reports.figure import Spec
     from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Results
+    from lgbench.results.leaderboard import Inside, Results
     from lgbench.results.steps import BoardSteps
 
 ACROSS = ("length", "step")
@@ -47,6 +47,15 @@ ACROSS = ("length", "step")
     "length, as far as they were measured]",
 )
 @click.option(
+    "--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws of the length are straight lines there."
+)
+@click.option(
+    "--fit", is_flag=True, help="Fit a power of the length to each entry, and write its exponent N^... with its 95 % interval."
+)
+@click.option("--layer", type=click.IntRange(1), help="Of a probe, the layer to draw.  [default: the mean over all]")
+@click.option("--head", type=click.IntRange(1), help="Of a probe, the head to draw.  [default: the mean over all]")
+@click.option("--heatmap", is_flag=True, help="Of a probe, draw a map of layers by lengths for each entry, not curves.")
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="File to write. Its name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.  "
@@ -60,6 +69,11 @@ def plot(
     named: Sequence[str],
     across: str,
     lengths: tuple[int, ...] | None,
+    loglog: bool,
+    fit: bool,
+    layer: int | None,
+    head: int | None,
+    heatmap: bool,
     out: Path | None,
     results: Place,
 ) -> None:
@@ -67,24 +81,63 @@ def plot(
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
     transformer+peri-norm. The order of the entries decides their colours and shapes.
+
+    A probe, which `lgbench run --probe` reads inside of models, is drawn as its mean over layers and heads, or for one of them:
+
+    lgbench plot --task max-retrieval --metric output_std --loglog --fit
     """
     from lgbench.reports import plots
 
     if lengths and across != "step":
         raise UsageError("--length chooses the panels of a plot against training steps; add --x step, or leave it out")
-    path = out or Path(f"{task or 'overview'}-{metric}{'-by-step' if across == 'step' else ''}.png")
+    if across == "step" and (loglog or fit or heatmap):
+        raise UsageError("--loglog, --fit and --heatmap draw against the length; leave out --x step")
+    if heatmap and (loglog or fit or layer is not None):
+        raise UsageError("--heatmap draws all layers; leave out --loglog, --fit and --layer")
+    kind = "-by-step" if across == "step" else "-by-layer" if heatmap else ""
+    path = out or Path(f"{task or 'overview'}-{metric}{kind}.png")
     plots.known_format(path)
     runs = opened(results)
-    found = boards_of(runs, metric, task, protocol)
+    inside = _inside(runs, metric, layer, head, heatmap)
+    found = boards_of(runs, metric, task, protocol, inside=inside)
+    if fit and len(found) > 1:
+        raise UsageError(f"--fit writes the exponents of one board, and {len(found)} are found; choose with --task")
     steps = _steps(runs, metric, task, protocol, lengths or ()) if across == "step" else None
     entries, left_out = plots.chosen(found, split(named))
     if left_out:
         others = ", ".join(left_out)
         complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
-    spec = _against_lengths(drawn, entries) if steps is None else _against_steps(steps, entries, lengths or (), metric)
+    if heatmap:
+        spec = _by_layer(runs, drawn, entries, head)
+    elif steps is None:
+        spec = _against_lengths(drawn, entries, loglog, fit)
+    else:
+        spec = _against_steps(steps, entries, lengths or (), metric)
     plots.write(spec, path)
     echo(path)
+
+
+def _inside(runs: Results, metric: str, layer: int | None, head: int | None, heatmap: bool) -> Inside | None:
+    """Where a probe is drawn; None for any other metric, which has no layers."""
+    from lgbench.results.leaderboard import Inside
+
+    runs.check(metric, None, None)
+    if metric not in runs.ranking_names or runs.layers(metric):
+        return Inside(layer, head)
+    if layer is not None or head is not None or heatmap:
+        raise UsageError(f"--layer, --head and --heatmap are for probes, and {metric} is measured of whole models")
+    return None
+
+
+def _by_layer(runs: Results, drawn: Sequence[Board], entries: Sequence[str], head: int | None) -> Spec:
+    from lgbench.reports import heatmap
+
+    if len(drawn) > 1:
+        raise UsageError(f"--heatmap draws one board, and {len(drawn)} are found; choose with --task or --protocol")
+    maps = heatmap.layer_maps(runs, drawn[0], entries, head)
+    _require_room(len(maps), "entries", "--entry")
+    return heatmap.heatmap(drawn[0], maps)
 
 
 def _steps(runs: Results, metric: str, task: str | None, protocol: str | None, lengths: Sequence[int]) -> list[BoardSteps]:
@@ -98,11 +151,11 @@ def _steps(runs: Results, metric: str, task: str | None, protocol: str | None, l
     return found
 
 
-def _against_lengths(drawn: Sequence[Board], entries: Sequence[str]) -> Spec:
+def _against_lengths(drawn: Sequence[Board], entries: Sequence[str], loglog: bool, fit: bool) -> Spec:
     from lgbench.reports import figure
 
     _require_room(len(drawn), "boards", "--task or --protocol")
-    return figure.figure(drawn, entries)
+    return figure.figure(drawn, entries, loglog, fit)
 
 
 def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths: Sequence[int], metric: str) -> Spec:

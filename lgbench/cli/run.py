@@ -87,6 +87,14 @@ if TYPE_CHECKING:
     help="Precision in which models compute. Boards keep the runs of each apart.",
 )
 @click.option(
+    "--probe",
+    "probes",
+    type=Names("probes"),
+    multiple=True,
+    help="Probes to read, of what is inside the models: all, none, or names joined by commas. They change no other number.  "
+    "[default: none]",
+)
+@click.option(
     "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
 )
 @click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
@@ -106,6 +114,7 @@ def run(
     changes: Sequence[tuple[str, str]],
     device: str,
     precision: str,
+    probes: Sequence[str],
     compile: bool | None,
     population: int | None,
     workers: int | None,
@@ -127,7 +136,8 @@ def run(
     from lgbench.execution.manner import Manner
     from lgbench.experiment.plan import Request
 
-    named = Request(split(tasks), split(archs), _averagers(average), seeds, protocol, joined(changes), optimizer, precision)
+    averagers, settings = _averagers(average), joined(changes)
+    named = Request(split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes))
     manner = Manner(device, compile, population, checkpoint, workers)
     ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
 
@@ -234,7 +244,7 @@ def _averagers(average: Sequence[str]) -> list[str] | None:
 
 
 def _lacking(found: Mapping[Path, Experiment]) -> list[str]:
-    """A sentence for each measurement that is installed now and was not when some of these runs were made."""
+    """A sentence for each measurement that some of these runs lack: it was not installed, or --probe did not ask for it."""
     from lgbench.results.metrics import described
     from lgbench.results.run_files import metadata
 
@@ -244,11 +254,12 @@ def _lacking(found: Mapping[Path, Experiment]) -> list[str]:
             known = {(metric.name, metric.version) for metric in described(metadata(path))}
         except RunFileError:  # readers of results report it
             continue
-        installed = [m for m in experiment.measurements if m.source(experiment.task)]
-        lacking.update(f"{m.name} (version {m.version})" for m in installed if (m.name, m.version) not in known)
+        missing = [m for m in experiment.measurements if m.source(experiment.task) and (m.name, m.version) not in known]
+        for each in missing:
+            name, of_insides = f"{each.name} (version {each.version})", each.name in experiment.probes
+            lacking[f"the probe {name}" if of_insides else f"the measurement {name}, which is installed now"] += 1
     return [
-        f"{_runs(count, 'lacks', 'lack')} the measurement {name}, which is installed now: "
-        "to measure it, run again with another --results folder"
+        f"{_runs(count, 'lacks', 'lack')} {name}: to measure it, run again with another --results folder"
         for name, count in sorted(lacking.items())
     ]
 

@@ -14,7 +14,7 @@ from lgbench.terminal import printable
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
     from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Results
+    from lgbench.results.leaderboard import Inside, Results
 
 
 def installed(plugins: Sequence[Path] = ()) -> Registry:
@@ -70,10 +70,15 @@ def boards(folder: Place, metric: str, task: str | None, protocol: str | None) -
 
 
 def boards_of(
-    results: Results, metric: str, task: str | None, protocol: str | None, baseline: str | None = None
+    results: Results,
+    metric: str,
+    task: str | None,
+    protocol: str | None,
+    baseline: str | None = None,
+    inside: Inside | None = None,
 ) -> list[Board]:
-    """The same, of results that are open."""
-    found = results.boards(metric, task, protocol, baseline=baseline)
+    """The same, of results that are open; of probes, inside of models."""
+    found = results.boards(metric, task, protocol, baseline=baseline, inside=inside)
     warn(results.no_boards)
     if not found:
         place = printable(str(results.place))

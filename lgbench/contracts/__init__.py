@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lgbench.contracts.insides import AttentionInside, Insides, Reading, SublayerInside
 from lgbench.contracts.measurements import Measurement, Predictions, Source, StringScores
 from lgbench.contracts.models import (
     Architecture,
@@ -61,6 +62,7 @@ __all__ = [
     "Answers",
     "Architecture",
     "Attention",
+    "AttentionInside",
     "AttentionModule",
     "AttentionSpec",
     "Averager",
@@ -69,6 +71,7 @@ __all__ = [
     "Budget",
     "Configurable",
     "EmbeddingModule",
+    "Insides",
     "Language",
     "Matrix",
     "Measurement",
@@ -79,6 +82,7 @@ __all__ = [
     "Parts",
     "Position",
     "Predictions",
+    "Reading",
     "Role",
     "RotationModule",
     "Schedule",
@@ -87,6 +91,7 @@ __all__ = [
     "State",
     "StringScores",
     "Strings",
+    "SublayerInside",
     "SublayerSpec",
     "Task",
     "TensorModule",

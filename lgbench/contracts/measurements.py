@@ -6,17 +6,20 @@ Shapes: n contexts or strings, A answers for each context, V classes, L symbols 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from lgbench.contracts.insides import Insides, Reading
 from lgbench.contracts.tasks import Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Source = Literal["contexts", "strings"]
-"""What a measurement is computed from: predictions on contexts, or scores of whole strings."""
+Source = Literal["contexts", "strings", "insides"]
+"""What a measurement is computed from: predictions on contexts, scores of whole strings, or what is inside a model. One that is
+computed from insides is a probe, and is measured where `lgbench run --probe` asks for it."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,12 @@ class Measurement(ABC):
     """A short title for columns and small plots, such as "TVD"."""
     title: str
     """The title of an axis, such as "total variation distance (TVD)"."""
-    lower_is_better: bool
-    range: tuple[float, float | None]
-    """The least and the greatest possible value; None where there is no greatest."""
-    worst: float
-    """The value of an answer that is not finite, as a diverged model gives it."""
+    lower_is_better: bool | None
+    """None where no value is better than another. No board ranks entries by such a measurement."""
+    range: tuple[float | None, float | None]
+    """The least and the greatest possible value; None where there is none."""
+    worst: float | None = None
+    """The value of an answer that is not finite, as a diverged model gives it. None for a probe, which leaves it out."""
     threshold: float | None = None
     """The effective length is the longest length up to which the mean is better than this; None for no effective length."""
     landmark: tuple[float, str] | None = None
@@ -85,6 +89,13 @@ class Measurement(ABC):
     def of_strings(self, scores: StringScores) -> Tensor:
         """The value over all strings, a tensor without dimensions."""
         raise NotImplementedError(f"{self.name} is not computed from strings")
+
+    def of_insides(self, insides: Insides) -> Iterable[Reading]:
+        """The readings at one length: of each layer and head, or of the whole model.
+
+        A model may lack what the probe looks at. Then it gives no reading. Readings of the same layer and head are averaged.
+        """
+        raise NotImplementedError(f"{self.name} is not computed from insides")
 
     def chance(self, distribution: Tensor, test: Tensor) -> Tensor | None:
         """The values of the best prediction that ignores the context: (n, V), (m, V) -> (m,) float64.

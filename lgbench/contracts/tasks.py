@@ -138,6 +138,14 @@ class Task(ABC):
         """
         return None
 
+    def sources(self, inputs: Tensor) -> Tensor | None:
+        """The positions that matter for the answer at the last position: (n, T) or (n, T, F) -> (n, T) bool.
+
+        The largest item, the key that is asked for, the open bracket that may be closed. Probes compare it with where a model
+        looks. A context without such a position has none. None where the task does not say.
+        """
+        return None
+
     def reference(self, context: Tensor) -> Sequence[float] | None:
         """p* after one context, (T,) or (T, F), found in another way than `sample` finds it, such as plain enumeration.
 

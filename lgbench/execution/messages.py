@@ -27,6 +27,8 @@ class Train(msgspec.Struct, tag=True):
     folder: str
     models: int
     compile: bool
+    probes: tuple[str, ...] = ()
+    """Names of those that the runs have."""
 
 
 class Say(msgspec.Struct, tag=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -26,11 +26,15 @@ class PlannedPopulation:
     """Whether the training step is compiled."""
     tuning: bool = False
     """Whether these are tuning runs, which choose learning rates. Their files are in the folder `.tuning` of the results."""
+    probes: tuple[str, ...] = ()
+    """Names of the probes that the runs have. They change no other number."""
 
     @classmethod
     def of(cls, work: Work) -> PlannedPopulation:
         """A claimed population."""
-        return cls(tuple(experiment.record for experiment in work.claim.experiments), work.models, work.compile)
+        experiments = work.claim.experiments
+        records = tuple(experiment.record for experiment in experiments)
+        return cls(records, work.models, work.compile, probes=probes_of(experiments))
 
     @property
     def title(self) -> str:
@@ -51,6 +55,11 @@ class PlannedPopulation:
             raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
 
 
+def probes_of(experiments: Iterable[Experiment]) -> tuple[str, ...]:
+    """The names of all their probes, each once."""
+    return tuple(dict.fromkeys(name for experiment in experiments for name in experiment.probes))
+
+
 def named(runs: Sequence[ExperimentRecord]) -> str:
     """Tasks and entry of runs that can train together, for messages."""
     tasks = list(dict.fromkeys(run.task for run in runs))
@@ -61,7 +70,8 @@ def populations(group: Sequence[Experiment], stacks: Stacks, tuning: bool) -> It
     """The populations that a command takes of a group, if no other command does the same."""
     records = [experiment.record for experiment in group]
     for start in range(0, len(records), stacks.models):
-        yield PlannedPopulation(tuple(records[start : start + stacks.models]), stacks.models, stacks.compile, tuning)
+        own = tuple(records[start : start + stacks.models])
+        yield PlannedPopulation(own, stacks.models, stacks.compile, tuning, probes_of(group))
 
 
 def scheduled(scheduler: Scheduler, tuning: bool = False) -> Iterator[PlannedPopulation]:

@@ -30,6 +30,7 @@ from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.probing import probe
 from lgbench.measurement.soundness import reasons
 from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
@@ -93,6 +94,8 @@ class PopulationRunner:
     """Every distribution of plugins that was loaded."""
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
+    _said: set[str] = field(default_factory=set)
+    """Sentences that hold for all seeds of an entry, and that are said once."""
 
     def run(self, work: Assignment) -> Iterator[Path]:
         """Train all models together, test them one by one, and yield each run file when it is written.
@@ -150,9 +153,16 @@ class PopulationRunner:
         return trained
 
     def _rows(self, experiment: Experiment, trained: Trained, index: int) -> pa.Table:
-        scores = evaluate(experiment, trained.models(index), self.execution.device)
+        device = self.execution.device
+        scores = evaluate(experiment, trained.models(index), device)
         for reason in reasons(scores, trained.diverged[index] is not None):
             self.display.say(f"{experiment.record.title}: {reason}, so boards do not rank it")
+        probed = probe(experiment, lambda model: trained.on(model).models(index), device)
+        for sentence in probed.sentences:
+            if sentence not in self._said:
+                self._said.add(sentence)
+                self.display.say(sentence)
+        scores += probed.scores
         chance, points = self._chance_of(experiment), scores_at_points(trained, index)
         return rows_of(experiment, Measured(scores, points, chance, trained.curve, index, trained.diverged[index]))
 

@@ -75,7 +75,7 @@ class Worker:
     def train(self, order: messages.Train) -> messages.Finished:
         """Train and test a population. Raises OSError where the command is gone."""
         try:
-            experiments = [self._experiments.experiment(record) for record in order.records]
+            experiments = [self._experiments.experiment(record, order.probes) for record in order.records]
             for experiment, record in zip(experiments, order.records, strict=True):
                 if experiment.run_id != record.run_id:
                     raise RunFailed(f"{record.title}: a plugin has changed since the command began; run it again")

@@ -21,6 +21,7 @@ from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import WAIT_SECONDS, Done, Executor, InProcess, RunPopulation, WorkerError, WorkerKilled, ended
 from lgbench.execution.lease import LeaseLost
+from lgbench.execution.populations import probes_of
 from lgbench.execution.progress import ProgressDisplay, ReportProgress
 from lgbench.execution.scheduler import Work
 from lgbench.experiment.plan import Plan
@@ -126,7 +127,8 @@ class Workers:
         worker = next((worker for worker in self._workers if not worker.work), None) or self._start()
         worker.work, worker.written = work, []
         records = [experiment.record for experiment in work.claim.experiments]
-        worker.send(messages.Train(records, str(work.claim.folder), work.models, work.compile))
+        probes = probes_of(work.claim.experiments)
+        worker.send(messages.Train(records, str(work.claim.folder), work.models, work.compile, probes))
 
     def _start(self) -> _Worker:
         command = [sys.executable, "-c", BOOT]

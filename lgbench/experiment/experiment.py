@@ -11,6 +11,7 @@ from torch import nn
 
 from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Task
 from lgbench.experiment.lengths import longest_input
+from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.tuning import Tuning
@@ -64,6 +65,11 @@ class Experiment:
     @property
     def run_id(self) -> str:
         return self.record.run_id
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """The names of the measurements that are computed from the model's insides."""
+        return tuple(measurement.name for measurement in self.measurements if is_probe(measurement, self.task))
 
     @cached_property
     def population_key(self) -> Hashable:

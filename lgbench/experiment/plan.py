@@ -16,6 +16,7 @@ from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
+from lgbench.experiment.probes import chosen_probes, probe_names, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of, override
@@ -41,11 +42,13 @@ class Request:
     optimizer: str = DEFAULT_OPTIMIZER
     precision: str = PRECISIONS[0]
     """In which models compute. Another one than the default changes the protocol."""
+    probes: Sequence[str] = ()
+    """Names, or "all"; none by default. They change no other number."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The experiments of a request, and a sentence for each pair of entry and task that is impossible."""
+    """The experiments of a request, and a sentence for each pair of entry and task, and each probe, that is impossible."""
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...]
@@ -61,6 +64,9 @@ class _Chosen:
     optimizer: Found[Optimizer]
     averagers: tuple[Found[Averager], ...]
     measurements: tuple[Found[Measurement], ...]
+    probes: frozenset[str]
+    """Those of the measurements that are computed from insides, as far as they are asked for."""
+    every_probe: frozenset[str]
     seeds: tuple[int, ...]
     precision: str
     loaded: tuple[Distribution, ...]
@@ -82,11 +88,15 @@ def plan(request: Request, registry: Registry) -> Plan:
             raise UsageError(f"nothing to run: no {kind} was named")
     if request.precision not in PRECISIONS:
         raise unknown("precision", request.precision, PRECISIONS)
+    tasks, measured = find_tasks(request.tasks, registry), {each.name: each for each in registry.measurements}
+    every_probe = probe_names(measured, [*registry.tasks, *(task.thing for task in tasks)])
     chosen = _Chosen(
         protocol_named(request.protocol),
         registry.optimizers.found(request.optimizer),
         _averagers(request.averagers, registry),
         tuple(map(registry.measurements.found, registry.measurements.names())),
+        chosen_probes(request.probes, measured, every_probe),
+        every_probe,
         tuple(dict.fromkeys(request.seeds)),
         request.precision,
         registry.loaded(),
@@ -97,8 +107,8 @@ def plan(request: Request, registry: Registry) -> Plan:
             f"learning rates of the protocol {chosen.protocol.name}: use others, such as --seeds 0:3"
         )
     experiments: dict[Experiment, None] = {}
-    refusals: dict[str, None] = {}
-    pairs = product(find_tasks(request.tasks, registry), find_entries(request.archs, registry))
+    refusals = dict.fromkeys(undefined(chosen.probes, measured, [task.thing for task in tasks]))
+    pairs = product(tasks, find_entries(request.archs, registry))
     asked: set[str] = set()
     with unchanged(_versions(chosen.optimizer, *chosen.averagers)) as require_unchanged:
         for (task, entry), changes in product(pairs, grid(request.changes or {})):
@@ -130,6 +140,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
     parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
     named = {kind: part.label for kind, part in entry.parts.items()}
+    measurements = [m for m in chosen.measurements if takes_part(m.thing, task.thing, chosen.probes, chosen.every_probe)]
     record = ExperimentRecord(
         task=task.label,
         family=task.label.replace(task.thing.name, task.thing.family, 1),
@@ -160,9 +171,9 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         parts=parts,
         optimizer=_configured("optimizer", chosen.optimizer, options, changes),
         averagers={averager.label: averager.thing for averager in chosen.averagers},
-        measurements=tuple(measurement.thing for measurement in chosen.measurements),
+        measurements=tuple(measurement.thing for measurement in measurements),
         plugins=_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
-        measured_by=_versions(*chosen.measurements),
+        measured_by=_versions(*measurements),
         positions=chosen.positions.setdefault(task.label, {}),
     )
 
@@ -179,7 +190,7 @@ def _with_tuning_runs(
         return experiment
     longest = max(experiment.train.max_length, min(task.thing.lengths or (1,)))
     common = {**changes, **tuning.TEST, "train.steps": str(asked.steps), "evaluate.max_length": str(longest)}
-    alone = replace(chosen, averagers=())
+    alone = replace(chosen, averagers=(), probes=frozenset())
     tried = [_experiment(task, entry, {**common, "train.lr": str(lr)}, alone) for lr in asked.grid]
     return replace(experiment, tuning_runs=tuple(each.with_seed(seed) for each in tried for seed in asked.seeds))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
@@ -20,17 +20,17 @@ class Replanner:
         self.registry = registry
         self._planned: dict[Hashable, Experiment] = {}
 
-    def experiment(self, record: ExperimentRecord) -> Experiment:
+    def experiment(self, record: ExperimentRecord, probes: Sequence[str] = ()) -> Experiment:
         """What `lgbench run` makes of the names in a record, which may be another run. UsageError where that is nothing.
 
-        The outcome of a tuning is the record's.
+        `probes` are names of those that the run has, as far as the task has them. The outcome of a tuning is the record's.
         """
-        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol)
+        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol, tuple(probes))
         if same not in self._planned:
             name, precision = record.protocol.name, record.precision
             changes = {key: value for key, value in record.protocol.changes if key != "precision"}
             request = Request(
-                [record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer, precision
+                [record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer, precision, probes
             )
             found = {each.record.task: each for each in plan(request, self.registry).experiments}
             if record.task not in found:

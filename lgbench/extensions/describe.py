@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
 from lgbench.errors import UsageError, unknown
+from lgbench.experiment.probes import probe_names
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 
@@ -52,6 +53,11 @@ def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
     """Name and first sentence of everything of one kind."""
     items: Iterable[Any] = PROTOCOLS.values() if kind == "protocols" else registry.catalogs()[KINDS[kind]]
     return [(item.name, about(item).partition("\n")[0]) for item in items]
+
+
+def probes(registry: Registry) -> list[str]:
+    """The names of the measurements that are computed from insides, on any task."""
+    return sorted(probe_names({m.name: m for m in registry.measurements}, registry.tasks))
 
 
 def metric_table(registry: Registry) -> list[tuple[str, ...]]:
@@ -128,14 +134,14 @@ def setting(value: object) -> str:
 
 
 def direction(metric: Measurement) -> str:
-    """The values that are better: lower or higher ones."""
-    return "lower" if metric.lower_is_better else "higher"
+    """The values that are better: lower or higher ones, or neither."""
+    return "neither" if metric.lower_is_better is None else "lower" if metric.lower_is_better else "higher"
 
 
 def value_range(metric: Measurement) -> str:
     """The least and the greatest possible value."""
     low, high = metric.range
-    return f"{low:g} to {_number(high, 'infinity')}"
+    return f"{_number(low, '-infinity')} to {_number(high, 'infinity')}"
 
 
 def page(name: str, registry: Registry) -> str:
@@ -195,8 +201,10 @@ def _listed(value: object) -> object:
 def _metric_page(metric: Measurement, registry: Registry) -> Iterator[str]:
     yield metric.name
     yield f"{about(metric)}\n"
-    yield f"{metric.label}: {metric.title}, {direction(metric)} is better; version {metric.version}"
-    yield f"range: {value_range(metric)}; {metric.worst:g} for a model whose output is not finite"
+    side = "no value" if metric.lower_is_better is None else direction(metric)
+    yield f"{metric.label}: {metric.title}, {side} is better; version {metric.version}"
+    worst = f"; {metric.worst:g} for a model whose output is not finite" if metric.worst is not None else ""
+    yield f"range: {value_range(metric)}{worst}"
     if metric.threshold is not None:
         side = "below" if metric.lower_is_better else "above"
         yield f"effective length: the longest length up to which the mean is {side} {metric.threshold:g}"

@@ -36,13 +36,17 @@ retrieval at 2^14 took twice as long, most of it in the system).
 
 
 class Score(NamedTuple):
-    """One number: `value` is the mean over `n` answers or strings, None where it is not defined."""
+    """One number: `value` is over `n` answers, strings or contexts, None where it is not defined."""
 
     weights: str
     metric: str
     length: int
     value: float | None
     n: int
+    layer: int | None = None
+    """Of a probe; None for a number of the whole model."""
+    head: int | None = None
+    """Of a probe; None for a number of the whole layer."""
 
 
 @torch.inference_mode()
@@ -138,7 +142,8 @@ def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
     values = measurement.of_contexts(predictions).double()
     if measurement.partial:
         return values
-    return values.where(predictions.probability.isfinite().all(-1) & values.isfinite(), measurement.worst)
+    worst = torch.nan if measurement.worst is None else measurement.worst
+    return values.where(predictions.probability.isfinite().all(-1) & values.isfinite(), worst)
 
 
 def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[int]]:

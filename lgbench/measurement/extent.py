@@ -48,6 +48,11 @@ def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Mea
     return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
 
 
+def probes_of(task: Task, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements that are computed from what is inside a model on a task."""
+    return [measurement for measurement in measurements if measurement.source(task) == "insides"]
+
+
 def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
     """The lengths of the strings of a language; of another task, none."""
     return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []

@@ -23,6 +23,13 @@ def cells(board: Board, labels: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
+def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that a logarithmic axis can show. An interval that reaches 0 ends at the smallest mean."""
+    positive = [cell for cell in cells if cell["mean"] > 0]
+    least = min((cell["mean"] for cell in positive), default=0.0)
+    return [cell | {"low": None if cell["low"] is None else max(cell["low"], least)} for cell in positive]
+
+
 def chance(board: Board) -> list[dict[str, Any]]:
     """The curve of the chance level, empty where it is unknown."""
     levels = {length: board.chance_level("length", length) for length in board.all_lengths}

@@ -77,7 +77,7 @@ def curve(paths: Iterable[Path]) -> LengthCurve | None:
         with suppress(RunFileError, pa.ArrowException, OSError):
             metric = metric or primary_metric(path)
             values += raw_values(path, metric) if metric else []
-    if metric is None or metric.perfect in (None, metric.worst):
+    if metric is None or None in (metric.perfect, metric.worst) or metric.perfect == metric.worst:
         return None
     models = Models.of(Values.of(values))
     seeds = {length: np.isfinite(own).sum() for (kind, length), own in models.columns.items() if kind == "length"}
@@ -92,7 +92,8 @@ def bars(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:
     """A block for each length, from the worst value of the metric to the perfect one; `trained` follows the training length."""
     drawn = ""
     for length, mean in curve.means.items():
-        share = (mean - curve.metric.worst) / ((curve.metric.perfect or 0.0) - curve.metric.worst)
+        worst, perfect = curve.metric.worst or 0.0, curve.metric.perfect or 0.0
+        share = (mean - worst) / (perfect - worst)
         drawn += blocks[min(max(int(share * len(blocks)), 0), len(blocks) - 1)]
         drawn += trained if length == curve.trained else ""
     return drawn

@@ -13,11 +13,12 @@ from typing import Any
 
 import altair as alt
 
-from lgbench.reports.curve_data import about, cells, chance, marked
+from lgbench.reports.curve_data import about, above_zero, cells, chance, marked
 from lgbench.reports.marks import AXIS_TITLES, CHANCE_DASH, GREY, PANEL, PAPER, Across, Axes, Data, Styles, layers
 from lgbench.reports.scale import ValueScale
 from lgbench.results.boards import Board
 from lgbench.results.entries import short
+from lgbench.results.exponents import exponent
 from lgbench.results.metrics import Metric
 
 Spec = dict[str, Any]
@@ -61,20 +62,30 @@ class Panel:
     about: Sequence[Mapping[str, Any]]
     shown: Sequence[float] = ()
     """Values that are on the vertical axis whatever the data are."""
+    logarithmic: bool = False
+    """Whether the vertical axis is; then all values are above 0."""
 
 
-def figure(boards: Sequence[Board], entries: Sequence[str]) -> Spec:
-    """One board, or an overview with a panel for each. The order of `entries` decides what each looks like."""
+def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False, fit: bool = False) -> Spec:
+    """One board, or an overview with a panel for each. The order of `entries` decides what each looks like.
+
+    With `loglog` both axes are logarithmic, without values that are not above 0. With `fit` the legend has the exponent of the
+    power law that fits each entry on the first board.
+    """
     labels = dict(zip(entries, short(entries), strict=True))
+    if fit:
+        fitted = {row.entry: exponent(row) for row in boards[0].rows}
+        labels = {entry: f"{label}  {found}" if (found := fitted.get(entry)) else label for entry, label in labels.items()}
     panels = [
         Panel(
             metric=board.metric,
             title=panel_title(board, boards),
             across="length",
             marked=marked(board.all_lengths, board.train_length),
-            cells=cells(board, labels),
-            chance=chance(board),
+            cells=above_zero(cells(board, labels)) if loglog else cells(board, labels),
+            chance=[row for row in chance(board) if row["mean"] > 0 or not loglog],
             about=about(board),
+            logarithmic=loglog,
         )
         for board in boards
     ]
@@ -97,7 +108,7 @@ def assembled(panels: Sequence[Panel], labels: Sequence[str], title: str, subtit
     row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
     # Between panels is as much space as is said here, whatever stands in it: in "flush", labels do not move them.
     grid = {"concat": parts, "columns": _columns(panels), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
-    return _on_paper(title, subtitle) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
+    return on_paper(title, subtitle) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
 
 
 def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
@@ -124,6 +135,7 @@ def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChar
         values=5 if alone else 4,
         labels=LABELS,
         shown=panel.shown,
+        logarithmic=panel.logarithmic,
     )
     curves = layers(ValueScale(panel.metric), axes, _datasets(panel, place), PAPER if alone else PANEL, styles)
     titles = [] if alone else [_title_mark(panel.title)]
@@ -143,7 +155,7 @@ def value_title(metric: Metric, height: float) -> str:
 def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[str]]:
     """The title of a figure, and the lines below it."""
     first, drawn = boards[0], set(entries)
-    title = f"{first.metric.label}, {first.metric.direction}"
+    title = first.metric.headline
     said = []
     if len(boards) == 1:
         title = f"{first.name}: {title}"
@@ -227,7 +239,7 @@ def _fitting(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"…{text[-letters:]}"
 
 
-def _on_paper(title: str, subtitle: list[str]) -> Spec:
+def on_paper(title: str, subtitle: list[str]) -> Spec:
     """A figure without its content."""
     text: Spec = {"labelFontSize": PAPER.text, "titleFontSize": PAPER.text, "titleFontWeight": "normal"}
     text |= {"labelColor": INK, "titleColor": INK, "labelPadding": 2, "titlePadding": 3}

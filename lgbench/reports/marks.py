@@ -70,6 +70,8 @@ class Axes:
     """The width of their labels, whatever they are."""
     shown: Sequence[float] = ()
     """Values that are on the axis whatever the data are, beside those of the metric's scale."""
+    logarithmic: bool = False
+    """Whether the vertical axis is."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,10 @@ def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:
 def _facts(facts: alt.Chart, scale: ValueScale, axes: Axes, look: Look) -> list[alt.Chart]:
     """The training lengths and the landmark, with their names above and below the data."""
     text: dict[str, Any] = {"baseline": "middle", "dy": scale.up * look.room / 2, "fontSize": look.text, "color": look.grey}
-    values = [*scale.always_shown, *axes.shown]
+    values = [value for value in (*scale.always_shown, *axes.shown) if value > 0 or not axes.logarithmic]
     return [
         *(_trained(facts, scale, text) if axes.across == "length" else []),
-        *_landmark(facts, scale, axes.across, look, text),
+        *([] if axes.logarithmic else _landmark(facts, scale, axes.across, look, text)),
         *(facts.mark_point(opacity=0, aria=False).encode(y=alt.datum(value)) for value in values),
     ]
 
@@ -197,6 +199,10 @@ def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
         minExtent=axes.labels,
         maxExtent=axes.labels,
     )
+    if axes.logarithmic:
+        room = alt.Scale(type="log", nice=False, padding=look.room)
+        labels = alt.Axis(tickCount=axes.values, grid=True, format="~g", minExtent=axes.labels, maxExtent=axes.labels)
+        return alt.Y("mean:Q", title=axes.value_title, axis=labels, scale=room)
     return alt.Y("mean:Q", title=axes.value_title, axis=marks, scale=alt.Scale(zero=False, nice=False, padding=look.room))
 
 

@@ -17,7 +17,7 @@ class ValueScale:
     @property
     def best(self) -> float | None:
         """The value of a perfect answer, None where the metric has no such value."""
-        return self.metric.low if self.metric.lower_is_better else self.metric.high
+        return self.metric.perfect
 
     @property
     def up(self) -> int:
@@ -41,8 +41,9 @@ class ValueScale:
     @property
     def impossible(self) -> str:
         """An expression of Vega: whether no value can be at `datum.value`."""
-        above = "" if self.metric.high is None else f" || datum.value > {self.metric.high}"
-        return f"datum.value < {self.metric.low}{above}"
+        ends = {"<": self.metric.low, ">": self.metric.high}
+        beyond = [f"datum.value {side} {end}" for side, end in ends.items() if end is not None]
+        return " || ".join(beyond) or "false"
 
     @property
     def label(self) -> str:

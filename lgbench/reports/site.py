@@ -55,7 +55,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     if not boards:
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
     runs = run_documents(results, {page_board.board.protocol for page_board in boards})
-    summary = [own for metric in results.metric_names for own in results.overall(metric, protocol, baseline=baseline)]
+    summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
     documents["overall"] = [asdict(own) for own in summary]
@@ -93,7 +93,7 @@ def _boards(
 ) -> list[PageBoard]:
     """Every board: by metric, and within a metric each family before its tasks."""
     found: list[PageBoard] = []
-    for metric in results.metric_names:
+    for metric in results.ranking_names:
         of_families = _by_name(results, "family", metric, protocol, baseline)
         of_tasks = _by_name(results, "task", metric, protocol, baseline)
         for family, tasks in families.items():

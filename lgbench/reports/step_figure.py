@@ -66,7 +66,8 @@ def _panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str],
 
 def _heading(drawn: Sequence[AtLength], boards: Sequence[Board], entries: Sequence[str]) -> tuple[str, list[str]]:
     first = boards[0]
-    title = f"{first.metric.label} while models train, {first.metric.direction}"
+    direction = f", {first.metric.direction}" if first.metric.ranks else ""
+    title = f"{first.metric.label} while models train{direction}"
     said = []
     if len(boards) == 1:
         title = f"{first.name}: {title}"

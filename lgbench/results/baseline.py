@@ -37,7 +37,7 @@ def against(models: Models, metric: Metric, baseline: str, ranked: Sequence[str]
     others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
     moments = Moments.of(differences[others])
     found = moderated_t(moments, models.spread(models.ranked_by))
-    corrected, most = holm(found.p), metric.highest - metric.low
+    corrected, most = holm(found.p), metric.highest - metric.lowest
     low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
     names = [entry for entry, other in zip(ranked, others, strict=True) if other]
     return {

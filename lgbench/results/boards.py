@@ -10,7 +10,7 @@ import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.baseline import Against, against
-from lgbench.results.columns import DIGITS, ID, OOD, Column, Models, mean_of_known, rounded
+from lgbench.results.columns import DIGITS, ID, OOD, Column, Models, mean_of_known, rounded, significant
 from lgbench.results.fit import NotFitted
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import Standing, effective_length, interval, standings
@@ -135,8 +135,8 @@ def chance_levels(chance: Models) -> tuple[Level, ...]:
 
 
 def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str) -> tuple[Row, ...]:
-    """The rows of a board, best mean first."""
-    cells, standing = _cells(models, metric), _standings(models, metric)
+    """The rows of a board, best mean first; by name where no value is better than another."""
+    cells, standing = _cells(models, metric), _standings(models, metric) if metric.ranks else {}
     ranked = list(standing)
     differences = against(models, metric, baseline, ranked)
     rows = []
@@ -178,7 +178,8 @@ def _in_order(models: Models, metric: Metric) -> list[str]:
     """
 
     def key(entry: str) -> tuple[bool, float, float, str]:
-        means = [_signed_mean(models, metric, entry, column) for column in (models.ranked_by, ID)]
+        columns = (models.ranked_by, ID)
+        means = [_signed_mean(models, metric, entry, column) if metric.ranks else 0.0 for column in columns]
         return models.unsound(entry) is not None, means[0], means[1], entry
 
     return sorted((entry for entry in models.entries if models.seeds_of(entry)), key=key)
@@ -205,7 +206,8 @@ def _cells(models: Models, metric: Metric) -> dict[str, dict[Column, Cell]]:
     """By entry and column; without what has no value."""
     values = np.stack(list(models.columns.values()), 1)  # (E, C, S)
     counts, means = np.isfinite(values).sum(-1), mean_of_known(values)
-    low, high = (np.clip(end, metric.low, metric.highest) for end in interval(values))
+    low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(values))
+    short = rounded if metric.ranks else significant
     found: dict[str, dict[Column, Cell]] = {}
     for e, entry in enumerate(models.entries):
         own = np.isfinite(values[e]).any(0)  # seeds
@@ -214,11 +216,11 @@ def _cells(models: Models, metric: Metric) -> dict[str, dict[Column, Cell]]:
                 found.setdefault(entry, {})[column] = Cell(
                     kind=column[0],
                     length=column[1],
-                    mean=rounded(means[e, c]),
-                    low=rounded(low[e, c]) if n > 1 else None,
-                    high=rounded(high[e, c]) if n > 1 else None,
+                    mean=short(means[e, c]),
+                    low=short(low[e, c]) if n > 1 else None,
+                    high=short(high[e, c]) if n > 1 else None,
                     n=n,
-                    values=tuple(None if np.isnan(value) else rounded(value) for value in values[e, c, own]),
+                    values=tuple(None if np.isnan(value) else short(value) for value in values[e, c, own]),
                 )
     return found
 

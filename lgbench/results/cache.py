@@ -38,7 +38,7 @@ from lgbench.results import run_files
 from lgbench.results.metrics import Metric, described
 from lgbench.results.run_files import METADATA_KEY, SCHEMA, Files
 
-RULES = 4
+RULES = 5
 """Raised when other run files than before can be on a board: cache files hold those that could when they were written."""
 
 PATH, POINTS = "path", "points"

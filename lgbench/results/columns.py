@@ -226,3 +226,8 @@ def mean_of_known(values: Floats) -> Floats:
 def rounded(value: float) -> float:
     """To four digits; twice, so that a value halfway between two does not follow the last bits of a sum."""
     return round(round(float(value), 12), DIGITS)
+
+
+def significant(value: float) -> float:
+    """With six significant digits, for numbers of any size."""
+    return float(f"{value:.6g}")

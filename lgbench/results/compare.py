@@ -87,6 +87,7 @@ def compare(
     Raises UsageError where a name is unknown, or no board has both.
     """
     results.check(metric, name, protocol)
+    results.require_ranks(metric)
     every = results.models(metric, name, protocol)
     known = {entry for _, models in every for entry in models.entries}
     first, second = find_entry(first, known), find_entry(second, known)
@@ -146,7 +147,7 @@ def _difference(board: Board, models: Models, first: str, second: str, column: C
     """With its own p, not yet corrected for others."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
-    moments, most = _moments(models, first, second, column), board.metric.highest - board.metric.low
+    moments, most = _moments(models, first, second, column), board.metric.highest - board.metric.lowest
     p, *ends = moderated_t(moments, models.spread(column))
     low, high = (np.clip(end, -most, most).item() for end in ends)
     return Difference(
@@ -172,7 +173,8 @@ def _planned(metric: Metric, models: Models, first: str, second: str, tests: int
     """For the means. Each of several tests must then be significant at a level that suffices for all of them."""
     moments = _moments(models, first, second, models.ranked_by)
     variance = models.spread(models.ranked_by).borrowed(moments)[0].item()
-    of_interest = abs(rounded(moments.mean.item())) if metric.high is None else INTEREST * (metric.high - metric.low)
+    unbounded = metric.high is None or metric.low is None
+    of_interest = abs(rounded(moments.mean.item())) if unbounded else INTEREST * (metric.highest - metric.lowest)
     if moments.seeds < MIN_PAIRED_SEEDS or np.isnan(variance) or not of_interest:
         return None
     return Planned(of_interest, seeds_needed(of_interest, variance, (1 - CONFIDENCE) / tests))

@@ -111,6 +111,11 @@ class Database(Tables):
         """The names of all metrics, the primary one first."""
         return list(dict.fromkeys(metric.name for metric in self.metrics))
 
+    @property
+    def ranking_names(self) -> list[str]:
+        """The names of the metrics that entries can be ranked by, the primary one first."""
+        return list(dict.fromkeys(metric.name for metric in self.metrics if metric.ranks))
+
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Every protocol with its version and changes, by its number in the tables that boards are made from."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results import run_files
 from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Values
@@ -47,6 +48,16 @@ ByEntry = dict[str, dict[str, list[float]]]
 """Learning rates by entry and task."""
 
 
+class Inside(NamedTuple):
+    """Where in models a probe is shown: the mean over all layers and heads, or over those of one layer or head."""
+
+    layer: int | None = None
+    head: int | None = None
+
+
+EVERYWHERE = Inside()
+
+
 class Unranked(NamedTuple):
     """A board that has no rows yet, and the values that its rows are made from."""
 
@@ -68,14 +79,20 @@ class Results(Database):
         *,
         baseline: str | None = None,
         apart: bool = False,
+        inside: Inside | None = None,
     ) -> list[Board]:
         """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
+
+        A probe by which no value is better has no board. With `inside` it has one without ranks, for plots: entries are in the
+        order of their names.
 
         `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
         `baseline` is the entry that the others are compared with, as on boards or short; by default it is BASELINE_ENTRY.
         With `apart`, every task has a board of its own, and families have none.
         """
         self.check(metric, name, protocol)
+        if inside is None:
+            self.require_ranks(metric)
         entry = self.baseline(baseline)
         asked = name, protocol, apart
         unfitted = self._not_fitted(*asked)
@@ -90,7 +107,7 @@ class Results(Database):
                 baseline=entry,
                 learning_rates=rates.get(key[:3], {}),
             )
-            for key, about, models, _ in self._in_order(metric, *asked)
+            for key, about, models, _ in self._in_order(metric, *asked, inside)
         ]
 
     def steps(
@@ -107,6 +124,7 @@ class Results(Database):
         At these lengths; where none are named, at the default ones of each board.
         """
         self.check(metric, name, protocol)
+        self.require_ranks(metric)
         asked = metric, name, protocol, apart
         rows = dict(_boards_of(self._table("steps", *asked)))
         found = []
@@ -129,6 +147,19 @@ class Results(Database):
             names = {use.name for use in uses if not use.changes}
             raise self._unknown("protocol", protocol, names | {str(use) for use in uses})
 
+    def require_ranks(self, metric: str) -> None:
+        """Raise UsageError for a metric by which no value is better than another."""
+        if metric not in self.ranking_names:
+            raise UsageError(
+                f"no value of {metric} is better than another, so no board ranks entries by it; "
+                f"`lgbench plot --metric {metric}` draws it, and `lgbench sql` has its rows"
+            )
+
+    def layers(self, metric: str) -> list[int]:
+        """The layers in which runs have read a probe; none of a number of whole models."""
+        layers = "select distinct layer from kinds where metric = $metric and layer is not null order by layer"
+        return [int(layer) for (layer,) in self._rows(layers, {"metric": metric})]
+
     def baseline(self, name: str | None) -> str:
         """The entry of that name, as on boards or short. The usual one, if none is named, may have no runs here."""
         if name is None:
@@ -139,6 +170,7 @@ class Results(Database):
     def overall(self, metric: str, protocol: str | None = None, *, baseline: str | None = None) -> list[Overall]:
         """For each protocol under which any entry ran all families, of which there are several, all these entries."""
         self.check(metric, None, protocol)
+        self.require_ranks(metric)
         entry = self.baseline(baseline)
         found: dict[tuple[int, int], dict[str, Family]] = defaultdict(dict)
         for key, about, models, _ in self._measured(metric, None, protocol, False):  # of versions the newest first
@@ -170,21 +202,33 @@ class Results(Database):
     def _parameters(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> dict[str, Any]:
         return {"metric": metric, "name": name, "protocols": self._numbers(protocol), "apart": apart}
 
-    def _measured(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[Unranked]:
-        """Boards that have any value, by name and label; of versions the newest first."""
-        asked = metric, name, protocol, apart
+    def _measured(
+        self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
+    ) -> list[Unranked]:
+        """Boards that have any value, by name and label; of versions the newest first.
+
+        Of whole models; but with `inside`, and of a metric that ranks nothing, of their layers and heads.
+        """
+        asked = metric, name, protocol, apart, inside
         if asked not in self._answers:
-            every = (self._board(metric, *own) for own in _boards_of(self._table("values", *asked)))
+            parameters = self._parameters(metric, name, protocol, apart)
+            if inside is None and metric in self.ranking_names:
+                values = self._arrow(packaged("values"), parameters)
+            else:
+                values = self._arrow(packaged("inside"), parameters | (inside or EVERYWHERE)._asdict())
+            every = (self._board(metric, *own) for own in _boards_of(values))
             found = [each for each in every if each]
             found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
             self._answers[asked] = found
         return self._answers[asked]
 
-    def _in_order(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> list[Unranked]:
+    def _in_order(
+        self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
+    ) -> list[Unranked]:
         """The same; boards of one task that no model has fitted are ranked by the lengths that models were trained on."""
         unfitted = self._not_fitted(name, protocol, apart)
         found = []
-        for each in self._measured(metric, name, protocol, apart):
+        for each in self._measured(metric, name, protocol, apart, inside):
             lost, models = unfitted.get(each.key[:3], {}), each.models
             if len(models.tasks) == 1 and all(
                 {*models.seeds_of(entry)} <= lost.get(entry, {}).get(models.tasks[0], set()) for entry in models.entries
@@ -212,7 +256,7 @@ class Results(Database):
         return {}
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, str | None, str | None, bool], list[Unranked]]:
+    def _answers(self) -> dict[tuple[str, str | None, str | None, bool, Inside | None], list[Unranked]]:
         """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
         return {}
 
@@ -304,4 +348,5 @@ def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:
     opened = Results(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    return duckdb.read_parquet(opened.files, hive_partitioning=False)
+    rows = duckdb.read_parquet(opened.files, hive_partitioning=False, union_by_name=True)
+    return rows.project(", ".join(n if n in rows.columns else f"null::integer as {n}" for n in run_files.SCHEMA.names))

@@ -19,12 +19,13 @@ class Metric:
     version: int
     label: str
     title: str
-    lower_is_better: bool
-    low: float
-    """The least possible value."""
+    lower_is_better: bool | None
+    """None where no value is better than another."""
+    low: float | None
+    """The least possible value; None where there is no least."""
     high: float | None
     """The greatest possible value; None where there is no greatest."""
-    worst: float
+    worst: float | None
     threshold: float | None
     landmark: float | None
     """A value to compare with, which plots draw as a dashed line."""
@@ -40,9 +41,9 @@ class Metric:
             label=measurement.label,
             title=measurement.title,
             lower_is_better=measurement.lower_is_better,
-            low=float(measurement.range[0]),
+            low=None if measurement.range[0] is None else float(measurement.range[0]),
             high=None if measurement.range[1] is None else float(measurement.range[1]),
-            worst=float(measurement.worst),
+            worst=None if measurement.worst is None else float(measurement.worst),
             threshold=None if measurement.threshold is None else float(measurement.threshold),
             landmark=None if value is None else float(value),
             landmark_name=name,
@@ -54,19 +55,35 @@ class Metric:
         return f"{self.name}/{self.version}"
 
     @property
+    def ranks(self) -> bool:
+        """Whether any value is better than another, so that boards can rank entries by it."""
+        return self.lower_is_better is not None
+
+    @property
+    def headline(self) -> str:
+        """The label and the direction, such as "TVD, lower is better"."""
+        return f"{self.label}, {self.direction}" if self.ranks else self.label
+
+    @property
     def direction(self) -> str:
-        """ "lower is better" or "higher is better"."""
-        return f"{'lower' if self.lower_is_better else 'higher'} is better"
+        """ "lower is better" or "higher is better", or that nothing is."""
+        side = {None: "nothing", True: "lower", False: "higher"}[self.lower_is_better]
+        return f"{side} is better"
 
     @property
     def sign(self) -> int:
-        """1 where lower is better, -1 where higher is: of values times this, a lower one is better."""
-        return 1 if self.lower_is_better else -1
+        """-1 where higher is better, else 1: of values times this, a lower one is better, if any is."""
+        return -1 if self.lower_is_better is False else 1
 
     @property
     def perfect(self) -> float | None:
         """The best possible value, None where there is no best."""
-        return self.low if self.lower_is_better else self.high
+        return {None: None, True: self.low, False: self.high}[self.lower_is_better]
+
+    @property
+    def lowest(self) -> float:
+        """The least possible value, infinite where there is no least."""
+        return -inf if self.low is None else self.low
 
     @property
     def highest(self) -> float:
@@ -97,10 +114,10 @@ TYPES: dict[str, tuple[type, ...]] = {
     "version": (int,),
     "label": (str,),
     "title": (str,),
-    "lower_is_better": (bool,),
-    "low": (int, float),
+    "lower_is_better": (bool, NoneType),
+    "low": (int, float, NoneType),
     "high": (int, float, NoneType),
-    "worst": (int, float),
+    "worst": (int, float, NoneType),
     "threshold": (int, float, NoneType),
     "landmark": (int, float, NoneType),
     "landmark_name": (str, NoneType),

@@ -78,6 +78,8 @@ def _scores(experiment: Experiment, by_step: Mapping[int, Sequence[Score]]) -> I
             "metric_version": versions[score.metric],
             "step": step,
             "length": score.length,
+            "layer": score.layer,
+            "head": score.head,
             "value": score.value,
             "n": score.n,
             "in_distribution": is_in_distribution(experiment, score.length),

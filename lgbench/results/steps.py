@@ -102,7 +102,7 @@ def _cells(models: Models, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
         return {}
     every = np.stack([values for _, values in steps], 1)  # (E, steps, S)
     counts, means = np.isfinite(every).sum(-1), mean_of_known(every)
-    low, high = (np.clip(end, metric.low, metric.highest) for end in interval(every))
+    low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(every))
     found: dict[str, tuple[StepCell, ...]] = {}
     for e, entry in enumerate(models.entries):
         own = [

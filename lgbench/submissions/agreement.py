@@ -58,8 +58,14 @@ def numbers_in(table: pa.Table) -> Numbers:
 
 
 def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Disagreement]:
-    """The numbers that are too far apart, the worst first. Both runs have the same rows."""
-    found = [*_singles(filed, here, tolerance), *_means(filed, here, tolerance)]
+    """The numbers that are too far apart, the worst first.
+
+    Both runs have the same rows, but for those of probes, which no file has to have. A row that one of them lacks counts, too.
+    """
+    found = [Disagreement(math.inf, f"{key} is in the file and not here") for key in filed if key not in here]
+    found += [Disagreement(math.inf, f"{key} is here and not in the file") for key in here if key not in filed]
+    filed = {key: number for key, number in filed.items() if key in here}
+    found += [*_singles(filed, here, tolerance), *_means(filed, here, tolerance)]
     return sorted(found, key=lambda disagreement: -disagreement.excess)
 
 
@@ -83,7 +89,8 @@ def tuning_disagreements(filed: Sequence[TuningRun], here: Sequence[TuningRun], 
 
 def largest_distance(filed: Numbers, here: Numbers) -> float:
     """The largest distance between the two values of a score."""
-    return max((_apart(there.value, here[key].value) for key, there in filed.items() if key.length is not None), default=0.0)
+    both = [key for key in filed if key.length is not None and key in here]
+    return max((_apart(filed[key].value, here[key].value) for key in both), default=0.0)
 
 
 def largest_mean_distance(filed: Numbers, here: Numbers) -> float:
@@ -97,7 +104,7 @@ def _singles(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Di
             continue
         if there.n != here[key].n:
             yield Disagreement(math.inf, f"{key} is over {there.n} in the file and over {here[key].n} here")
-        yield from _compared(str(key), there.value, here[key].value, tolerance.single, relative=key.length is None)
+        yield from _compared(str(key), there.value, here[key].value, tolerance.single, relative=_is_relative(key))
 
 
 def _means(filed: Numbers, here: Numbers, tolerance: Tolerance) -> Iterator[Disagreement]:
@@ -112,15 +119,20 @@ def _mean_pairs(filed: Numbers, here: Numbers) -> Iterator[tuple[str, float, flo
     groups: dict[str, list[RowKey]] = defaultdict(list)
     for key in filed:
         if key.length is not None:
-            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights}) after step {key.step}"].append(key)
+            groups[f"the {_OVER_LENGTHS} of {key.metric} ({key.weights}){key.inside} after step {key.step}"].append(key)
         elif key.metric == "train_loss":
             groups["the mean over steps of train_loss"].append(key)
     for name, members in groups.items():
-        pairs = [(filed[key].value, here[key].value) for key in members]
+        pairs = [(filed[key].value, here[key].value) for key in members if key in here]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if known:
             filed_mean, here_mean = (fmean(values) for values in zip(*known, strict=True))
             yield name, filed_mean, here_mean
+
+
+def _is_relative(key: RowKey) -> bool:
+    """Whether a distance is a share where the number is above 1: scores are on one scale, and other numbers are not."""
+    return key.length is None or key.layer is not None
 
 
 def _compared(name: str, there: float | None, here: float | None, allowed: float, relative: bool) -> Iterator[Disagreement]:

@@ -20,6 +20,7 @@ from lgbench.measurement.soundness import VERSION
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution, same_in_all_rows
 from lgbench.submissions.footer import shown
+from lgbench.submissions.probe_rows import parted, wrong_probe_rows
 from lgbench.training.curve import curve_steps
 
 MAX_EXAMPLES = 5
@@ -41,11 +42,20 @@ class RowKey(NamedTuple):
     step: int
     length: int | None
     """None for the training curve."""
+    layer: int | None = None
+    """Of a probe; None for all others, and for a number of the whole model."""
+    head: int | None = None
 
     def __str__(self) -> str:
         if self.length is None:
             return f"{self.metric} at step {self.step}"
-        return f"{self.metric} ({self.weights}) at length {self.length} after step {self.step}"
+        return f"{self.metric} ({self.weights}){self.inside} at length {self.length} after step {self.step}"
+
+    @property
+    def inside(self) -> str:
+        """Layer and head as they stand in a sentence, after a space; nothing for a number of the whole model."""
+        layer = "" if self.layer is None else f" in layer {self.layer}"
+        return layer if self.head is None else f"{layer}, head {self.head}"
 
 
 class Bounds(NamedTuple):
@@ -57,8 +67,8 @@ class Bounds(NamedTuple):
     @classmethod
     def of(cls, metric: Metric) -> Bounds:
         """Those of the range, and the value that a model gets whose answers are not finite."""
-        high = math.inf if metric.high is None else metric.high
-        return cls(min(metric.low, metric.worst), max(high, metric.worst))
+        worst = () if metric.worst is None else (metric.worst,)
+        return cls(min([metric.lowest, *worst]), max([metric.highest, *worst]))
 
     def hold(self, value: float) -> bool:
         """Whether a finite value is between the bounds, or beyond one by rounding alone."""
@@ -114,7 +124,7 @@ def expected_rows(experiment: Experiment) -> dict[RowKey, Expected]:
         for step in point_steps(train, evaluate):
             found |= {RowKey(weights, name, step, length): score for weights in ("raw", *experiment.record.averagers)}
     shown = board_lengths(task, train, evaluate)
-    for _, name, length, value, n in chance(task, experiment.measurements, train, evaluate):
+    for _, name, length, value, n, *_ in chance(task, experiment.measurements, train, evaluate):
         found[RowKey(CHANCE, name, last, length)] = Expected(n, True, flags(name, length, length in shown), bounds[name], value)
     if tuning := experiment.record.tuning:
         rate = Expected(len(tuning.grid), True, Flags(None, None, None), None, train.lr)
@@ -143,12 +153,15 @@ def keys(table: pa.Table) -> list[RowKey]:
 
 def wrong_rows(experiment: Experiment, table: pa.Table, expected: Mapping[RowKey, Expected]) -> Iterator[str]:
     """A sentence for each thing that is wrong with the rows of an experiment."""
+    of_probes, table = parted(experiment, table)
+    yield from wrong_probe_rows(experiment, of_probes)
     if table.num_rows > 2 * len(expected):  # a closer look would only take memory
         yield f"it has {table.num_rows} rows, and this run has {len(expected)}"
         return
     if not is_checked(table):
         expected = {key: row for key, row in expected.items() if key.metric not in SOUNDNESS}
-    yield from _wrong_everywhere(experiment, table)
+    for rows in (table, of_probes):
+        yield from _wrong_everywhere(experiment, rows) if rows.num_rows else ()
     found = keys(table)
     wrong = list(_wrong_keys(found, expected))
     yield from wrong
@@ -194,7 +207,8 @@ def _wrong_keys(found: list[RowKey], expected: Mapping[RowKey, Expected]) -> Ite
 
 def _strange(key: RowKey) -> str:
     """A key in which every word is a stranger's."""
-    return " ".join(f"{name}={shown(value)}" for name, value in key._asdict().items())
+    said = {name: value for name, value in key._asdict().items() if value is not None or name not in ("layer", "head")}
+    return " ".join(f"{name}={shown(value)}" for name, value in said.items())
 
 
 def _wrong_values(found: list[RowKey], table: pa.Table, expected: Mapping[RowKey, Expected], diverged: bool) -> Iterator[str]:

@@ -15,11 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import comb
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lgbench.errors import LgbenchError
 from lgbench.execution import provenance
@@ -29,6 +30,7 @@ from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.probing import probe
 from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
@@ -174,8 +176,9 @@ class _Verifier:
         with self.display.phase(Phase.evaluate(f"{population.runs[0].title} again", population.asked)) as report:
             for index, run in enumerate(population.runs):
                 experiment = run.experiment
-                models = {name: self._in_time(model) for name, model in trained.models(index).items()}
+                models = self._models(trained, index)
                 scores = evaluate(experiment, models, self.device)
+                scores += probe(experiment, partial(self._models, trained, index), self.device).scores
                 points = scores_at_points(trained, index)
                 measured = Measured(scores, points, self._chance_of(run), trained.curve, index, trained.diverged[index])
                 otherwise = list(_otherwise(run, trained, population, self.device))
@@ -183,6 +186,11 @@ class _Verifier:
                 report(index + 1, None)
         for verdict in found:
             yield verdict.with_tuning(self._tuning.runs(verdict.run.experiment)) if self._tuning else verdict
+
+    def _models(self, trained: Trained, index: int, skeleton: nn.Module | None = None) -> dict[str, Callable[[Tensor], Tensor]]:
+        """One model with each variant of its weights, which may compute by another module of the same architecture."""
+        found = trained if skeleton is None else trained.on(skeleton)
+        return {name: self._in_time(model) for name, model in found.models(index).items()}
 
     def _in_time(self, predict: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         def predict_in_time(inputs: Tensor) -> Tensor:

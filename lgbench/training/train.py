@@ -43,6 +43,10 @@ class Models:
         """One model of the population, with each variant of its weights."""
         return {variant: self.model(variant, index) for variant in self.weights}
 
+    def on(self, skeleton: nn.Module) -> Models:
+        """The same weights, computing by another module of the same architecture."""
+        return Models(skeleton, self.weights, self.buffers, self.precision)
+
     def model(self, variant: str, index: int) -> Callable[[Tensor], Tensor]:
         """One model of the population, as a function from inputs to logits. It is in the mode in which the skeleton is."""
         state = {name: tensor[index] for name, tensor in (self.weights[variant] | self.buffers).items()}

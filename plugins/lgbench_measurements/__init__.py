@@ -1,4 +1,4 @@
-"""The three metrics: total variation distance, accuracy and ROC AUC, as a plugin."""
+"""The three metrics, total variation distance, accuracy and ROC AUC, and the probes, as a plugin."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import final
 from torch import Tensor
 
 from lgbench import Language, Measurement, Predictions, Source, StringScores, Task, hookimpl
+from lgbench_measurements import of_attention, of_stream
 from lgbench_measurements.functions import best_blind_prediction, roc_auc, support_found, total_variation
 
 SCORE_DIGITS = 4
@@ -83,4 +84,4 @@ class RocAuc(Measurement):
 
 @hookimpl
 def lgbench_measurements() -> Iterable[Measurement]:
-    return TotalVariation(), Accuracy(), RocAuc()
+    return TotalVariation(), Accuracy(), RocAuc(), *of_attention.PROBES, *of_stream.PROBES

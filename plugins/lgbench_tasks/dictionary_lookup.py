@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lgbench import Answers, Batch, Budget, Random, Signature, Task, Vectors
@@ -62,6 +63,11 @@ class DictionaryLookup(Task):
     def reference(self, context: Tensor) -> Sequence[float]:
         *items, query = context.tolist()
         return next(item[KEY_WIDTH:] for item in items if item[:KEY_WIDTH] == query[:KEY_WIDTH])
+
+    def sources(self, inputs: Tensor) -> Tensor:
+        """The item with the key that is asked for."""
+        keys = inputs[..., :KEY_WIDTH]
+        return F.pad((keys[:, :-1] == keys[:, -1:]).all(-1), (0, 1))
 
     def text(self, inputs: Tensor) -> str:
         """Items as key:value, keys named in order of appearance, and the key that is asked for."""

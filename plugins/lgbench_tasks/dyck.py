@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lgbench import Batch, Random, Task
@@ -81,6 +82,18 @@ class Dyck(SymbolLanguage):
         if stack:
             closing[stack[-1]] = 1 - going_deeper
         return [going_deeper / self.kinds] * self.kinds + closing + [0.0 if stack else 0.5]
+
+    def sources(self, inputs: Tensor) -> Tensor:
+        """The innermost open bracket, which alone may be closed; none on the ground."""
+        symbols = inputs[:, 1:]
+        opens = symbols < self.kinds
+        levels = torch.where(opens, 1, -1).cumsum(-1)
+        last = F.pad(levels, (1, 0))[:, -1:]
+        # The latest that opened at its level: those before it are closed, and those after it opened above.
+        at_level = opens & (levels == last) & (last > 0)
+        places = torch.arange(1, inputs.shape[1], device=inputs.device)
+        innermost = (places * at_level).amax(-1, keepdim=True) if symbols.shape[1] else torch.zeros_like(last)
+        return F.pad(at_level & (places == innermost), (1, 0))
 
     def accepts(self, symbols: Tensor) -> Tensor:
         kind = symbols % self.kinds

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lgbench import Answers, Batch, Budget, Random, Signature, Task, Vectors
@@ -54,6 +55,11 @@ class MaxRetrieval(Task):
     def reference(self, context: Tensor) -> Sequence[float]:
         _, *label = max(context[:-1].tolist())
         return [float(number) for number in label]
+
+    def sources(self, inputs: Tensor) -> Tensor:
+        """The item of highest priority."""
+        items = inputs[:, :-1, 0]
+        return F.pad(items == items.amax(-1, keepdim=True), (0, 1))
 
     def text(self, inputs: Tensor) -> str:
         """Items as priority:class, the query as a question mark."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, Signature, Strings, StringScores, Task, Tokens
 from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
+from lgbench.extensions.conformance.insides import reads_insides, takes_bare_models, within
 from lgbench.extensions.conformance.probes import kind_of, no_global_randomness, numbers
 from lgbench.randomness import Random
 
@@ -59,6 +60,11 @@ def checks(measurement: Measurement, tasks: Sequence[Task]) -> Checks:
         }
     if "strings" in sources:
         found["strings whose scores are separated have the best value"] = lambda: _prefers_separated_strings(measurement)
+    if "insides" in sources:
+        found |= {
+            "it reads values in its range, of contexts or of all": lambda: reads_insides(measurement),
+            "it reads nothing of a model that lacks what it looks at": lambda: takes_bare_models(measurement),
+        }
     return found
 
 
@@ -95,11 +101,13 @@ def _describes_itself(measurement: Measurement) -> Outcome:
     for attribute in ("label", "title"):
         expect(bool(getattr(measurement, attribute).strip()), f"its {attribute} is empty: columns and plots show it")
     top = float("inf") if high is None else high
-    expect(isfinite(low) and low < top, f"its range is {measurement.range}, expected the least and the greatest value")
+    least = float("-inf") if low is None else low
+    sound = all(end is None or isfinite(end) for end in (low, high)) and least < top
+    expect(sound, f"its range is {measurement.range}, expected the least and the greatest value")
     marks = {"worst value": measurement.worst, "threshold": measurement.threshold}
     marks["landmark"] = measurement.landmark and measurement.landmark[0]
     for what, value in marks.items():
-        fits = value is None or (isfinite(value) and low <= value <= top)
+        fits = value is None or (isfinite(value) and least <= value <= top)
         expect(fits, f"its {what} is {value!r}, which is not a number in its range, {measurement.range}")
     return None
 
@@ -109,8 +117,10 @@ def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
     for task in (AnyTask(), AnyLanguage(), *tasks):
         source = measurement.source(task)
         found.add(source)
-        known = source in ("contexts", "strings", None)
-        expect(known, f"its source on {task.name} is {source!r}, expected contexts, strings or None")
+        known = source in ("contexts", "strings", "insides", None)
+        expect(known, f"its source on {task.name} is {source!r}, expected contexts, strings, insides or None")
+        ranks = source in ("insides", None) or (measurement.lower_is_better is not None and measurement.worst is not None)
+        expect(ranks, f"on {task.name} it is computed from {source}: only probes may be without lower_is_better and worst")
         needs_language = source == "strings" and not isinstance(task, Language)
         expect(not needs_language, f"its source on {task.name} is strings, and only a Language has strings")
     if found == {None}:
@@ -120,7 +130,6 @@ def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
 
 def _is_in_range(measurement: Measurement) -> Outcome:
     exact = exact_distributions()
-    low, high = measurement.range
     undefined: Tensor | None = None
     for name, logits in predictions(exact).items():
         values = _values(measurement, logits, exact)
@@ -132,7 +141,7 @@ def _is_in_range(measurement: Measurement) -> Outcome:
         undefined = missing if undefined is None else undefined
         expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
         defined = values[~missing]
-        inside = (defined >= low - 1e-9) & (defined <= (float("inf") if high is None else high + 1e-9)) & defined.isfinite()
+        inside = within(defined, measurement) & defined.isfinite()
         outside = defined[~inside].tolist()
         expect(not outside, f"a {name} prediction has the value {(outside or [0])[0]:g}, and its range is {measurement.range}")
     return None
@@ -166,9 +175,9 @@ def _knows_the_worst(measurement: Measurement) -> Outcome:
     exact = exact_distributions()
     defined = ~_values(measurement, predictions(exact)["random"], exact).isnan()
     values = _values(measurement, torch.full_like(exact, torch.nan), exact)
-    if not measurement.partial:
-        return None  # the harness writes the worst value itself
-    right = torch.equal(values.isnan(), ~defined) and bool((values[defined] == measurement.worst).all())
+    if not measurement.partial or measurement.worst is None:
+        return None  # the harness writes the worst value itself; another check says that there is none
+    right = torch.equal(values.isnan(), ~defined) and set(values[defined].tolist()) <= {measurement.worst}
     expect(right, f"a partial measurement itself gives the worst value, {measurement.worst:g}, where the logits are NaN")
     return None
 
@@ -226,13 +235,14 @@ def _prefers_separated_strings(measurement: Measurement) -> Outcome:
             value = measurement.of_strings(StringScores(log_probability, is_member))
         expect(value.ndim == 0, f"of_strings gives {kind_of(value)}, expected a tensor without dimensions")
         found[name] = value.item()
-    low, high = measurement.range
     for name, number in found.items():
-        inside = low <= number <= (float("inf") if high is None else high)
+        inside = bool(within(torch.tensor(number), measurement))
         expect(inside, f"{name} strings have the value {number:g}, and its range is {measurement.range}")
     sign, best = (1 if measurement.lower_is_better else -1), found["separated"]
     for name in ("equal", "reversed"):
         expect(sign * best < sign * found[name], f"separated strings have {best:.4g}, and {name} ones {found[name]:.4g}")
+    if measurement.worst is None:
+        return None
     worst = found["undefined"] == measurement.worst
     expect(worst, f"strings whose scores are NaN have {found['undefined']:g}, expected the worst value, {measurement.worst:g}")
     return None

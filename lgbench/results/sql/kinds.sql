@@ -17,6 +17,8 @@ select
     weights,
     metric,
     metric_version,
+    layer,
+    head,
     diverged_step,
     count(length)::integer as lengths,
     min(step) filter (length is not null) as first_step,

@@ -26,6 +26,8 @@ select
     p.number as protocol,
     k.metric,
     k.metric_version,
+    k.layer,
+    k.head,
     if(k.weights = 'chance', null, k.entry || coalesce(v.suffix, '') || if(k.weights = 'raw', '', '@' || k.weights)) as entry,
     if(k.weights = 'chance', null, k.seed) as seed,
     k.points,

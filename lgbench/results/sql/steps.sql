@@ -13,6 +13,8 @@ with chosen as (
         select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
         from scores
         where metric = $metric
+            and layer is null
+            and head is null
             and list_contains($protocols, protocol)
             and belongs(family, task, $name)
             and (earlier or entry is null)

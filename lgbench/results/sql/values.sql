@@ -1,5 +1,5 @@
--- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
--- hold it. The chance level has no entry and no seed. Nothing is averaged here, least of all over versions.
+-- The values of one metric, of whole models, at the lengths that boards show: one row a board, entry, seed, task and length,
+-- however many files hold it. The chance level has no entry and no seed. Nothing is averaged here, least of all over versions.
 -- All are of the end of the training; steps.sql has the points before it.
 --
 -- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
@@ -9,7 +9,7 @@
 
 with chosen as (
     select
-        * exclude (points, point, last_step, earlier),
+        * exclude (points, point, last_step, earlier, layer, head),
         point.length as length,
         point.value as value,
         point.in_distribution as in_distribution,
@@ -18,6 +18,8 @@ with chosen as (
         select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
         from scores
         where metric = $metric
+            and layer is null
+            and head is null
             and list_contains($protocols, protocol)
             and belongs(family, task, $name)
     )

@@ -1,0 +1,189 @@
+"""Probing trained models: what is inside them at each length that boards show, on the first contexts of their test.
+
+One pass over the longest contexts serves all lengths where a task answers at every prefix: a position then knows nothing of
+what follows it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
+from statistics import fmean
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lgbench import seeds
+from lgbench.contracts import Answers, AttentionInside, Batch, Insides, Measurement, Reading, SublayerInside, Task
+from lgbench.errors import first_line
+from lgbench.experiment.contexts import draw
+from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.lengths import board_lengths, context_lengths
+from lgbench.measurement.causality import Predict
+from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS, Score
+from lgbench.measurement.extent import probes_of
+from lgbench.measurement.seeing import Sight
+from lgbench.measurement.watching import watched
+from lgbench.measurement.weights import TOLERANCES
+from lgbench.randomness import Random, device_of_data
+
+CONTEXTS = 8
+"""Contexts that are probed of each length, at most: a sixteenth of those that the standard protocol tests."""
+
+
+class Probed(NamedTuple):
+    """What probes read of a model, and a sentence for each thing that they could not read."""
+
+    scores: list[Score]
+    sentences: list[str]
+
+
+ModelsOf = Callable[[nn.Module], Mapping[str, Predict]]
+"""From a module to the trained model, with each variant of its weights, that computes by this module."""
+
+
+@torch.no_grad()
+def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> Probed:
+    """Every probe of an experiment at the lengths that boards show, for each weight variant.
+
+    The contexts are the first of those that :func:`lgbench.measurement.evaluate.evaluate` tests, so every entry is probed on
+    the same ones. Not in inference mode: weights of attention are gradients.
+    """
+    task = experiment.task
+    probes = probes_of(task, experiment.measurements)
+    if not probes:
+        return Probed([], [])
+    try:
+        model = watched(experiment)
+    except Exception as error:  # the code of an architecture or a part may raise anything
+        why = f"building it from copies of its parts failed with {type(error).__name__}: {first_line(error)}"
+        return Probed([], [f"{experiment.entry}: nothing can be seen inside it, since {why}"])
+    model.model.eval()
+    sight = Sight(model, device_of_data(device), TOLERANCES[experiment.record.precision])
+    scores: list[Score] = []
+    with sight.watching():
+        variants = models_of(model.model)
+        for length, batch in _contexts(experiment):
+            for variant, predict in variants.items():
+                for seen in _seen(experiment, length, batch, predict, device, sight):
+                    for each in probes:
+                        scores += _scores(variant, each, seen)
+    return Probed(scores, _said(experiment, sight))
+
+
+def _said(experiment: Experiment, sight: Sight) -> list[str]:
+    if not sight.not_linear:
+        return []
+    why = "what a query takes is not linear in the values"
+    return [f"{experiment.entry}: the weights of its attention are not defined, since {why}; no probe reads them"]
+
+
+def _contexts(experiment: Experiment) -> Iterator[tuple[int, Batch]]:
+    """The contexts that are probed, by their length."""
+    task, evaluation = experiment.task, experiment.evaluate
+    for length in context_lengths(task, experiment.train, evaluation):
+        key = seeds.key(experiment.seed, "evaluate", task.name, "contexts", length)
+        yield length, draw(task, length, Random.stacked([key], min(CONTEXTS, evaluation.contexts)))
+
+
+def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]:
+    """By length, how many positions before the last one the answer is that is probed."""
+    task = experiment.task
+    if task.signature.answers is Answers.LAST:
+        return {length: 0}
+    if task.signature.answers is Answers.EVERY_PREFIX:
+        shown = board_lengths(task, experiment.train, experiment.evaluate)
+        return {each: length - each for each in shown if 0 <= length - each < batch.distribution.shape[1]}
+    assert batch.weights is not None
+    from_end = (batch.weights.flip(1) > 0).float().argmax(1)
+    return {length: int(from_end.mode().values)}  # the last position that counts, which most contexts have in one place
+
+
+def _seen(
+    experiment: Experiment, drawn: int, batch: Batch, predict: Predict, device: torch.device, sight: Sight
+) -> Iterator[Insides]:
+    """What a model does at each length that contexts of a length answer."""
+    places = _places(experiment, drawn, batch)
+    sight.places = sorted(set(places.values()))
+    parts: dict[int, list[Insides]] = defaultdict(list)
+    size = max(1, AT_ONCE.get(device.type, DRAWN_POSITIONS) // batch.inputs.shape[1])
+    for start in range(0, len(batch.inputs), size):
+        part = Batch(*(None if each is None else each[start : start + size] for each in batch))  # type: ignore[arg-type]
+        sight.forget()
+        logits = predict(part.inputs.to(device)).to(sight.where).double()
+        for length, place in places.items():
+            parts[length].append(_at(experiment.task, length, place, part, logits, sight))
+    for length, own in parts.items():
+        yield _joined(own, _counting(batch, places[length], sight.where))
+
+
+def _at(task: Task, length: int, place: int, part: Batch, logits: Tensor, sight: Sight) -> Insides:
+    """Of one position."""
+    inputs = part.inputs[:, : part.inputs.shape[1] - place]
+    sources = task.sources(inputs)
+    return Insides(
+        length=length,
+        inputs=inputs.to(sight.where),
+        logits=logits[:, -1 - place],
+        distribution=part.distribution[:, -1 - place].to(sight.where).double(),
+        sources=None if sources is None else sources.to(sight.where),
+        attentions=tuple(sight.attentions[place]),
+        sublayers=tuple(sight.sublayers[place]),
+        final=sight.finals.get(place),
+    )
+
+
+def _counting(batch: Batch, place: int, where: torch.device) -> Tensor:
+    """The contexts whose answer at a place counts."""
+    counts = torch.ones(len(batch.inputs), dtype=torch.bool) if batch.weights is None else batch.weights[:, -1 - place] > 0
+    return counts.nonzero().flatten().to(where)
+
+
+def _joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
+    """These contexts of all parts."""
+
+    def join(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        known = [each for each in tensors if each is not None]
+        return torch.cat(known)[chosen] if len(known) == len(tensors) else None
+
+    def whole(tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(tensors))[chosen]
+
+    return Insides(
+        length=parts[0].length,
+        inputs=whole([part.inputs for part in parts]),
+        logits=whole([part.logits for part in parts]),
+        distribution=whole([part.distribution for part in parts]),
+        sources=join([part.sources for part in parts]),
+        attentions=tuple(
+            AttentionInside(own[0].layer, whole([each.output for each in own]), join([each.weights for each in own]))
+            for own in zip(*(part.attentions for part in parts), strict=True)
+        ),
+        sublayers=tuple(
+            SublayerInside(
+                own[0].role,
+                own[0].layer,
+                join([each.before for each in own]),
+                whole([each.after for each in own]),
+                join([each.norm_input for each in own]),
+            )
+            for own in zip(*(part.sublayers for part in parts), strict=True)
+        ),
+        final=join([part.final for part in parts]),
+    )
+
+
+def _scores(variant: str, measurement: Measurement, seen: Insides) -> Iterator[Score]:
+    """A score for each layer and head that the probe reads."""
+    found: dict[tuple[int | None, int | None], list[Reading]] = defaultdict(list)
+    for reading in measurement.of_insides(seen):
+        found[reading.layer, reading.head].append(reading)
+    contexts = len(seen.logits)
+    for (layer, head), readings in found.items():
+        values = readings[0].value if len(readings) == 1 else torch.stack([reading.value for reading in readings]).mean(0)
+        # Lists, for on few numbers each operation of torch takes longer than the numbers do.
+        known = [value for value in values.double().flatten().tolist() if isfinite(value)]
+        n = len(known) if values.ndim else contexts * len(known)
+        yield Score(variant, measurement.name, seen.length, fmean(known) if known else None, n, layer, head)

@@ -1,0 +1,65 @@
+"""The weights of any attention, found through what it takes from the values.
+
+What a query takes is linear in the values: W v, with the weights W. Given the identity for v, an attention would answer W, in K
+features. The same numbers are the gradient of one feature of its answer with respect to the values, which costs one pass for
+K keys where the identity costs K of them; tests compare the two.
+
+Shapes: B contexts, H heads of D features, K keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lgbench.errors import lacks_memory
+
+Take = Callable[[Tensor], Tensor]
+"""What one query takes from values: (B, H, K, D) -> (B, H, 1, D)."""
+
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
+"""How far what a query takes may be from its weights times the values, as a share of all weights times the largest value."""
+
+
+def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool = True) -> Tensor | None:
+    """The weights of the query, (B, H, K); None where what it takes of these values is not linear in them.
+
+    Other values are tried, too, unless `try_others` is False. Where what it takes is not finite, the weights are NaN.
+    """
+    try:
+        with torch.enable_grad():
+            given = v.detach().clone().requires_grad_()
+            taken = take(given)
+            (gradient,) = torch.autograd.grad(taken[..., 0].sum(), given)
+    except Exception as error:  # the code of a plugin may raise anything on a tensor that wants a gradient
+        if isinstance(error, RuntimeError) and lacks_memory(error):
+            raise
+        return None
+    weights = gradient[..., 0]
+    finite = taken.detach().isfinite().flatten(1).all(1) & weights.isfinite().flatten(1).all(1)
+    pairs = [(v, taken.detach())]
+    if try_others:
+        others = _others(v)
+        pairs.append((others, take(others)))
+    if not all(_agrees(weights[finite], values[finite], found[finite], tolerance) for values, found in pairs):
+        return None
+    return torch.where(finite[:, None, None], weights, torch.nan)
+
+
+def _others(v: Tensor) -> Tensor:
+    """Values unlike those of any model, as large as these."""
+    angles = torch.arange(v.shape[-2] * v.shape[-1], device=v.device, dtype=torch.float32)
+    size = v.float().square().mean((-2, -1), keepdim=True).sqrt()
+    return ((0.5 + angles.square().cos()).view(v.shape[-2:]) * size).to(v.dtype)
+
+
+def _agrees(weights: Tensor, values: Tensor, taken: Tensor, tolerance: float) -> bool:
+    """Whether weights times values are what was taken, but for rounding."""
+    if not len(weights):
+        return True
+    values, rows = values.float(), weights[..., None, :].float()
+    apart = (rows @ values - taken.float()).abs().amax((-2, -1))
+    largest = rows.abs().sum((-2, -1)) * torch.linalg.vector_norm(values, torch.inf, (-2, -1))
+    return bool((apart <= tolerance * largest + 1e-9).all())

@@ -1,0 +1,50 @@
+"""Powers of the length: the exponent of the power law that fits the values of an entry, seed by seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lgbench.results.boards import Row
+from lgbench.results.columns import mean_of_known
+from lgbench.results.statistics import Floats, interval
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The mean exponent over n seeds, and its 95 % interval, which is None for one seed."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def __str__(self) -> str:
+        """As in a legend, such as "N^-0.49 [-0.52, -0.46]"."""
+        ends = "" if self.low is None else f" [{self.low:.2f}, {self.high:.2f}]"
+        return f"N^{self.mean:.2f}{ends}"
+
+
+def exponents(lengths: Floats, values: Floats) -> Floats:
+    """The slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN where a value is not above 0."""
+    if len(lengths) < 2:
+        return np.full(values.shape[1], np.nan)
+    known = np.where(values > 0, values, np.nan)
+    x = np.log(lengths) - np.log(lengths).mean()
+    slopes: Floats = x @ np.log(known) / (x @ x)
+    return slopes
+
+
+def exponent(row: Row) -> Exponent | None:
+    """Of an entry over all lengths of its board; None where a power law cannot be fitted to any seed."""
+    cells = [cell for cell in row.cells if cell.kind == "length" and cell.length]
+    if len(cells) < 2:
+        return None
+    values = np.array([[np.nan if v is None else v for v in cell.values] for cell in cells], dtype=np.float64)
+    found = exponents(np.array([cell.length for cell in cells], dtype=np.float64), values)
+    n = int(np.isfinite(found).sum())
+    if not n:
+        return None
+    low, high = (end.item() for end in interval(found[None]))
+    return Exponent(mean_of_known(found).item(), low if n > 1 else None, high if n > 1 else None, n)

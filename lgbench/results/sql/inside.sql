@@ -1,0 +1,88 @@
+-- The values of one probe at the lengths that boards show: one row a board, entry, seed, task and length, of the mean over the
+-- layers and heads that are asked for. The columns are those of values.sql.
+--
+-- Parameters: $layer and $head, null for all; all others as in values.sql.
+
+with chosen as (
+    select
+        * exclude (points, point, last_step, earlier),
+        point.length as length,
+        point.value as value,
+        point.in_distribution as in_distribution,
+        point.on_boards as on_boards
+    from (
+        select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
+        from scores
+        where metric = $metric
+            and ($layer is null or layer = $layer)
+            and ($head is null or head = $head)
+            and list_contains($protocols, protocol)
+            and belongs(family, task, $name)
+    )
+    where point.length is not null
+        and point.step = last_step
+),
+
+trained as (
+    select board, task_version, protocol, metric_version, max(length) filter (in_distribution) as train_length
+    from chosen
+    group by all
+),
+
+each_head as (
+    select
+        board,
+        task_version,
+        protocol,
+        metric_version,
+        entry,
+        seed,
+        task,
+        length,
+        layer,
+        head,
+        bool_and(in_distribution) as in_distribution,
+        bool_or(diverged) as diverged,
+        -- the same in all files, unless something is wrong with one of them
+        median(value) as value
+    from chosen
+    where on_boards
+    group by all
+),
+
+shown as (
+    select
+        board,
+        task_version,
+        protocol,
+        metric_version,
+        entry,
+        seed,
+        task,
+        length,
+        bool_and(in_distribution) as in_distribution,
+        bool_or(diverged) as diverged,
+        avg(value) as value
+    from each_head
+    group by all
+)
+
+select
+    board,
+    task_version,
+    protocol,
+    metric_version,
+    train_length,
+    entry,
+    seed,
+    task,
+    length,
+    in_distribution,
+    value,
+    diverged,
+    coalesce(looks_ahead, false) as looks_ahead,
+    coalesce(not_finite, false) as not_finite
+from shown
+join trained using (board, task_version, protocol, metric_version)
+left join unsound using (task, task_version, protocol, entry, seed)
+order by board, task_version, protocol, metric_version

@@ -1,0 +1,547 @@
+"""Probes: closed forms, weights found in other ways, every attention, and runs that no probe changes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+from conftest import CPU
+from toy_registries import Marked, Weighted, toys_and
+
+import lgbench
+from lgbench import AttentionSpec, Need, Random
+from lgbench.attending import masked_logits, needed_inputs
+from lgbench.cli.main import main
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.measurement import probing
+from lgbench.measurement.probing import probe
+from lgbench.measurement.seeing import Sight
+from lgbench.measurement.watching import watched
+from lgbench.measurement.weights import attention_weights
+from lgbench.results import run_files
+from lgbench.results.footers import digest
+from lgbench.results.leaderboard import Results
+from lgbench.submissions.agreement import disagreements, numbers_in
+from lgbench.submissions.inspection import Inspector, inspect_all
+from lgbench.submissions.probe_rows import parted, wrong_probe_rows
+from lgbench.submissions.rows import expected_rows, wrong_rows
+from lgbench.submissions.verdict import SAME_BITS
+from lgbench_measurements import of_attention, of_stream
+
+ROOT = Path(__file__).parent.parent
+INSTALLED = Registry.load()
+NOT_LINEAR = {"differential", "nap"}
+"""They norm what a query takes."""
+QUICK = {"train.steps": "2", "train.batch": "4", "evaluate.contexts": "6", "evaluate.strings": "4", "evaluate.max_length": "48"}
+
+
+def experiment(task, arch, probes=("all",), registry=INSTALLED, **changes):
+    settings = QUICK | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
+    return plan(Request([task], [arch], (), (0,), "quick", settings, probes=probes), registry).experiments[0]
+
+
+def probed(experiment, change=lambda model: None):
+    """What probes read of a model with fresh weights: by metric, length, layer and head."""
+
+    def fresh(model):
+        change(model)
+        return {"raw": model}
+
+    found = probe(experiment, fresh, CPU)
+    return {(s.metric, s.length, s.layer, s.head): s.value for s in found.scores}, found
+
+
+def look_everywhere(model):
+    """Queries are zero, so all keys have the same weight."""
+    with torch.no_grad():
+        model.blocks[0].sublayer.query.weight.zero_()
+
+
+# Closed forms
+
+
+def test_constant_attention_has_the_entropy_of_all_its_keys():
+    found, _ = probed(experiment("tomita-1", "no-norm", model_layers=1), look_everywhere)
+    for length in (1, 8, 32, 40, 48):  # and the begin token
+        assert found["attention_entropy", length, 1, 1] == pytest.approx(math.log(length + 1), abs=1e-6)
+        assert found["attention_max", length, 1, 1] == pytest.approx(1 / (length + 1), rel=1e-5)
+        assert found["effective_keys", length, 1, 1] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_query_that_looks_at_one_key_has_no_entropy():
+    weights = torch.eye(5, dtype=torch.float64)[None]
+    assert of_attention.entropy(weights).tolist() == [[0.0] * 5]
+    assert of_attention.effective_share(weights).tolist() == [[0.2] * 5]
+    sources = torch.tensor([[False, True, False, False, False]])
+    assert of_attention.on_source(weights, sources).tolist() == [[0.0, 1.0, 0.0, 0.0, 0.0]]
+    assert of_attention.on_source(weights, ~sources & False).isnan().all()
+
+
+def test_weights_that_are_no_distribution_have_no_entropy():
+    found = of_attention.entropy(torch.tensor([[0.5, 0.25], [1.5, -0.5], [0.0, 0.0]], dtype=torch.float64))
+    assert found[0].item() == pytest.approx(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
+    assert found[1:].isnan().all()
+
+
+def test_the_spread_of_a_mean_of_independent_tokens_falls_like_one_over_the_root_of_n(monkeypatch):
+    monkeypatch.setattr(probing, "CONTEXTS", 2000)
+    asked = experiment("max-retrieval", "no-norm", ("output_std",), model_mlp="off", evaluate_contexts=2000)
+    values = {}
+
+    def spread(model):
+        look_everywhere(model)
+        inputs = asked.task.sample(1, Random(4000)).inputs[:, :1]
+        values["one"] = model.blocks[0].sublayer.value(model.embedding(inputs)).std((0, 1)).mean().item()
+
+    found, _ = probed(asked, spread)
+    for length in (8, 16, 32, 48):  # and the query, which is another kind of item
+        assert found["output_std", length, 1, 1] == pytest.approx(values["one"] / math.sqrt(length), rel=0.12)
+    slope = np.polyfit(np.log([8, 16, 32, 48]), np.log([found["output_std", n, 1, 1] for n in (8, 16, 32, 48)]), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.06)
+
+
+def test_the_gap_is_between_the_least_legal_and_the_greatest_illegal_logit():
+    logits = torch.tensor([[3.0, 1.0, -2.0], [0.0, 5.0, 4.0], [1.0, 2.0, 3.0]])
+    legal = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
+    found = of_stream.separation(logits, legal)
+    assert found[:2].tolist() == [3.0, -5.0] and found[2].isnan()
+
+
+def test_streams_are_those_of_the_equations():
+    """Peri-norm: x + N(F(N(x))), so the root mean square of the update is that of the norm's gain, which begins at 1."""
+    asked = experiment("tomita-1", "peri-norm", model_layers=1)
+    found, _ = probed(asked)
+    width = dict(asked.record.options)["model.width"]
+    for length in (1, 48):
+        assert found["output_var_global", length, 1, None] + found["output_mean_global", length, 1, None] ** 2 <= 1.001
+        ratio = found["update_ratio", length, 1, None]
+        assert ratio > 0 and found["norm_input_rms", length, 1, None] > 0
+    sight, model = seen(asked)
+    (attention, mlp) = sight.sublayers[0]
+    torch.testing.assert_close(attention.update.square().mean(-1), torch.ones(6, dtype=torch.float64), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(mlp.before, attention.after)
+    assert attention.after.shape == (6, width) and torch.equal(sight.finals[0], mlp.after)
+
+
+def seen(asked, inputs=None, places=(0,)):
+    """What a fresh model does with contexts of the longest length."""
+    inputs = asked.task.sample(asked.evaluate.max_length, Random(6, seed=3)).inputs if inputs is None else inputs
+    model = watched(asked)
+    model.model.eval()
+    sight = Sight(model, CPU, 1e-3)
+    sight.places = places
+    with sight.watching(), torch.no_grad():
+        model.model(inputs)
+    return sight, model
+
+
+# Weights
+
+
+@pytest.mark.parametrize("position", ["nope", "rope", "alibi"])
+def test_weights_of_softmax_are_the_softmax_of_queries_and_keys(position):
+    asked = experiment("dyck-2-3", f"pre-norm+{position}", model_heads=2)
+    model = watched(asked)
+    model.model.eval()
+    given = {}
+    for each in model.attentions:
+        each.module.register_forward_hook(lambda module, args, answer, layer=each.spec.layer: given.update({layer: args}))
+    sight = Sight(model, CPU, 1e-3)
+    sight.places = (0, 7)
+    with sight.watching(), torch.no_grad():
+        model.model(asked.task.sample(30, Random(4)).inputs)
+    for place in (0, 7):
+        for attention in sight.attentions[place]:
+            q, k, _, bias = given[attention.layer]
+            by_hand = masked_logits(q.double(), k.double(), bias, q.shape[-1] ** -0.5).softmax(-1)[:, :, -1 - place]
+            torch.testing.assert_close(attention.weights, by_hand[..., : attention.weights.shape[-1]], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", INSTALLED.attentions.names())
+def test_weights_are_what_a_query_takes_of_the_identity(name):
+    attention, keys, width = INSTALLED.attentions[name], 7, 6
+    module = attention.build(AttentionSpec(1, 2, 2 * width, 2, 5)).eval()
+    draw = torch.Generator().manual_seed(1)
+    q, k, v, x = (torch.randn(3, 2, keys, width, generator=draw) for _ in range(4))
+    x = x.transpose(1, 2).flatten(2)
+    asked = q if Need.ALL_QUERIES in attention.needs else q[..., -1:, :]
+
+    def take(values):
+        return module(asked, k, values, None, **needed_inputs(attention.needs, x[:, -1:], x))[..., -1:, :]
+
+    found = attention_weights(take, v, 1e-3)
+    assert (found is None) == (name in NOT_LINEAR)
+    if found is not None:
+        identity = torch.eye(keys).expand(3, 2, keys, keys)
+        torch.testing.assert_close(found, take(identity)[..., 0, :], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda taken: taken + 1,
+        lambda taken: taken.relu(),
+        lambda taken: taken / taken.norm(dim=-1, keepdim=True),
+        lambda taken: taken.flip(-1),
+        lambda taken: taken.amax(-1, keepdim=True).expand_as(taken),
+        lambda taken: taken.detach(),
+    ],
+)
+def test_what_is_not_linear_in_the_values_has_no_weights(change):
+    weights = torch.rand(2, 3, 1, 5).softmax(-1)
+    v = torch.randn(2, 3, 5, 4)
+    torch.testing.assert_close(attention_weights(lambda values: weights @ values, v, 1e-3), weights[..., 0, :])
+    assert attention_weights(lambda values: change(weights @ values), v, 1e-3) is None
+
+
+def test_weights_of_a_model_that_diverged_are_not_numbers():
+    found = attention_weights(lambda values: values.sum(-2, keepdim=True) * torch.nan, torch.ones(2, 1, 3, 4), 1e-3)
+    assert found.isnan().all() and found.shape == (2, 1, 3)
+
+
+@pytest.mark.parametrize("name", INSTALLED.attentions.names())
+def test_a_place_in_a_long_context_is_as_the_end_of_a_short_one(name):
+    asked = experiment("dyck-2-3", f"peri-norm+{name}")
+    inputs = asked.task.sample(40, Random(4)).inputs
+    (long, _), (short, _) = seen(asked, inputs, (0, 17)), seen(asked, inputs[:, :-17])
+    for there, here in zip(long.attentions[17], short.attentions[0], strict=True):
+        torch.testing.assert_close(there.output, here.output, rtol=1e-3, atol=1e-5)
+        if there.weights is not None:
+            torch.testing.assert_close(there.weights, here.weights, rtol=1e-3, atol=1e-5)
+    for there, here in zip(long.sublayers[17], short.sublayers[0], strict=True):
+        torch.testing.assert_close(there.after, here.after, rtol=1e-3, atol=1e-5)
+
+
+# Every attention and architecture
+
+
+@pytest.mark.parametrize(
+    ("arch", "task"),
+    [
+        *((f"peri-norm+{name}", "dyck-1-2") for name in INSTALLED.attentions.names()),
+        ("set-attention", "dictionary-lookup"),
+        ("attention-layer-norm", "max-retrieval"),
+        *((name, "dyck-1-2") for name in INSTALLED.architectures.names() if name not in ("transformer", "set-attention")),
+    ],
+)
+def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
+    found, whole = probed(experiment(task, arch))
+    metrics = {metric for metric, *_ in found}
+    assert "logit_gap" in metrics and all(value is None or math.isfinite(value) for value in found.values())
+    has_attention = {"output_std", "output_mean_global", "output_var_global"} <= metrics
+    assert has_attention == (arch not in ("lstm", "gru")) and len(whole.sentences) == (arch.split("+")[-1] in NOT_LINEAR)
+    assert ("attention_entropy" in metrics) == (has_attention and not whole.sentences)
+    for (metric, length, *_), value in found.items():
+        if metric == "attention_entropy" and value is not None:
+            assert -1e-9 <= value <= math.log(length + 1) + 1e-9
+
+
+WEIGHTED = [(Weighted(), {1: False, 2: True, 4: True, 6: True}), (Marked(), {4: True, 6: True})]
+
+
+@pytest.mark.parametrize(("task", "lengths"), WEIGHTED)
+def test_answers_that_do_not_count_are_not_probed(task, lengths):
+    registry = toys_and(task=task)
+    _, whole = probed(experiment(task.name, "toy-table", registry=registry, evaluate_max_length=6))
+    read = {score.length: score.value is not None for score in whole.scores if score.metric == "logit_gap"}
+    assert lengths.items() <= read.items()
+
+
+def test_a_model_that_cannot_be_built_from_copies_says_so():
+    asked = experiment("tomita-1", "pre-norm")
+    asked = replace(asked, parts={**asked.parts, "attention": _Sealed()})
+    _, whole = probed(asked)
+    assert whole.scores == [] and "nothing can be seen inside it" in whole.sentences[0]
+
+
+class _Sealed:
+    """A part without a place for other methods."""
+
+    __slots__ = ()
+    needs = frozenset()
+
+    def build(self, spec):
+        raise NotImplementedError
+
+
+# What matters
+
+
+def test_sources_are_the_positions_that_decide_the_answer():
+    task = INSTALLED.tasks["max-retrieval"]
+    inputs = task.sample(9, Random(20)).inputs
+    found = task.sources(inputs)
+    assert found.int().argmax(1).tolist() == [max(range(9), key=lambda i: own[i][0]) for own in inputs.tolist()]
+    assert found.sum(1).tolist() == [1] * 20 and not found[:, -1].any()
+    task = INSTALLED.tasks["dictionary-lookup"]
+    inputs, distribution, _ = task.sample(9, Random(20))
+    found = task.sources(inputs)
+    assert found.sum(1).tolist() == [1] * 20
+    assert torch.equal(inputs[found][:, 32:], distribution[:, 0])
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 40])
+def test_the_source_of_dyck_is_the_bracket_that_a_stack_has_on_top(length):
+    task = INSTALLED.tasks["dyck-2-3"]
+    inputs = task.sample(length, Random(50)).inputs
+    found = task.sources(inputs)
+    for context, own in zip(inputs.tolist(), found.tolist(), strict=True):
+        stack = []
+        for place, symbol in enumerate(context):
+            if place > 0 and symbol < task.kinds:
+                stack.append(place)
+            elif place:
+                stack.pop()
+        assert [place for place, source in enumerate(own) if source] == stack[-1:]
+
+
+# Runs
+
+
+PLUGIN = '''
+import torch
+from lgbench import Measurement, Reading, hookimpl
+
+
+class FinalNorm(Measurement):
+    """Norm of the final hidden state."""
+
+    name = label = "final_norm"
+    title = "norm of the final hidden state"
+    lower_is_better = None
+    range = (0.0, None)
+
+    def source(self, task):
+        return "insides"
+
+    def of_insides(self, insides):
+        if insides.final is not None:
+            yield Reading(torch.linalg.vector_norm(insides.final, dim=-1))
+
+
+@hookimpl
+def lgbench_measurements():
+    return [FinalNorm()]
+'''
+ASKED = {"average": [], "protocol": "quick", "seeds": [0, 1], "device": "cpu", "workers": 1, "compile": False, "set": QUICK}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders with the same two runs, without and with all probes, of which one is a plugin's."""
+    folder = tmp_path_factory.mktemp("probes")
+    plugin = folder / "final_norm.py"
+    plugin.write_text(PLUGIN)
+    for name, probes in (("without", ()), ("with", "all")):
+        lgbench.run("max-retrieval", "peri-norm", **ASKED, plugins=[plugin], probe=probes, results=folder / name)
+    return folder
+
+
+def test_probes_change_no_bit_of_a_run(runs):
+    without, with_probes = (sorted(run_files.find(runs / name)) for name in ("without", "with"))
+    assert [path.name for path in without] == [path.name for path in with_probes]
+    for plain, probed_path in zip(without, with_probes, strict=True):
+        names = {m["name"] for m in run_files.metadata(plain)["measurements"]}
+        assert names == {"tvd", "accuracy", "roc_auc"}
+        rows = run_files.read(probed_path)
+        others = rows.filter(pc.invert(pc.is_in(rows["metric"], value_set=_probes(probed_path, names))))
+        assert others.equals(run_files.read(plain)) and rows.num_rows > others.num_rows
+        assert others["layer"].null_count == others.num_rows
+
+
+def _probes(path, others):
+    return pa.array([m["name"] for m in run_files.metadata(path)["measurements"] if m["name"] not in others])
+
+
+def test_a_plugin_adds_a_probe_in_one_file(runs):
+    names, rows = Results(runs / "with").ask(
+        "select distinct length, layer, head from final where metric = 'final_norm' order by 1"
+    )
+    assert names == ["length", "layer", "head"] and rows == [
+        (8, None, None),
+        (16, None, None),
+        (32, None, None),
+        (48, None, None),
+    ]
+    (path, *_) = run_files.find(runs / "with")
+    assert "final_norm.py" in {plugin["name"] for plugin in run_files.metadata(path)["plugins"] if plugin["takes_part"]}
+    (path, *_) = run_files.find(runs / "without")
+    assert "final_norm.py" not in {plugin["name"] for plugin in run_files.metadata(path)["plugins"] if plugin["takes_part"]}
+
+
+def command(*arguments):
+    done = CliRunner().invoke(main, [*map(str, arguments)])
+    return done.exit_code, done.output
+
+
+def test_sql_has_the_rows_with_their_layers_and_heads(runs):
+    query = "select distinct metric, layer, head from final where layer is not null order by all"
+    _, said = command("sql", query, "--format", "json", "--results", runs / "with")
+    found = {(row["metric"], row["layer"], row["head"]) for row in json.loads(said)}
+    assert ("attention_on_source", 1, 1) in found and ("update_ratio", 1, None) in found
+
+
+def test_no_board_ranks_by_a_probe(runs):
+    results = Results(runs / "with")
+    assert results.ranking_names == ["tvd", "accuracy", "roc_auc"] and "attention_entropy" in results.metric_names
+    for words in (["leaderboard"], ["compare", "peri-norm", "pre-norm"], ["plot", "--x", "step", "--out", "x.json"]):
+        code, said = command(*words, "--metric", "attention_entropy", "--results", runs / "with")
+        assert code == 2 and "no value of attention_entropy is better than another, so no board ranks" in said
+    assert {board.metric.name for name in results.ranking_names for board in results.boards(name)} <= {*results.ranking_names}
+
+
+def test_boards_are_the_same_with_probes_and_without(runs):
+    assert Results(runs / "with").boards("tvd") == Results(runs / "without").boards("tvd")
+
+
+def test_a_plot_draws_the_mean_over_layers_and_heads_with_its_exponent(runs, tmp_path):
+    out = tmp_path / "std.json"
+    asked = ("plot", "--metric", "output_std", "--loglog", "--fit", "--results", runs / "with", "--out", out)
+    assert command(*asked)[0] == 0
+    spec = json.loads(out.read_text())
+    (cells,) = (rows for name, rows in spec["datasets"].items() if name.startswith("cells"))
+    _, rows = Results(runs / "with").ask(
+        "select seed, length, avg(value) from final where metric = 'output_std' and weights = 'raw' group by all order by all"
+    )
+    means = {length: np.mean([value for _, n, value in rows if n == length]) for _, length, _ in rows}
+    assert {cell["length"]: cell["mean"] for cell in cells} == pytest.approx(means, rel=1e-5)
+    slopes = [np.polyfit(*np.log([(n, v) for own, n, v in rows if own == seed]).T, 1)[0] for seed in (0, 1)]
+    assert f"N^{np.mean(slopes):.2f} [" in cells[0]["label"] and '"type": "log"' in json.dumps(spec)
+
+
+def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
+    out = tmp_path / "map.json"
+    asked = ("plot", "--metric", "attention_entropy", "--heatmap", "--head", 1, "--results", runs / "with", "--out", out)
+    assert command(*asked)[0] == 0
+    assert '"layer": 1' in out.read_text()
+    for words, said in (
+        (["--metric", "logit_gap", "--heatmap"], "is of whole models, which have no layers"),
+        (
+            ["--metric", "tvd", "--layer", "1"],
+            "--layer, --head and --heatmap are for probes, and tvd is measured of whole models",
+        ),
+        (["--metric", "output_std", "--heatmap", "--fit"], "--heatmap draws all layers"),
+        (["--metric", "output_std", "--x", "step", "--fit"], "draw against the length"),
+    ):
+        code, found = command("plot", *words, "--results", runs / "with", "--out", out)
+        assert code == 2 and said in found
+
+
+def test_names_of_probes_are_checked_before_anything_is_trained():
+    def refused(*probes):
+        with pytest.raises(lgbench.UsageError) as error:
+            plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=probes), INSTALLED)
+        return str(error.value)
+
+    assert "no probe 'atention_max'; did you mean 'attention_max'?" in refused("atention_max")
+    assert "tvd is no probe, and every run has it" in refused("tvd")
+    assert "use all or none alone" in refused("all", "logit_gap")
+    found = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=["attention_on_source"]), INSTALLED)
+    assert found.refusals == ("the probe attention_on_source is not defined for tomita-1",)
+    assert {m.name for m in found.experiments[0].measurements} == {"tvd", "accuracy", "roc_auc"}
+
+
+def test_a_run_that_is_there_without_a_probe_is_named(runs):
+    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+    asked = "run --task max-retrieval --arch peri-norm --average none --protocol quick --seeds 0:2 --device cpu --workers 1"
+    words = [*asked.split(), *settings, "--no-compile", "--probe", "attention_max", "--results", runs / "without"]
+    code, said = command(*words)
+    assert code == 0 and "2 runs were done before and not run again" in said
+    assert "2 runs lack the probe attention_max (version 1): to measure it, run again with another --results folder" in said
+
+
+def test_an_attention_whose_weights_are_not_defined_is_named_once(tmp_path):
+    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+    asked = "run --task tomita-1 --arch differential --average none --protocol quick --seeds 0:2 --device cpu --workers 1"
+    code, said = command(*asked.split(), *settings, "--no-compile", "--probe", "all", "--results", tmp_path)
+    assert code == 0 and said.count("what a query takes is not linear in the values; no probe reads them") == 1
+
+
+# Files
+
+
+def test_files_from_before_there_were_probes_are_read_beside_others(runs, tmp_path):
+    committed = next((ROOT / "leaderboards" / "runs").glob("dictionary-lookup.*.parquet"))
+    for path in (committed, *run_files.find(runs / "with")):
+        (tmp_path / path.name).symlink_to(path)
+    count = pq.read_metadata(committed).num_rows
+    results = Results(tmp_path)
+    asked = "select count(*), count(layer), count(head) from results"
+    assert results.left_out == [] and results.ask(f"{asked} where task = 'dictionary-lookup'")[1] == [(count, 0, 0)]
+    assert results.ask(f"{asked} where task = 'max-retrieval'")[1][0][1] > 0
+    relation = lgbench.read_results(tmp_path)
+    assert relation.columns == run_files.SCHEMA.names and relation.shape[0] == results.ask(asked)[1][0][0]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / committed.name).symlink_to(committed)
+    assert lgbench.read_results(alone).columns == run_files.SCHEMA.names
+    assert len(run_files.read(committed)) == count and run_files.read(committed)["layer"].null_count == count
+
+
+def test_the_digest_of_a_run_is_as_it_was_before_there_were_probes():
+    committed = next((ROOT / "leaderboards" / "runs").glob("dictionary-lookup.*.parquet"))
+    first, *_ = run_files.packed_runs(committed, pq.read_metadata(committed))
+    assert digest(first.footer, run_files.read(committed)[: first.rows]) == first.content
+
+
+def test_submissions_check_the_rows_of_probes_that_they_find(runs):
+    (path, *_) = run_files.find(runs / "with")
+    registry = Registry.load(files=[runs / "final_norm.py"])
+    found, wrong = inspect_all([path], Inspector(registry))
+    assert wrong == []
+    (run,) = found
+    of_probes, others = parted(run.experiment, run.rows)
+    assert of_probes.num_rows > 50 and list(wrong_rows(run.experiment, run.rows, expected_rows(run.experiment))) == []
+    for changes in (
+        {"layer": 0},
+        {"layer": None, "head": 1},
+        {"length": 9},
+        {"step": 1},
+        {"n": 9},
+        {"n": 0},
+        {"value": -1.0},
+        {"value": None},
+        {"metric_version": 2},
+        {"weights": "ema"},
+        {"on_boards": False},
+    ):
+        rows = of_probes.to_pylist()
+        place = next(i for i, row in enumerate(rows) if row["metric"] == "attention_entropy" and row["layer"])
+        rows[place] |= changes
+        found = list(wrong_probe_rows(run.experiment, pa.Table.from_pylist(rows, schema=run_files.SCHEMA)))
+        assert len(found) == 1 and "its rows of probes have what no run has" in found[0], changes
+    twice = pa.concat_tables([of_probes, of_probes.slice(0, 1)])
+    assert len(list(wrong_probe_rows(run.experiment, twice))) == 1
+    filed = numbers_in(run.rows)
+    key = next(key for key in filed if key.layer)
+    fewer = {other: number for other, number in filed.items() if other != key}
+    assert disagreements(filed, filed, SAME_BITS) == []
+    for pair, where in (((filed, fewer), "is in the file and not here"), ((fewer, filed), "is here and not in the file")):
+        assert [each.sentence for each in disagreements(*pair, SAME_BITS)] == [f"{key} {where}"]
+    others = others.to_pylist()
+    others[0] |= {"layer": 1}
+    wrong = list(
+        wrong_rows(run.experiment, pa.Table.from_pylist(others, schema=run_files.SCHEMA), expected_rows(run.experiment))
+    )
+    assert any("layer=1" in sentence for sentence in wrong)
+
+
+def test_workers_read_the_probes_that_the_command_asks_for():
+    from lgbench.execution.populations import probes_of
+    from lgbench.experiment.replan import Replanner
+
+    asked = experiment("tomita-1", "pre-norm", ["logit_gap", "attention_on_source"])
+    assert probes_of([asked]) == ("logit_gap",)
+    again = Replanner(INSTALLED).experiment(asked.record, ("logit_gap", "attention_on_source"))
+    assert again.probes == ("logit_gap",) and again.run_id == asked.run_id
+    assert Replanner(INSTALLED).experiment(asked.record).probes == ()
