@@ -134,7 +134,7 @@ def _compressed(text: bytes, size: int | None = None) -> bytes:
 
 def read_in_every_way(results: Results, *, drawn: bool) -> None:
     """The boards, a comparison, a query, and where `drawn` a figure and the page. Each may refuse, in a sentence."""
-    for metric in results.metric_names[:4]:
+    for metric in results.ranking_names[:4]:
         boards = results.boards(metric)
         table.as_json(boards), table.as_csv(boards)
     results.ask("select * from results limit 3")

@@ -67,7 +67,7 @@ def test_boards_comparisons_and_queries_are_those_of_the_run_files(apart, filed,
     expected = Results(apart)
     for found in (Results(filed), Results(filed)):  # the second from the cache, if there is one
         assert found.left_out == [] and found.metrics == expected.metrics
-        for metric in expected.metric_names:
+        for metric in expected.ranking_names:
             assert repr(found.boards(metric)) == repr(expected.boards(metric))
             assert repr(found.boards(metric, apart=True)) == repr(expected.boards(metric, apart=True))
         pair = site_runs.BEST, site_runs.POOR, "tvd"
