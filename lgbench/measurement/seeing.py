@@ -28,7 +28,7 @@ class Sight:
         self.watched, self.where, self.tolerance = watched, where, tolerance
         self.places: Sequence[int] = (0,)
         self.not_linear: set[int] = set()
-        """Layers of attentions whose weights are not defined."""
+        """Layers of attentions whose weights are not defined. Once one is here, nobody asks for its weights again."""
         self.attentions: dict[int, list[AttentionInside]] = defaultdict(list)
         self.sublayers: dict[int, list[SublayerInside]] = defaultdict(list)
         self.finals: dict[int, Tensor] = {}
@@ -61,10 +61,12 @@ class Sight:
             row = answer.shape[-2] - 1 - place
             if row < 0:
                 continue
-            query = _Query(watched, module, given, named, place)
-            weights = attention_weights(query.take, query.values, self.tolerance, try_others=place == self.places[0])
-            if weights is None:
-                self.not_linear.add(watched.spec.layer)
+            weights = None
+            if watched.spec.layer not in self.not_linear:
+                query = _Query(watched, module, given, named, place)
+                weights = attention_weights(query.take, query.values, self.tolerance, try_others=place == self.places[0])
+                if weights is None:
+                    self.not_linear.add(watched.spec.layer)
             known = None if weights is None else self._kept(weights)
             self.attentions[place].append(AttentionInside(watched.spec.layer, self._kept(answer[..., row, :]), known))
 
