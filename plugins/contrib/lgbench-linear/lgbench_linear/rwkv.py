@@ -64,8 +64,8 @@ class Rwkv7Module(Recurrence):
         kappa, k = unit(removed * k), k * (1 + (a - 1) * rated)
         mixed = generalized_delta_rule(r, log_decay, kappa, a, k, v)
         normed = gain * F.layer_norm(mixed, (v.shape[-1],), eps=64e-5) + offset
-        gated: Tensor = self.gate(x) * (normed + (r * bonus * k).sum(-1, keepdim=True) * v)
-        return gated
+        gate: Tensor = self.gate(x)
+        return gate * (normed + (r * bonus * k).sum(-1, keepdim=True) * v)
 
 
 @final
