@@ -8,6 +8,7 @@ command or in a later one.
 from __future__ import annotations
 
 import hashlib
+import logging
 import platform
 import shutil
 import tempfile
@@ -71,7 +72,7 @@ def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
 @contextmanager
 def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Iterator[Path]:
     """A file with a compiled graph, for the number of threads that torch has now. It is gone after the block."""
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _unlogged(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own code
         path = Path(folder) / f"step{SUFFIX}"
         exported = torch.export.export(graph, tuple(arguments), strict=False)
@@ -79,6 +80,18 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Iterator[Pa
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(SETTINGS))
         yield path
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Inside, the compiler logs errors alone. It has a warning for each operator that it calls and does not compile itself."""
+    logger = logging.getLogger("torch._inductor")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _loaded(path: Path) -> Function:
