@@ -18,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import msgspec
+
 import lgbench
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, protocol_named
@@ -99,7 +101,7 @@ def train(tasks: list[str], steps: int, chosen: argparse.Namespace) -> None:
 
 
 def read(folder: Path) -> Iterator[Trained]:
-    """What the run files of a folder say."""
+    """The trainings of a folder, from its run files."""
     for path in folder.glob("*.parquet"):
         footer, rows = run_files.metadata(path), run_files.read(path).to_pylist()
         record, steps = footer["experiment"], footer["experiment"]["train"]["steps"]
@@ -117,18 +119,9 @@ def read(folder: Path) -> Iterator[Trained]:
 
 
 def published() -> list[Trained]:
-    """What budgets.csv says."""
+    """The trainings in budgets.csv."""
     with DATA.open(newline="") as file:
-        return [
-            Trained(
-                row["task"],
-                row["entry"],
-                int(row["steps"]),
-                int(row["seed"]),
-                *(float(row[name]) for name in ("ood", "id", "seconds")),
-            )
-            for row in csv.DictReader(file)
-        ]
+        return msgspec.convert(list(csv.DictReader(file)), list[Trained], strict=False)
 
 
 def tables(found: Sequence[Trained]) -> Iterator[str]:

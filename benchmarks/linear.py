@@ -7,42 +7,23 @@ take turns. The goal is a third of the transformer's speed, for models of the sa
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Iterator
-from itertools import islice
 
 import torch
 from rich.console import Console
 from sides import Side, compare
+from stack_pace import stack_pace
 
 from lgbench.execution.device import keep_freed_memory
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training.data import stream
-from lgbench.training.population import Population
 from lgbench_linear import ATTENTIONS
-
-CPU = torch.device("cpu")
 
 
 def side(entry: str, compile: bool, asked: argparse.Namespace, registry: Registry) -> Side:
     """A function that trains a stack for some steps and gives its model-steps in a second of processor time."""
     lengths = {"train.min_length": str(asked.length), "train.max_length": str(asked.length)}
-    experiments = plan(Request([asked.task], [entry], None, range(asked.models), "standard", lengths), registry).experiments
-    population = Population(experiments, CPU)
-    batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), asked.steps))
-    advance = population.compiled(lambda: None) if compile else population.advance
-
-    def measured() -> float:
-        times = []
-        for batch in batches:
-            started = time.process_time()
-            advance(*batch.tensors)
-            times.append(time.process_time() - started)
-        return asked.models / statistics.median(times)
-
-    return measured
+    pace = stack_pace(asked.task, entry, asked.models, asked.steps, registry, lengths, compile)
+    return lambda: 1 / pace()
 
 
 def sides(compile: bool, asked: argparse.Namespace, registry: Registry) -> Iterator[tuple[str, Side]]:

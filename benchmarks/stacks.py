@@ -9,43 +9,26 @@ turns, each compiled and in this process, with one thread.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
-from itertools import islice
 
 import torch
 from rich.console import Console
 from sides import WIDTH, table
+from stack_pace import CPU, stack_pace
 
 from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training import cost
-from lgbench.training.data import stream
-from lgbench.training.population import Population
 from lgbench.training.train import step_cost
 
-CPU = torch.device("cpu")
 TASKS = ("tomita-4", "dyck-8-5", "set-complement", "max-retrieval")
 
 
 def side(task: str, size: int, steps: int, registry: Registry) -> Callable[[], float]:
-    """A function that trains a stack for some steps and gives the median milliseconds of a model-step."""
+    """A function that trains a stack for some steps and gives the median seconds of a step of one model."""
     lengths = {"train.min_length": "16", "train.max_length": "16"} if task == "max-retrieval" else {}
-    experiments = plan(Request([task], ["peri-norm"], None, range(size), "short", lengths), registry).experiments
-    population = Population(experiments, CPU)
-    batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
-    advance = population.compiled(lambda: None)
-
-    def measured() -> float:
-        times = []
-        for batch in batches:
-            started = time.process_time()
-            advance(*batch.tensors)
-            times.append(time.process_time() - started)
-        return statistics.median(times) * 1e3 / size
-
-    return measured
+    return stack_pace(task, "peri-norm", size, steps, registry, lengths)
 
 
 def main() -> None:
@@ -60,13 +43,13 @@ def main() -> None:
     registry = Registry.load()
     rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
     for task in chosen.task or TASKS:
-        each = step_cost(plan(Request([task], ["peri-norm"], None, [0], "short"), registry).experiments[0], CPU)
+        each = step_cost(plan(Request([task], ["peri-norm"], None, [0]), registry).experiments[0], CPU)
         sizes = [int(size) for size in chosen.sizes.split(",")]
         with torch.no_grad():
             sides = {size: side(task, size, chosen.steps, registry) for size in sizes}
             found = [{size: measured() for size, measured in sides.items()} for _ in range(chosen.rounds + 1)][1:]
         for size in sizes:
-            milliseconds = statistics.median(turn[size] for turn in found)
+            milliseconds = 1e3 * statistics.median(turn[size] for turn in found)
             ours = "*" if size == min(cost.stack_size(each, CPU), max(sizes)) else ""
             rows.add_row(task, f"{size}", f"{milliseconds:.2f}", f"{each.largest * size / 1e6:.2f}", ours)
     Console(width=WIDTH).print(rows)

@@ -1,12 +1,19 @@
 """The published boards are what the published runs say, and the runs are such as could be submitted today."""
 
 import importlib.util
+import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from lgbench.cli.main import main
+from lgbench.cli.options import split
+from lgbench.experiment.names import find_entries, find_tasks
+from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
@@ -46,6 +53,27 @@ def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_
     retrieval = {"set-attention", "set-attention+attention-layer-norm"}
     assert models == retrieval | {f"transformer+{norm}" for norm in generate.NORMS}
     assert len(entries) == 3 * len(models), "each with its raw weights, its EMA and its BEMA"
+
+
+def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_submitted(tmp_path):
+    """Each of its commands, as a stub in place of lgbench gets it."""
+    stub = tmp_path / "lgbench"
+    stub.write_text('#!/bin/sh\necho "$@"\n')
+    stub.chmod(0o755)
+    environment = os.environ | {"LGBENCH": str(stub)}
+    done = subprocess.run([LEADERBOARDS / "grid.sh", "there"], env=environment, capture_output=True, text=True, check=True)
+    registry, asked = Registry.load(), set()
+    for line in done.stdout.splitlines():
+        command, *words = shlex.split(line)
+        options = main.commands[command].make_context(command, words).params
+        tasks = [task.label for task in find_tasks(split(options["tasks"]), registry)]
+        entries = [entry.label for entry in find_entries(split(options["archs"]), registry)]
+        assert options["protocol"] in PROTOCOLS and str(options["results"]) == "there"
+        assert 0 < PROTOCOLS[options["protocol"]].submitted_seeds <= len(options["seeds"])
+        asked |= {(options["protocol"], task, entry) for task in tasks for entry in entries}
+    every = {task.name for task in registry.tasks}
+    for entry in ("transformer+post-norm", "lstm", "transformer+pre-norm+rope"):
+        assert {task for protocol, task, own in asked if (protocol, own) == ("standard", entry)} == every
 
 
 @pytest.mark.slow

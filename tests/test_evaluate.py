@@ -94,7 +94,8 @@ def test_a_uniform_model_on_set_complement_has_the_closed_form(registry):
     task = registry.tasks["set-complement"]
     v = task.signature.classes
     found = table(scores(task, {"raw": lambda x: torch.zeros(*x.shape, v)}, high=8, longest=v - 1))
-    for s in range(1, v):
+    assert {length for _, length in found} == set(range(1, max(task.lengths) + 1))
+    for s in range(1, max(task.lengths) + 1):
         assert found["tvd", s] == pytest.approx(s / v, abs=1e-6)  # s seen tokens keep 1/v each that they should not have
         assert found["accuracy", s] == 0.0
         assert found["roc_auc", s] == 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lgbench.contracts import Answers, Budget, Task
 from lgbench.errors import unknown
@@ -120,113 +120,97 @@ class Protocol:
         return training, evaluation
 
 
-PROTOCOLS: Mapping[str, Protocol] = {
-    protocol.name: protocol
-    for protocol in (
-        Protocol(
-            name="quick",
-            version=5,
-            about="seconds: for tests and first contact; nothing is learned well",
-            steps=100,
-            batch=16,
-            lr=3e-3,
-            weight_decay=0.01,
-            warmup=0.1,
-            average_every=2,
-            contexts=32,
-            strings=32,
-            longest_prefix=128,
-            longest_set=512,
-            points=3,
-            point_contexts=8,
-            point_strings=0,
-            point_reach=2,
-            submitted_seeds=0,
-        ),
-        Protocol(
-            name="short",
-            version=1,
-            about="minutes on two CPU cores: which entries learn fast",
-            steps=1000,
-            batch=24,
-            lr=3e-3,
-            weight_decay=0.01,
-            warmup=0.1,
-            average_every=10,
-            contexts=128,
-            strings=128,
-            longest_prefix=512,
-            longest_set=2**14,
-            points=10,
-            point_contexts=12,
-            point_strings=0,
-            point_reach=4,
-            submitted_seeds=5,
-        ),
-        Protocol(
-            name="standard",
-            version=6,
-            about="as long as 40 seconds of a core allow, with the best of three learning rates: the published leaderboards",
-            steps=6000,
-            batch=24,
-            lr=3e-3,
-            weight_decay=0.01,
-            warmup=0.1,
-            average_every=10,
-            contexts=128,
-            strings=128,
-            longest_prefix=512,
-            longest_set=2**14,
-            points=10,
-            point_contexts=48,
-            point_strings=48,
-            point_reach=4,
-            submitted_seeds=5,
-            lr_factors=(1 / 3, 1.0, 3.0),
-        ),
-        Protocol(
-            name="long",
-            version=1,
-            about="100,000 steps: a quarter of an hour of a core for each model",
-            steps=100_000,
-            batch=24,
-            lr=3e-3,
-            weight_decay=0.01,
-            warmup=0.01,
-            average_every=40,
-            contexts=512,
-            strings=512,
-            longest_prefix=512,
-            longest_set=2**14,
-            points=10,
-            point_contexts=128,
-            point_strings=128,
-            point_reach=8,
-            submitted_seeds=3,
-        ),
-        Protocol(
-            name="paper",
-            version=5,
-            about="1 M steps, the published training of the source papers where they say it; for a GPU",
-            steps=1_000_000,
-            batch=128,
-            lr=1e-3,
-            weight_decay=1e-3,
-            warmup=0.01,
-            average_every=400,
-            contexts=1024,
-            strings=1024,
-            longest_prefix=4096,
-            longest_set=2**14,
-            points=10,
-            point_contexts=256,
-            point_strings=256,
-            point_reach=8,
-            submitted_seeds=3,
-        ),
-    )
-}
+QUICK = Protocol(
+    name="quick",
+    version=5,
+    about="seconds: for tests and first contact; nothing is learned well",
+    steps=100,
+    batch=16,
+    lr=3e-3,
+    weight_decay=0.01,
+    warmup=0.1,
+    average_every=2,
+    contexts=32,
+    strings=32,
+    longest_prefix=128,
+    longest_set=512,
+    points=3,
+    point_contexts=8,
+    point_strings=0,
+    point_reach=2,
+    submitted_seeds=0,
+)
 
+SHORT = Protocol(
+    name="short",
+    version=1,
+    about="minutes on two CPU cores: which entries learn fast",
+    steps=1000,
+    batch=24,
+    lr=3e-3,
+    weight_decay=0.01,
+    warmup=0.1,
+    average_every=10,
+    contexts=128,
+    strings=128,
+    longest_prefix=512,
+    longest_set=2**14,
+    points=10,
+    point_contexts=12,
+    point_strings=0,
+    point_reach=4,
+    submitted_seeds=5,
+)
+
+STANDARD = replace(
+    SHORT,
+    name="standard",
+    version=6,
+    about="as long as 40 seconds of a core allow, with the best of three learning rates: the published leaderboards",
+    steps=6000,
+    point_contexts=48,
+    point_strings=48,
+    lr_factors=(1 / 3, 1.0, 3.0),
+)
+
+LONG = replace(
+    SHORT,
+    name="long",
+    version=1,
+    about="100,000 steps: about a quarter of an hour of a core for each model",
+    steps=100_000,
+    warmup=0.01,
+    average_every=40,
+    contexts=512,
+    strings=512,
+    point_contexts=128,
+    point_strings=128,
+    point_reach=8,
+    submitted_seeds=3,
+)
+
+PAPER = Protocol(
+    name="paper",
+    version=5,
+    about="1 M steps, the published training of the source papers where they say it; for a GPU",
+    steps=1_000_000,
+    batch=128,
+    lr=1e-3,
+    weight_decay=1e-3,
+    warmup=0.01,
+    average_every=400,
+    contexts=1024,
+    strings=1024,
+    longest_prefix=4096,
+    longest_set=2**14,
+    points=10,
+    point_contexts=256,
+    point_strings=256,
+    point_reach=8,
+    submitted_seeds=3,
+)
+
+PROTOCOLS: Mapping[str, Protocol] = {protocol.name: protocol for protocol in (QUICK, SHORT, STANDARD, LONG, PAPER)}
 
 DEFAULT_PROTOCOL = "short"
 """Of commands and functions that name none."""

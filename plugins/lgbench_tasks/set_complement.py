@@ -27,7 +27,7 @@ class SetComplement(Task):
     """
 
     name = family = "set-complement"
-    version = 3
+    version = 4
     train_lengths = (1, 16)
     lengths = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56)  # at 63 one legal token is left, and no model finds it
     budgets = {

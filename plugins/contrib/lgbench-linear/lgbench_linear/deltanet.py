@@ -64,16 +64,20 @@ class GatedDeltaModule(Recurrence):
 @final
 @dataclass(frozen=True)
 class DeltaNet(Attention):
-    """S <- (I - beta k k^T) S + beta k v^T, o = S^T q, with unit vectors q and k (arXiv 2406.06484)."""
+    """S <- a (I - beta k k^T) S + beta k v^T, o = S^T q, with unit vectors q and k.
+
+    a is 1 (arXiv 2406.06484), or where it is `gated` a learned decay, and then the outputs have a gate too (arXiv 2412.06464).
+    """
 
     name: str
     largest_beta: float
     about: str
+    gated: bool = False
     needs = NEEDS
 
-    def build(self, spec: AttentionSpec) -> DeltaProductModule:
+    def build(self, spec: AttentionSpec) -> DeltaProductModule | GatedDeltaModule:
         require_self_attention(self.name, spec)
-        return DeltaProductModule(spec, self.largest_beta, 1)
+        return GatedDeltaModule(spec, self.largest_beta) if self.gated else DeltaProductModule(spec, self.largest_beta, 1)
 
 
 @final
@@ -96,21 +100,6 @@ class DeltaProduct(Attention):
         return DeltaProductModule(spec, self.largest_beta, self.householders)
 
 
-@final
-@dataclass(frozen=True)
-class GatedDeltaNet(Attention):
-    """S <- a (I - beta k k^T) S + beta k v^T with a learned decay a (arXiv 2412.06464)."""
-
-    name: str
-    largest_beta: float
-    about: str
-    needs = NEEDS
-
-    def build(self, spec: AttentionSpec) -> GatedDeltaModule:
-        require_self_attention(self.name, spec)
-        return GatedDeltaModule(spec, self.largest_beta)
-
-
 DELTA = "S <- (I - beta k k^T) S + beta k v^T, o = S^T q, |q| = |k| = 1"
 PRODUCT = "as deltanet, with `householders` such steps at each position"
 GATED = "S <- a (I - beta k k^T) S + beta k v^T, o = S^T q, |q| = |k| = 1, a = exp(-exp(A) softplus(w . x + b)), gated output"
@@ -122,6 +111,8 @@ ATTENTIONS = (
     DeltaNet("deltanet-negative", 2.0, f"DeltaNet (arXiv 2406.06484, {UNLOCKING}): {DELTA}, {NEGATIVE}"),
     DeltaProduct("deltaproduct", 1.0, f"DeltaProduct (arXiv 2502.10297): {PRODUCT}, {POSITIVE}"),
     DeltaProduct("deltaproduct-negative", 2.0, f"DeltaProduct (arXiv 2502.10297): {PRODUCT}, {NEGATIVE}"),
-    GatedDeltaNet("gated-deltanet", 1.0, f"Gated DeltaNet (arXiv 2412.06464): {GATED}, {POSITIVE}"),
-    GatedDeltaNet("gated-deltanet-negative", 2.0, f"Gated DeltaNet (arXiv 2412.06464, {UNLOCKING}): {GATED}, {NEGATIVE}"),
+    DeltaNet("gated-deltanet", 1.0, f"Gated DeltaNet (arXiv 2412.06464): {GATED}, {POSITIVE}", gated=True),
+    DeltaNet(
+        "gated-deltanet-negative", 2.0, f"Gated DeltaNet (arXiv 2412.06464, {UNLOCKING}): {GATED}, {NEGATIVE}", gated=True
+    ),
 )

@@ -1,0 +1,35 @@
+"""How fast a stack of models trains in one thread of this process: shared by two benchmarks."""
+
+import statistics
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+from lgbench.training.data import stream
+from lgbench.training.population import Population
+
+CPU = torch.device("cpu")
+
+
+def stack_pace(
+    task: str, entry: str, models: int, steps: int, registry: Registry, changes: dict[str, str], compile: bool = True
+) -> Callable[[], float]:
+    """A function that trains a stack for some steps, and gives the median seconds of processor time of a step of one model."""
+    experiments = plan(Request([task], [entry], None, range(models), changes=changes), registry).experiments
+    population = Population(experiments, CPU)
+    batches = list(islice(stream([(e.task, e.seed) for e in experiments], experiments[0].train, CPU), steps))
+    advance = population.compiled(lambda: None) if compile else population.advance
+
+    def measured() -> float:
+        times = []
+        for batch in batches:
+            started = time.process_time()
+            advance(*batch.tensors)
+            times.append(time.process_time() - started)
+        return statistics.median(times) / models
+
+    return measured
