@@ -99,7 +99,7 @@ def test_the_specification_itself_is_vega_lite_with_the_numbers_of_the_board(fol
 def test_the_file_is_named_after_what_it_shows(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "FORMATS", {".png": lambda spec: b"drawn"})
-    monkeypatch.setattr(figures, "figure", lambda boards, entries: {})
+    monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {})
     for arguments, name in [(["--task", "alpha"], "alpha-tvd.png"), (["--metric", "roc_auc"], "overview-roc_auc.png")]:
         assert plot(*arguments, "--results", folder).stdout == f"{name}\n"
         assert (tmp_path / name).read_bytes() == b"drawn"
@@ -196,7 +196,7 @@ def test_of_many_entries_the_best_are_drawn_and_the_others_told(tmp_path, monkey
     for number in range(10):
         rows = simulated({8: 0.0, 16: 0.9 - number / 20}, entry=f"arch+n{number}")
         write_rows(tmp_path / f"{number}.parquet", rows)
-    monkeypatch.setattr(figures, "figure", lambda boards, entries: {"entries": entries})
+    monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {"entries": entries})
     path = tmp_path / "a.json"
     drawn = plot("--results", tmp_path, "--out", path)
     assert "arch+n1, arch+n0; choose with --entry" in drawn.stderr and drawn.exit_code == 0
@@ -217,7 +217,7 @@ def test_more_entries_than_can_look_different_are_refused(boards):
 
 
 def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "figure", lambda boards, entries: {"boards": [board.name for board in boards]})
+    monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {"boards": [board.name for board in boards]})
     assert plot("--entry", "pre-norm", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
     assert json.loads((tmp_path / "a.json").read_text()) == {"boards": ["alpha"]}
 

@@ -94,8 +94,7 @@ def chosen(globs: str) -> Path:
                 fitting[run_id] = name
         rows = pq.read_table(path, filters=[("run_id", "in", list(fitting))]) if fitting else None
         for run_id, name in fitting.items():
-            own = run_files.complete(rows.filter(pc.field("run_id") == run_id))
-            run_files.write(folder / f"{name}.parquet", own, footers[run_id])
+            run_files.write(folder / f"{name}.parquet", rows.filter(pc.field("run_id") == run_id), footers[run_id])
     if not any(folder.iterdir()):
         raise PluginError(f"no published run fits '{globs}'")
     return folder

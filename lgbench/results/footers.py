@@ -25,8 +25,6 @@ MAX_RUNS = 5000
 MAX_BYTES = 2**26
 """Of the table before it is compressed. A run has about 2,000."""
 
-OF_PROBES = ("layer", "head")
-
 _LENGTH_BYTES = 4
 """Before the compressed table stands its length without compression, so that a reader knows how much memory it takes."""
 
@@ -87,13 +85,10 @@ def digest(footer: Mapping[str, Any], rows: pa.Table) -> str:
     """The SHA-256 of a run: of its footer and its rows, however a file encodes them.
 
     The footer counts as JSON with sorted keys and no spaces. Each column follows with its name: of numbers, a byte for each row
-    that says whether it has a value, and the values, little-endian, 0 where there is none; of all else, its rows as JSON. The
-    columns of probes do not count where no row has a value in them, so that runs from before there were probes keep theirs.
+    that says whether it has a value, and the values, little-endian, 0 where there is none; of all else, its rows as JSON.
     """
     found = hashlib.sha256(_json(footer))
     for name in rows.column_names:
-        if name in OF_PROBES and rows[name].null_count == len(rows):
-            continue
         found.update(name.encode())
         column = rows[name].combine_chunks()
         if pa.types.is_primitive(column.type):

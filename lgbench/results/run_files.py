@@ -61,11 +61,6 @@ SCHEMA = pa.schema(
     ]
 )
 
-LATER = ("layer", "head")
-"""The columns that runs have since there are probes. In files that were written before, they count as null."""
-EARLIER = pa.schema([field for field in SCHEMA if field.name not in LATER])
-"""The columns of such files."""
-
 _MAX_DEPTH, MAX_BYTES = 20, 2**26
 """Levels of a run's JSON, and bytes of a file. A run has about 6 and 20,000."""
 _MAX_FOOTER, _MAX_ROWS = 2**20, 2**18
@@ -74,8 +69,6 @@ _MAX_SUBMITTED_FOOTER, MAX_SUBMITTED_ROWS = 2**24, 2**24
 """The same for a submission file."""
 _ARROW = b"ARROW:schema"
 _RUN_ID = SCHEMA.get_field_index("run_id")
-_LEAVES = sum(2 if pa.types.is_map(field.type) else 1 for field in SCHEMA)
-"""How many columns Parquet has for them: a map is a column of keys and one of values."""
 
 
 def run_name(record: ExperimentRecord) -> str:
@@ -126,16 +119,9 @@ def read(path: Path) -> pa.Table:
     content = content_of(path)
     _checked(path, content)
     try:
-        return complete(pq.read_table(pa.BufferReader(content)))
+        return pq.read_table(pa.BufferReader(content), schema=SCHEMA)
     except (pa.ArrowException, OSError) as error:
         raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
-
-
-def complete(rows: pa.Table) -> pa.Table:
-    """Rows in the schema of run files: a file that was written before there were probes lacks :data:`LATER`."""
-    nulls = {name: pa.nulls(len(rows), SCHEMA.field(name).type) for name in LATER if name not in rows.column_names}
-    columns = {name: nulls[name] if name in nulls else rows[name] for name in SCHEMA.names}
-    return pa.table(columns, schema=SCHEMA)
 
 
 def metadata(path: Path) -> dict[str, Any]:
@@ -154,17 +140,11 @@ def footers(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises RunFileError with the reason where this is neither, or not as it was written.
     """
-    return footers_and_columns(path)[0]
-
-
-def footers_and_columns(path: Path) -> tuple[dict[str, dict[str, Any]], bool]:
-    """The same, and whether the file has all columns of :data:`SCHEMA`: one that was written earlier lacks :data:`LATER`."""
     about, said = _checked(path, content_of(path))
-    whole = about.num_columns >= _LEAVES
     if _is_submission(about):
-        return {run.run_id: run.footer for run in packed_runs(path, about)}, whole
+        return {run.run_id: run.footer for run in packed_runs(path, about)}
     statistics = about.row_group(0).column(_RUN_ID).statistics
-    return {str(statistics.min) if statistics is not None and statistics.has_min_max else "": said}, whole
+    return {str(statistics.min) if statistics is not None and statistics.has_min_max else "": said}
 
 
 def require_readable(path: Path) -> None:
@@ -236,8 +216,8 @@ def _footer(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]
     ):
         if found_here > most:
             raise RunFileError(f"{path} is not {kind} of lgbench: it has {found_here} {what}, and {kind} has {most} at most")
-    if not any(found.remove_metadata().equals(known) for known in (SCHEMA, EARLIER)):
-        missing = [name for name in EARLIER.names if name not in names]
+    if not found.remove_metadata().equals(SCHEMA):
+        missing = [name for name in SCHEMA.names if name not in names]
         detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
         raise RunFileError(f"{path} is not a run of lgbench: {detail}")
     if not footer.num_rows:

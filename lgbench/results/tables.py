@@ -14,7 +14,6 @@ from lgbench.errors import RunFileError, first_line
 from lgbench.results import cache, run_files
 from lgbench.results.cache import Ways
 from lgbench.results.metrics import Metric, described
-from lgbench.results.run_files import LATER
 
 MANY = 250
 """So many runs that are in no cache file get one; reading fewer takes less than half a second."""
@@ -66,17 +65,13 @@ class Tables:
         self._cached, found = cache.find(self.folder, readable) if cached else ([], readable)
         self._described: dict[str, Ways] = {}
         known: dict[str, tuple[Metric, ...]] = {}  # nearly all runs say the same
-        self._earlier: dict[str, None] = {}  # files without the columns of probes
         for name in found:
-            if read := self._read(name, run_files.footers_and_columns):
-                footers, whole = read
+            if footers := self._read(name, run_files.footers):
                 self._described[name] = _ways(footers.values(), known)
-                self._earlier |= {} if whole else {name: None}
         self._loose: list[str] = []
         self._unread: list[str] = []
-        for names in ([n for n in self._described if n not in self._earlier], list(self._earlier)):
-            for part in batched({name: self._runs_in(name) for name in names}, AT_ONCE):
-                self._load({name: found[name] for name in part}, cached=cached)
+        for part in batched({name: self._runs_in(name) for name in self._described}, AT_ONCE):
+            self._load({name: found[name] for name in part}, cached=cached)
         self._make_views()
 
     def _make_views(self) -> None:
@@ -87,15 +82,10 @@ class Tables:
             kinds.append(f"select * exclude ({cache.PATH}) from read_parquet([{', '.join(whole)}])")
         flat = ", ".join(f"point.{name}" if name in cache.IN_POINTS else name for name in run_files.SCHEMA.names)
         rows = [f"select {flat} from (select *, unnest(points) as point from ({' union all '.join(kinds)}))"]
-        earlier = [name for name in self._unread if name in self._earlier]
-        for unread in ([name for name in self._unread if name not in self._earlier], earlier):
-            if not unread:
-                continue
-            paths = f"[{', '.join(cache.quoted(self._path(name)) for name in unread)}]"
-            lacking = LATER if unread is earlier else ()
-            columns = ", ".join(f"null::integer as {name}" if name in lacking else name for name in run_files.SCHEMA.names)
-            rows.append(f"select {columns} from read_parquet({paths}, hive_partitioning = false)")
-            read = _kinds(earlier=unread is earlier).replace("read_parquet($paths", f"read_parquet({paths}")
+        if self._unread:
+            paths = f"[{', '.join(cache.quoted(self._path(name)) for name in self._unread)}]"
+            rows.append(f"from read_parquet({paths}, hive_partitioning = false)")
+            read = packaged("kinds").replace("read_parquet($paths", f"read_parquet({paths}")
             kinds.append(f"select * exclude ({', '.join(ASIDE)}) from ({read})")
         self.connection.execute(f"create view results as {' union all '.join(rows)}")
         self.connection.execute(f"create view kinds as {' union all '.join(kinds)}")
@@ -129,16 +119,12 @@ class Tables:
         return [self._path(name) for name in self.names]
 
     def _load(self, files: run_files.Files, *, cached: bool) -> None:
-        """Make files with sound footers part of the results, all or none of which have the columns of probes.
-
-        Broken data are found by halves, and left out.
-        """
+        """Make files with sound footers part of the results. Broken data are found by halves, and left out."""
         if not files:
             return
-        query = _kinds(earlier=next(iter(files)) in self._earlier)
         paths = {"paths": [self._path(name) for name in files]}
         try:
-            self.connection.execute(f"create or replace temp table opened as {query}", paths)
+            self.connection.execute(f"create or replace temp table opened as {packaged('kinds')}", paths)
             unsound = self._unsound(files)
         except duckdb.Error as error:
             self._load_halves(files, error, cached=cached)
@@ -194,13 +180,6 @@ def _ways(footers: Iterable[Mapping[str, Any]], known: dict[str, tuple[Metric, .
             known[said] = tuple(described(footer))
         ways[known[said]] += 1
     return ways
-
-
-def _kinds(earlier: bool) -> str:
-    """The query of kinds.sql; for files without the columns of probes, as if all rows had null there."""
-    query, read = packaged("kinds"), "read_parquet($paths, hive_partitioning = false, filename = true)"
-    nulls = ", ".join(f"null::integer as {name}" for name in LATER)
-    return query.replace(read, f"(select *, {nulls} from {read})") if earlier else query
 
 
 def _is_readable(path: Path) -> bool:

@@ -22,11 +22,9 @@ from lgbench.errors import RunFileError, first_line
 from lgbench.results.checksums import is_sealed
 from lgbench.results.footers import KEY as FOOTERS_KEY
 from lgbench.results.run_files import (
-    EARLIER,
     MAX_SUBMITTED_ROWS,
     METADATA_KEY,
     SCHEMA,
-    complete,
     damaged,
     packed_runs,
 )
@@ -184,9 +182,9 @@ def _too_large(path: Path, most: int, what: str) -> RunFileError:
 
 def _check_columns(path: Path, found: pa.Schema) -> None:
     """Raises RunFileError where the columns are not those of a run, with the names of those that differ."""
-    if any(found.remove_metadata().equals(known) for known in (SCHEMA, EARLIER)):
+    if found.remove_metadata().equals(SCHEMA):
         return
-    missing = [name for name in EARLIER.names if name not in found.names]
+    missing = [name for name in SCHEMA.names if name not in found.names]
     extra = [repr(name)[:80] for name in found.names if name not in SCHEMA.names]
     other = [
         f"{name} is {found.field(name).type}, not {SCHEMA.field(name).type}"
@@ -236,7 +234,7 @@ def _sendable(path: Path, table: pa.Table, limits: Limits) -> pa.Buffer:
         raise _unfolds(path, limits)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as stream:
-        stream.write_table(complete(table.replace_schema_metadata(None)).cast(SCHEMA))
+        stream.write_table(table.replace_schema_metadata(None).cast(SCHEMA))
     return sink.getvalue()
 
 
