@@ -26,7 +26,7 @@ from lgbench.submissions import submission
 from lgbench.submissions.footer import parse
 from lgbench.submissions.inspection import Inspector, inspect_all
 from lgbench.submissions.reader import Reader
-from lgbench.submissions.rows import expected_rows
+from lgbench.submissions.rows import RowKey, expected_rows
 from lgbench.training.population import Population
 from lgbench_optimizers import AdamW
 
@@ -67,8 +67,7 @@ def test_expected_rows_are_those_of_a_real_run(made, inspect):
         experiment = inspect(path).experiment
         expected = expected_rows(experiment)
         rows = run_files.read(path).to_pylist()
-        names = ("weights", "metric", "step", "length")
-        assert {tuple(row[name] for name in names) for row in rows} == set(expected) and len(rows) == len(expected)
+        assert {tuple(row[name] for name in RowKey._fields) for row in rows} == set(expected) and len(rows) == len(expected)
         steps = {key.step for key in expected if key.length is None}
         assert steps == set(Population([experiment], CPU).marks)
 

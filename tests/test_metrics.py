@@ -193,7 +193,9 @@ def test_strings_are_ranked_by_their_least_probable_step_to_four_digits():
 
 
 def test_every_measurement_describes_a_range_that_its_worst_value_and_threshold_are_in():
-    for measurement in lgbench_measurements():
+    ranking = [measurement for measurement in lgbench_measurements() if measurement.lower_is_better is not None]
+    assert {measurement.name for measurement in ranking} == {"tvd", "accuracy", "roc_auc"}
+    for measurement in ranking:
         low, high = measurement.range
         assert high is not None and low <= measurement.worst <= high
         assert measurement.threshold is not None and low < measurement.threshold < high

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
@@ -29,7 +28,6 @@ from lgbench.measurement.seeing import Sight
 from lgbench.measurement.watching import watched
 from lgbench.measurement.weights import attention_weights
 from lgbench.results import run_files
-from lgbench.results.footers import digest
 from lgbench.results.leaderboard import Results
 from lgbench.submissions.agreement import disagreements, numbers_in
 from lgbench.submissions.inspection import Inspector, inspect_all
@@ -40,8 +38,6 @@ from lgbench_measurements import of_attention, of_stream
 
 ROOT = Path(__file__).parent.parent
 INSTALLED = Registry.load()
-NOT_LINEAR = {"differential", "nap"}
-"""They norm what a query takes."""
 QUICK = {"train.steps": "2", "train.batch": "4", "evaluate.contexts": "6", "evaluate.strings": "4", "evaluate.max_length": "48"}
 
 
@@ -167,23 +163,42 @@ def test_weights_of_softmax_are_the_softmax_of_queries_and_keys(position):
             torch.testing.assert_close(attention.weights, by_hand[..., : attention.weights.shape[-1]], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", INSTALLED.attentions.names())
-def test_weights_are_what_a_query_takes_of_the_identity(name):
-    attention, keys, width = INSTALLED.attentions[name], 7, 6
-    module = attention.build(AttentionSpec(1, 2, 2 * width, 2, 5)).eval()
+KEYS, WIDTH = 7, 6
+VALUES, OTHER_VALUES = torch.randn(2, 3, 2, KEYS, WIDTH, generator=torch.Generator().manual_seed(2))
+
+
+def taken(name):
+    """What the last query of a fresh attention takes from values."""
+    attention = INSTALLED.attentions[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        module = attention.build(AttentionSpec(1, 2, 2 * WIDTH, 2, 5)).eval()
     draw = torch.Generator().manual_seed(1)
-    q, k, v, x = (torch.randn(3, 2, keys, width, generator=draw) for _ in range(4))
+    q, k, x = (torch.randn(3, 2, KEYS, WIDTH, generator=draw) for _ in range(3))
     x = x.transpose(1, 2).flatten(2)
     asked = q if Need.ALL_QUERIES in attention.needs else q[..., -1:, :]
+    return lambda values: module(asked, k, values, None, **needed_inputs(attention.needs, x[:, -1:], x))[..., -1:, :]
 
-    def take(values):
-        return module(asked, k, values, None, **needed_inputs(attention.needs, x[:, -1:], x))[..., -1:, :]
 
-    found = attention_weights(take, v, 1e-3)
+def is_linear(name):
+    take = taken(name)
+    return torch.allclose(take(VALUES + 2 * OTHER_VALUES), take(VALUES) + 2 * take(OTHER_VALUES), rtol=1e-3, atol=1e-4)
+
+
+NOT_LINEAR = {name for name in INSTALLED.attentions.names() if not is_linear(name)}
+
+
+def test_attentions_that_norm_what_a_query_takes_are_not_linear_in_the_values():
+    assert {"differential", "nap"} <= NOT_LINEAR and not {"softmax", "sigmoid", "stick-breaking"} & NOT_LINEAR
+
+
+@pytest.mark.parametrize("name", INSTALLED.attentions.names())
+def test_weights_are_what_a_query_takes_of_the_identity(name):
+    found = attention_weights(taken(name), VALUES, 1e-3)
     assert (found is None) == (name in NOT_LINEAR)
     if found is not None:
-        identity = torch.eye(keys).expand(3, 2, keys, keys)
-        torch.testing.assert_close(found, take(identity)[..., 0, :], rtol=1e-4, atol=1e-6)
+        identity = torch.eye(KEYS).expand(3, 2, KEYS, KEYS)
+        torch.testing.assert_close(found, taken(name)(identity)[..., 0, :], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -468,30 +483,6 @@ def test_an_attention_whose_weights_are_not_defined_is_named_once(tmp_path):
 
 
 # Files
-
-
-def test_files_from_before_there_were_probes_are_read_beside_others(runs, tmp_path):
-    committed = next((ROOT / "leaderboards" / "runs").glob("dictionary-lookup.*.parquet"))
-    for path in (committed, *run_files.find(runs / "with")):
-        (tmp_path / path.name).symlink_to(path)
-    count = pq.read_metadata(committed).num_rows
-    results = Results(tmp_path)
-    asked = "select count(*), count(layer), count(head) from results"
-    assert results.left_out == [] and results.ask(f"{asked} where task = 'dictionary-lookup'")[1] == [(count, 0, 0)]
-    assert results.ask(f"{asked} where task = 'max-retrieval'")[1][0][1] > 0
-    relation = lgbench.read_results(tmp_path)
-    assert relation.columns == run_files.SCHEMA.names and relation.shape[0] == results.ask(asked)[1][0][0]
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / committed.name).symlink_to(committed)
-    assert lgbench.read_results(alone).columns == run_files.SCHEMA.names
-    assert len(run_files.read(committed)) == count and run_files.read(committed)["layer"].null_count == count
-
-
-def test_the_digest_of_a_run_is_as_it_was_before_there_were_probes():
-    committed = next((ROOT / "leaderboards" / "runs").glob("dictionary-lookup.*.parquet"))
-    first, *_ = run_files.packed_runs(committed, pq.read_metadata(committed))
-    assert digest(first.footer, run_files.read(committed)[: first.rows]) == first.content
 
 
 def test_submissions_check_the_rows_of_probes_that_they_find(runs):

@@ -69,7 +69,7 @@ class Experiment:
     @property
     def probes(self) -> tuple[str, ...]:
         """The names of the measurements that are computed from the model's insides."""
-        return tuple(measurement.name for measurement in self.measurements if is_probe(measurement, self.task))
+        return tuple(measurement.name for measurement in self.measurements if is_probe(measurement))
 
     @cached_property
     def population_key(self) -> Hashable:

@@ -16,7 +16,7 @@ from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
-from lgbench.experiment.probes import chosen_probes, probe_names, takes_part, undefined
+from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of, override
@@ -66,7 +66,6 @@ class _Chosen:
     measurements: tuple[Found[Measurement], ...]
     probes: frozenset[str]
     """Those of the measurements that are computed from insides, as far as they are asked for."""
-    every_probe: frozenset[str]
     seeds: tuple[int, ...]
     precision: str
     loaded: tuple[Distribution, ...]
@@ -88,15 +87,13 @@ def plan(request: Request, registry: Registry) -> Plan:
             raise UsageError(f"nothing to run: no {kind} was named")
     if request.precision not in PRECISIONS:
         raise unknown("precision", request.precision, PRECISIONS)
-    tasks, measured = find_tasks(request.tasks, registry), {each.name: each for each in registry.measurements}
-    every_probe = probe_names(measured, [*registry.tasks, *(task.thing for task in tasks)])
+    tasks, measured = find_tasks(request.tasks, registry), list(registry.measurements)
     chosen = _Chosen(
         protocol_named(request.protocol),
         registry.optimizers.found(request.optimizer),
         _averagers(request.averagers, registry),
         tuple(map(registry.measurements.found, registry.measurements.names())),
-        chosen_probes(request.probes, measured, every_probe),
-        every_probe,
+        chosen_probes(request.probes, measured),
         tuple(dict.fromkeys(request.seeds)),
         request.precision,
         registry.loaded(),
@@ -140,7 +137,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
     parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
     named = {kind: part.label for kind, part in entry.parts.items()}
-    measurements = [m for m in chosen.measurements if takes_part(m.thing, task.thing, chosen.probes, chosen.every_probe)]
+    measurements = [m for m in chosen.measurements if takes_part(m.thing, task.thing, chosen.probes)]
     record = ExperimentRecord(
         task=task.label,
         family=task.label.replace(task.thing.name, task.thing.family, 1),

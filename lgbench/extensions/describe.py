@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.probes import probe_names
+from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 
@@ -57,7 +57,7 @@ def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
 
 def probes(registry: Registry) -> list[str]:
     """The names of the measurements that are computed from insides, on any task."""
-    return sorted(probe_names({m.name: m for m in registry.measurements}, registry.tasks))
+    return sorted(measurement.name for measurement in registry.measurements if is_probe(measurement))
 
 
 def metric_table(registry: Registry) -> list[tuple[str, ...]]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lgbench.contracts import Answers, Batch, Language, Measurement, Predictions, Signature, Strings, StringScores, Task, Tokens
+from lgbench.experiment.probes import is_probe
 from lgbench.extensions.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
 from lgbench.extensions.conformance.insides import reads_insides, takes_bare_models, within
 from lgbench.extensions.conformance.probes import kind_of, no_global_randomness, numbers
@@ -119,6 +120,9 @@ def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
         found.add(source)
         known = source in ("contexts", "strings", "insides", None)
         expect(known, f"its source on {task.name} is {source!r}, expected contexts, strings, insides or None")
+        reads = "has" if is_probe(measurement) else "does not have"
+        fits = source is None or (source == "insides") == is_probe(measurement)
+        expect(fits, f"its source on {task.name} is {source}, and it {reads} of_insides, which probes have and others do not")
         ranks = source in ("insides", None) or (measurement.lower_is_better is not None and measurement.worst is not None)
         expect(ranks, f"on {task.name} it is computed from {source}: only probes may be without lower_is_better and worst")
         needs_language = source == "strings" and not isinstance(task, Language)
