@@ -28,6 +28,7 @@ import lgbench_optimizers
 from lgbench import Averager, Parts, hookimpl, seeds, user_cache
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
@@ -270,9 +271,14 @@ def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: A
     ]
 
 
+def measured_by_all() -> list[dict[str, Any]]:
+    """How run files describe the built-in measurements that every run has, which are those that are no probes."""
+    return descriptions(each for each in lgbench_measurements.lgbench_measurements() if not is_probe(each))
+
+
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -> Path:
     """A run file of these rows, which describes the built-in metrics."""
-    about = metadata or {"experiment": {}, "measurements": descriptions(lgbench_measurements.lgbench_measurements())}
+    about = metadata or {"experiment": {}, "measurements": measured_by_all()}
     run_files.write(path, pa.Table.from_pylist(list(rows), schema=run_files.SCHEMA), about)
     return path
 

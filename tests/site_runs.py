@@ -9,12 +9,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from conftest import simulated, write_rows
+from conftest import measured_by_all, simulated, write_rows
 
-import lgbench_measurements
 from lgbench.reports import site
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import descriptions
 
 HOSTILE = "</script><!--<img src=x onerror=alert(1)>"
 BEST, EVEN, POOR = "best+norm", "even+norm", "poor+norm"
@@ -98,7 +96,7 @@ def footer(task: str, entry: str, seed: int, changes: Mapping[str, str]) -> dict
             {"name": name, "version": version, "source": "", "installed": "index", "origin": None, "takes_part": True}
             for name, version in (("lgbench", "0.1.0"), (entry, "1.2.3"))
         ],
-        "measurements": descriptions(lgbench_measurements.lgbench_measurements()),
+        "measurements": measured_by_all(),
         "execution": {"population": 5, "compiled": False, "resumed": False},
         "seconds": {"train": 1.25 + seed, "total": 2.5 + seed},
         "environment": {
