@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from conftest import measured_by_all, simulated, write_rows
 
+import lgbench_measurements
 from lgbench.reports import site
 from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import descriptions
 
 HOSTILE = "</script><!--<img src=x onerror=alert(1)>"
 BEST, EVEN, POOR = "best+norm", "even+norm", "poor+norm"
@@ -131,3 +134,23 @@ def _training(same: dict[str, Any]) -> Iterator[dict[str, Any]]:
             value = float("nan") if lost else value
             (row,) = simulated({0: value}, metric=metric, **same | {"step": step})
             yield row | {"length": None, "in_distribution": None, "on_boards": None, "metric_version": None}
+
+
+PROBED = {1: {8: 2.0, 16: 1.0}, 2: {8: 4.0, 16: 3.0}}
+"""By layer and length, what the first head of the first seed reads. The second head reads 1 more, a further seed 10 more."""
+
+
+def probed(folder: Path) -> Path:
+    """Three seeds with a probe of two layers and two heads, and one of the whole model."""
+    for seed in range(3):
+        rows = simulated({8: 0.1, 16: 0.2}, entry="arch+norm", seed=seed, run_id=f"{seed:016x}")
+        for layer, values in PROBED.items():
+            for head in (1, 2):
+                read = {length: value + (head - 1) + 10 * seed for length, value in values.items()}
+                same = {"entry": "arch+norm", "seed": seed, "run_id": f"{seed:016x}", "layer": layer, "head": head}
+                rows += simulated(read, metric="attention_entropy", **same)
+        rows += simulated({8: seed, 16: math.nan}, metric="logit_gap", entry="arch+norm", seed=seed, run_id=f"{seed:016x}")
+        about = {"experiment": {}, "measurements": descriptions(lgbench_measurements.lgbench_measurements())}
+        write_rows(folder / f"{seed}.parquet", rows, **about)
+    write_rows(folder / "other.parquet", simulated({8: 0.1, 16: 0.2}, entry="other", run_id="f" * 16))
+    return folder

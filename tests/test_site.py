@@ -325,3 +325,20 @@ def test_the_command_imports_neither_torch_nor_a_plugin_and_its_help_nothing_hea
     assert not after_help & {"torch", "duckdb", "pyarrow", "altair", "vl_convert", "jinja2"}
     assert {"lgbench", "altair", "jinja2"} <= after_page and "torch" not in after_page
     assert not {name for name in after_page if name.startswith("lgbench_")}
+
+
+def test_probes_are_means_over_heads_and_seeds_by_layer(tmp_path):
+    page = Page(site.page(Results(site_runs.probed(tmp_path))))
+    assert page.document("index")["insides"] == {"arch+norm": 0}
+    entropy, gap = page.document("inside-0")
+    assert {name: entropy[name] for name in ("task", "protocol", "metric")} == {
+        "task": "alpha",
+        "protocol": "quick/1",
+        "metric": "attention_entropy/1",
+    }
+    # by hand: the heads are 0.5 apart from their mean, the seeds 10 from the middle one
+    assert [(line["layer"], line["lengths"], line["values"], line["seeds"]) for line in entropy["layers"]] == [
+        (layer, [8, 16], [values[8] + 10.5, values[16] + 10.5], 3) for layer, values in site_runs.PROBED.items()
+    ]
+    assert gap["layers"] == [{"layer": None, "lengths": [8], "values": [1.0], "seeds": 3}]
+    assert {board["metric"] for board in page.document("index")["boards"]} == {"tvd"}

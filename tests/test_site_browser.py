@@ -712,3 +712,25 @@ def test_two_versions_of_a_metric_are_two_boards_that_say_so(browser, tmp_path):
     expect(page.locator("h1")).to_have_text("There is no such page")
     watch.close()
     watch.check()
+
+
+def test_an_entry_shows_what_probes_read_inside_it(browser, tmp_path):
+    """Of runs with probes of two layers; an entry without probes has no such section."""
+    text = site.page(Results(site_runs.probed(tmp_path / "runs")))
+    watch = Watch(browser, site.write(text, tmp_path).as_uri())
+    page = watch.open("#/entry/arch+norm")
+    section = page.locator("section", has=page.get_by_role("heading", name="Inside"))
+    assert section.locator("ul.legend li").all_inner_texts() == ["whole model", "layer 1", "layer 2"]
+    entropy, gap = section.locator("figure").all()
+    assert entropy.locator("figcaption").inner_text() == "entropy of the attention weights (nats)"
+    assert entropy.locator("path.curve").count() == 2 and gap.locator("path.curve").count() == 1
+    described = entropy.get_by_role("img").get_attribute("aria-label")
+    assert described == "entropy of the attention weights (nats) against length, 2 lines, between 11.5 and 14.5"
+    entropy.locator("svg").hover(position={"x": 40, "y": 40})
+    told = page.locator("#tooltip dt").all_inner_texts(), page.locator("#tooltip dd").all_inner_texts()
+    assert told == (["length", "layer 1", "layer 2"], ["8", "12.5", "14.5"])
+    page.goto(watch.address + "#/entry/other")
+    expect(page.locator("h1")).to_have_text("other")
+    expect(page.get_by_role("heading", name="Inside")).to_have_count(0)
+    watch.close()
+    watch.check()

@@ -21,6 +21,7 @@ from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.files import replace
 from lgbench.reports.html import filled
+from lgbench.reports.inside_data import inside_documents
 from lgbench.reports.marks import Across
 from lgbench.reports.run_data import run_documents
 from lgbench.reports.step_data import document
@@ -54,9 +55,11 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     boards = _boards(results, families, protocol, baseline)
     if not boards:
         raise UsageError(f"nothing in {results.place} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
-    runs = run_documents(results, {page_board.board.protocol for page_board in boards})
+    protocols = {page_board.board.protocol for page_board in boards}
+    runs, insides = run_documents(results, protocols), inside_documents(results, protocols)
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
+    documents["index"]["insides"] = {entry: i for i, entry in enumerate(insides)}
     documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
     documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {metric.key: _spec(metric) for metric in _metrics(boards)}
@@ -66,6 +69,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
+    documents |= {f"inside-{i}": own for i, own in enumerate(insides.values())}
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
     if any(verdict.n for _, verdicts in judged for verdict in verdicts):
         documents["claims"] = documents_of(judged)

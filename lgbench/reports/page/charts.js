@@ -214,7 +214,7 @@ const legend = (board, names) =>
     names.length && chanceCurve(board).length ? element("li", { class: "chance" }, element("i", { class: "dash" }), "chance") : null,
   );
 
-// Small line charts: one line a seed.
+// Small line charts: of a training, one line a seed; of what is inside models, one line a layer.
 const SMALL = { width: 280, height: 110, left: 46, right: 10, top: 8, bottom: 20 };
 
 const scaled = (values, low, high, logarithmic) => {
@@ -247,63 +247,66 @@ const path = (steps, values, x, y, logarithmic) => {
     .join("");
 };
 
-// `runs` are of one task; `name` is train_loss or gradient_norm. A seed that diverged ends in a cross.
-const smallChart = (runs, name, title, slotOf) => {
-  const logarithmic = name === "gradient_norm";
-  const values = runs.flatMap((run) => run[name].values);
+// One line a series, which is {name, slot, at, values, end}: with an `end`, the line ends there in a cross. `across` says what stands
+// below: its name, the places where it always starts, and whether it is logarithmic.
+const smallChart = (series, title, across, logarithmic) => {
+  const values = series.flatMap((line) => line.values);
   if (!values.some((value) => value !== null)) return element("p", { class: "empty" }, `${title}: nothing was finite.`);
   const { width, height, left, right, top, bottom } = SMALL;
-  const x = scaled([0, ...runs.flatMap((run) => run[name].steps)], left, width - right);
+  const x = scaled([...across.start, ...series.flatMap((line) => line.at)], left, width - right, across.logarithmic);
   const y = scaled(values, height - bottom, top, logarithmic);
   const label = (text, at) => drawn("text", at, text);
-  const marks = runs.flatMap((run) => {
-    const line = drawn("path", { class: "curve", d: path(run[name].steps, run[name].values, x, y, logarithmic) });
-    line.style.stroke = colour(slotOf(run.seed));
-    return [line, run.diverged_step === null ? null : cross(run, name, x, y, logarithmic)];
+  const marks = series.flatMap((line) => {
+    const curve = drawn("path", { class: "curve", d: path(line.at, line.values, x, y, logarithmic) });
+    curve.style.stroke = colour(line.slot);
+    return [curve, line.end === null ? null : cross(line, x, y, logarithmic)];
   });
   const chart = drawn(
     "svg",
-    { viewBox: `0 0 ${width} ${height}`, class: "small", role: "img", "aria-label": describe(runs, title, y) },
+    { viewBox: `0 0 ${width} ${height}`, class: "small", role: "img", "aria-label": describe(series, title, y, across) },
     drawn("path", { class: "frame", d: `M${left} ${top}V${height - bottom}H${width - right}` }),
     label(short(y.most), { x: left - 5, y: top + 8, "text-anchor": "end" }),
     label(short(y.least), { x: left - 5, y: height - bottom, "text-anchor": "end" }),
-    label("0", { x: left, y: height - 5, "text-anchor": "middle" }),
-    label(`step ${x.most}`, { x: width - right, y: height - 5, "text-anchor": "end" }),
+    label(String(x.least), { x: left, y: height - 5, "text-anchor": "middle" }),
+    label(`${across.name} ${x.most}`, { x: width - right, y: height - 5, "text-anchor": "end" }),
     marks,
   );
-  readOut(chart, runs, name, x, slotOf);
+  readOut(chart, series, x, across);
   return element("figure", { class: "training" }, element("figcaption", {}, title), chart);
 };
 
-const describe = (runs, title, y) =>
-  `${title} of ${plural(runs.length, "seed")}, between ${short(y.least)} and ${short(y.most)}` +
-  runs
-    .filter((run) => run.diverged_step !== null)
-    .map((run) => `; seed ${run.seed} diverged at step ${run.diverged_step}`)
+const STEPS = { name: "step", start: [0], logarithmic: false };
+const LENGTHS = { name: "length", start: [], logarithmic: true };
+
+const describe = (series, title, y, across) =>
+  `${title} against ${across.name}, ${plural(series.length, "line")}, between ${short(y.least)} and ${short(y.most)}` +
+  series
+    .filter((line) => line.end !== null)
+    .map((line) => `; ${line.name} diverged at ${across.name} ${line.end}`)
     .join("");
 
-const cross = (run, name, x, y, logarithmic) => {
+const cross = (line, x, y, logarithmic) => {
   const usable = (value) => value !== null && (!logarithmic || value > 0);
-  const last = run[name].values.findLastIndex(usable);
-  const mark = `translate(${x.at(Math.min(run.diverged_step, x.most))} ${last < 0 ? SMALL.top : y.at(run[name].values[last])})`;
+  const last = line.values.findLastIndex(usable);
+  const mark = `translate(${x.at(Math.min(line.end, x.most))} ${last < 0 ? SMALL.top : y.at(line.values[last])})`;
   return drawn("path", { class: "cross", d: "M-4-4L4 4M-4 4L4-4", transform: mark });
 };
 
-// The values of all seeds at the step nearest to the pointer.
-const readOut = (chart, runs, name, x, slotOf) => {
+// The values of all lines at the place nearest to the pointer.
+const readOut = (chart, series, x, across) => {
   const ruler = drawn("path", { class: "ruler" });
   chart.append(ruler);
   chart.addEventListener("pointermove", (event) => {
     const box = chart.getBoundingClientRect();
     const at = ((event.clientX - box.left) / box.width) * SMALL.width;
-    const steps = distinct(runs.flatMap((run) => run[name].steps));
-    const step = steps.reduce((best, other) => (Math.abs(x.at(other) - at) < Math.abs(x.at(best) - at) ? other : best));
-    ruler.setAttribute("d", `M${x.at(step)} ${SMALL.top}V${SMALL.height - SMALL.bottom}`);
-    const lines = runs.map((run) => {
-      const place = run[name].steps.indexOf(step);
-      return [`seed ${run.seed}`, place < 0 ? MISSING : short(run[name].values[place]), colour(slotOf(run.seed))];
+    const places = distinct(series.flatMap((line) => line.at));
+    const nearby = places.reduce((best, other) => (Math.abs(x.at(other) - at) < Math.abs(x.at(best) - at) ? other : best));
+    ruler.setAttribute("d", `M${x.at(nearby)} ${SMALL.top}V${SMALL.height - SMALL.bottom}`);
+    const lines = series.map((line) => {
+      const place = line.at.indexOf(nearby);
+      return [line.name, place < 0 ? MISSING : short(line.values[place]), colour(line.slot)];
     });
-    showTooltip(event, [["step", String(step)], ...lines]);
+    showTooltip(event, [[across.name, String(nearby)], ...lines]);
   });
   chart.addEventListener("pointerleave", () => {
     ruler.setAttribute("d", "");

@@ -15,6 +15,7 @@ const INDEX = read("index");
 const specsOf = remembered((name) => read(name));
 const boardOf = remembered((pageBoard) => read(`board-${pageBoard.id}`));
 const runsOf = remembered((base) => (Object.hasOwn(INDEX.runs, base) ? read(`runs-${INDEX.runs[base]}`) : []));
+const insidesOf = remembered((entry) => (Object.hasOwn(INDEX.insides, entry) ? read(`inside-${INDEX.insides[entry]}`) : []));
 
 const metrics = Object.values(INDEX.metrics);
 const labelOf = (name) => metrics.find((metric) => metric.name === name)?.label ?? name;

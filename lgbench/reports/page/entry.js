@@ -38,6 +38,7 @@ const entryView = (entry, metric, protocol) => {
       resultsSection(entry, results),
       seedsSection(results),
       trainingSection(entry, runs),
+      ...insideSection(entry, wanted.protocol),
       ...tuningSection(runs),
       configurationSection(runs),
       provenanceSection(runs),
@@ -147,25 +148,57 @@ const trainingSection = (entry, runs) => {
   if (!known.length) return section("Training", element("p", {}, "Its runs hold no training curves."));
   const seeds = distinct(known.map((run) => run.seed)).sort((a, b) => a - b);
   const slotOf = (seed) => seeds.indexOf(seed);
-  const key = seeds.map((seed) => {
-    const dot = element("i", { class: "dot" });
-    dot.style.background = colour(slotOf(seed));
-    return element("li", {}, dot, `seed ${seed}`);
-  });
+  const lines = (own, name) =>
+    own.map((run) => ({ name: `seed ${run.seed}`, slot: slotOf(run.seed), at: run[name].steps, values: run[name].values, end: run.diverged_step }));
   const charts = byTask(known).map(([task, own]) =>
     element(
       "div",
       { class: "task" },
       element("h3", {}, task),
-      smallChart(own, "train_loss", "training loss", slotOf),
-      smallChart(own, "gradient_norm", "gradient norm, logarithmic", slotOf),
+      smallChart(lines(own, "train_loss"), "training loss", STEPS, false),
+      smallChart(lines(own, "gradient_norm"), "gradient norm, logarithmic", STEPS, true),
       own
         .filter((run) => run.diverged_step !== null)
         .map((run) => element("p", { class: "flag diverged" }, `seed ${run.seed} diverged at step ${run.diverged_step}`)),
     ),
   );
   const shared = weightsOf(entry) === "raw" ? null : element("p", {}, `The training is that of ${baseOf(entry)}; ${weightsOf(entry)} averages its weights.`);
-  return section("Training", shared, element("ul", { class: "legend" }, key), element("div", { class: "trainings" }, charts));
+  return section("Training", shared, slotKey(seeds.map((seed) => `seed ${seed}`)), element("div", { class: "trainings" }, charts));
+};
+
+// A legend of names, whose places are the slots of their colours.
+const slotKey = (names) => {
+  const key = names.map((name, slot) => {
+    const dot = element("i", { class: "dot" });
+    dot.style.background = colour(slot);
+    return element("li", {}, dot, name);
+  });
+  return element("ul", { class: "legend" }, key);
+};
+
+// What probes have read inside the models of an entry, if its runs have any: a chart for each task and probe, a line for each layer.
+const insideSection = (entry, protocol) => {
+  const found = insidesOf(entry).filter((probe) => probe.protocol === protocol);
+  if (!found.length) return [];
+  const layers = distinct(found.flatMap((probe) => probe.layers.map((line) => line.layer))).sort((a, b) => (a ?? 0) - (b ?? 0));
+  const nameOf = (layer) => (layer === null ? "whole model" : `layer ${layer}`);
+  const chart = (probe) => {
+    const series = probe.layers.map((line) => ({ name: nameOf(line.layer), slot: layers.indexOf(line.layer), at: line.lengths, values: line.values, end: null }));
+    const values = series.flatMap((line) => line.values);
+    const logarithmic = Math.min(...values) > 0 && Math.max(...values) > 4 * Math.min(...values);
+    return smallChart(series, logarithmic ? `${probe.title}, logarithmic` : probe.title, LENGTHS, logarithmic);
+  };
+  const tasks = distinct(found.map((probe) => probe.task)).map((task) => {
+    const own = found.filter((probe) => probe.task === task);
+    return element(
+      "details",
+      { open: task === found[0].task },
+      element("summary", {}, task, element("span", { class: "muted" }, ` ${plural(Math.max(...own.flatMap((probe) => probe.layers.map((line) => line.seeds))), "seed")}`)),
+      element("div", { class: "insides" }, own.map(chart)),
+    );
+  });
+  const lead = "What probes read at the end of the training, the mean over heads and seeds, against length on a logarithmic axis.";
+  return [section("Inside", element("p", { class: "lead" }, lead), slotKey(layers.map(nameOf)), tasks)];
 };
 
 // The losses of the tuning runs that chose learning rates: a line for each task and rate. The first seed of a task has them.
