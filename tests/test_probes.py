@@ -170,7 +170,7 @@ VALUES, OTHER_VALUES = torch.randn(2, 3, 2, KEYS, WIDTH, generator=torch.Generat
 def taken(name):
     """What the last query of a fresh attention takes from values."""
     attention = INSTALLED.attentions[name]
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         module = attention.build(AttentionSpec(1, 2, 2 * WIDTH, 2, 5)).eval()
     draw = torch.Generator().manual_seed(1)

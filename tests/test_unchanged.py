@@ -184,6 +184,15 @@ def test_a_change_that_stays_stops_the_command(site):
     del torch.kept
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT as in a terminal: a shell that runs the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("act", "what"), NO_HARM.values(), ids=list(NO_HARM))
 def test_what_moves_no_number_is_put_back_and_noted(site, act, what):
     path, environ, handler, errors = list(sys.path), dict(os.environ), signal.getsignal(signal.SIGINT), np.geterr()
