@@ -13,11 +13,11 @@ FAMILIES="dyck set-complement dictionary-lookup max-retrieval tomita"
 NORMS=pre-norm,post-norm,peri-norm,peri-init-norm
 ON_ATTENTION=attention-layer-norm,attention-standardize
 
-# PROTOCOL SEEDS TASKS ENTRIES [OPTIONS]: all of these runs that are not there yet.
+# PROTOCOL SEEDS TASKS ENTRIES [OPTIONS]: all of these runs that are not there yet. Probes say why models fail at a length.
 runs() {
     protocol=$1 seeds=$2 tasks=$3 entries=$4
     shift 4
-    "$lgbench" run --protocol "$protocol" --seeds "$seeds" --task "$tasks" --arch "$entries" --results "$results" "$@"
+    "$lgbench" run --protocol "$protocol" --seeds "$seeds" --task "$tasks" --arch "$entries" --results "$results" --probe all "$@"
 }
 
 # The same for each family in turn.
