@@ -28,6 +28,7 @@ def faults(how):
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have another allocator")
 def test_results_of_many_megabytes_are_not_fetched_from_the_system_again_and_again():
     assert faults("kept") < faults("given back") / 10

@@ -245,6 +245,7 @@ def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, en
     assert left(tmp_path / "shared") == []
 
 
+@pytest.mark.slow
 def test_a_process_takes_over_what_another_was_training_when_it_was_killed(tmp_path, warm, environ, toys_alone):
     """The first gets stuck in the average after its fifth step, its fourth being saved."""
     command = [*TWO_STACKS, "--set", "train.average_every=5", "--seeds", "0,1", "--checkpoint", "0", "--results"]

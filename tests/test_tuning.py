@@ -148,6 +148,7 @@ def test_worker_processes_make_the_same_files(tuned_everywhere, tmp_path):
         assert made(tmp_path / "workers" / place) == made(tmp_path / "here" / place) != {}
 
 
+@pytest.mark.slow
 def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned_everywhere, tmp_path, warm: Warm):
     code = REGISTER + "\nfrom lgbench.cli.main import main\nmain(prog_name='lgbench')"
     words = ["run", "--task", "toy-walk,toy-even", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "tuned"]
@@ -169,6 +170,7 @@ def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned
     assert not (folder / FOLDER / UNFINISHED).exists() and not (folder / UNFINISHED).exists()
 
 
+@pytest.mark.slow
 def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(tuned_everywhere, tmp_path):
     remote._replanner.cache_clear()
     asked = ASKED | HOW | {"seeds": [0, 1], "population": 2}
