@@ -4,10 +4,15 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from lgbench.claims.files import read_claims
 from lgbench.claims.verdicts import decide
+from lgbench.errors import UsageError
+from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports import plots
 from lgbench.reports.claims import Judged, commands, reasons
 from lgbench.reports.claims import markdown as verdicts_table
@@ -104,14 +109,29 @@ def boards_page(results: Results) -> str:
     return "\n".join([HEADER, *(f"## {metric}\n\n{boards}" for metric, boards in own.items())])
 
 
+Made = TypeVar("Made")
+
+
+def newest(results: Results, make: Callable[[str], Made]) -> tuple[str, Made]:
+    """What `make` makes of the newest version of the protocol of boards that has enough runs for it, and that version."""
+    uses = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
+    labels = [str(use) for use in sorted(uses, key=lambda use: -use.version)]
+    return next((label, made) for label in labels if (made := make(label)))
+
+
+def boards_of(results: Results, metric: str = "tvd", name: str | None = None) -> tuple[str, list[Board]]:
+    """The boards of families under the newest version of the protocol of boards."""
+    return newest(results, lambda protocol: results.boards(metric, name, protocol))
+
+
 def summary(results: Results) -> str:
     """One table: the OOD TVD of every norm scheme alone, by family, with its tier there."""
-    boards = results.boards("tvd", protocol="standard")
+    protocol, boards = boards_of(results)
     rows = {(row.entry, board.name): row for board in boards for row in board.rows}
     schemes = {*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM}
     found = {entry for entry, _ in rows if entry.partition("@")[0] in schemes}
     entries = sorted(found, key=lambda entry: (entry.partition("@")[2], entry))
-    lines = [["OOD TVD (tier)", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    lines = [[f"{protocol}: OOD TVD (tier)", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
     for entry in entries:
         own = [rows.get((entry, board.name)) for board in boards]
         lines.append([f"`{entry}`", *("-" if row is None else f"{_number(row.cell('OOD'))} ({row.tier})" for row in own)])
@@ -120,9 +140,9 @@ def summary(results: Results) -> str:
 
 def together(results: Results) -> str:
     """The entries that ran every family, best first: the interquartile mean of their shares of chance, and each family's."""
-    (board,) = results.overall("tvd", "standard")
+    protocol, (board,) = newest(results, lambda protocol: results.overall("tvd", protocol))
     lines = [
-        ["OOD TVD / chance", "IQM", "P(better than pre-norm)", *board.families],
+        [f"{protocol}: OOD TVD / chance", "IQM", "P(better than pre-norm)", *board.families],
         [":--", *["--:"] * (2 + len(board.families))],
     ]
     for row in board.rows:
@@ -137,9 +157,17 @@ def _estimate(estimate: Estimate, digits: int) -> str:
 
 def differences(results: Results, pairs: list[tuple[str, str]]) -> str:
     """A line for each pair of entries: the difference of their OOD TVD, first - second, by family."""
-    found = {pair: {c.name: c.mean for c in compare(results, *pair, "tvd", protocol="standard")} for pair in pairs}
+
+    def compared(protocol: str) -> dict[tuple[str, str], dict[str, Difference]]:
+        found = {}
+        for pair in pairs:
+            with suppress(UsageError):  # no run of one of them
+                found[pair] = {each.name: each.mean for each in compare(results, *pair, "tvd", protocol=protocol)}
+        return found
+
+    protocol, found = newest(results, compared)
     families = sorted({family for by_family in found.values() for family in by_family})
-    lines = [["OOD TVD", *families], [":--", *["--:"] * len(families)]]
+    lines = [[f"{protocol}: OOD TVD", *families], [":--", *["--:"] * len(families)]]
     for pair, by_family in found.items():
         first, second = pair
         lines.append([f"`{first}` against `{second}`", *(_judged(by_family.get(family)) for family in families)])
@@ -177,8 +205,8 @@ def _number(cell: Cell) -> str:
 
 def chance(results: Results) -> str:
     """Of every family, the chance level, the best entry, and how many entries are better than chance."""
-    boards = results.boards("tvd", protocol="standard")
-    lines = [["TVD", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    protocol, boards = boards_of(results)
+    lines = [[f"{protocol}: TVD", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
     for kind in ("ID", "OOD"):
         levels = [board.chance_level(kind) for board in boards]
         means = [[cell.mean for row in board.rows if (cell := row.cell(kind))] for board in boards]
@@ -192,7 +220,7 @@ def chance(results: Results) -> str:
 
 def beside_published(results: Results) -> str:
     """Max retrieval: the published model's accuracy, and ours."""
-    board = next(b for b in results.boards("accuracy", "max-retrieval", "standard"))
+    _, (board,) = boards_of(results, "accuracy", "max-retrieval")
     rows, steps = {row.entry: row for row in board.rows}, _steps(results, board)
     lines = [["accuracy (%) on sets of", *map(str, PUBLISHED)], [":--", *["--:"] * len(PUBLISHED)]]
     for what, published, entry in (
@@ -200,7 +228,7 @@ def beside_published(results: Results) -> str:
         ("adaptive temperature", PUBLISHED_ADAPTIVE, "set-attention+adaptive-temperature"),
     ):
         lines.append([f"{what}, published, 100,000 steps", *map(str, published.values())])
-        ours = [rows[entry].cell("length", length) for length in published]
+        ours = [rows[entry].cell("length", length) if entry in rows else None for length in published]
         shown = [f"{100 * c.mean:.1f} [{100 * c.low:.1f}, {100 * c.high:.1f}]" if c else "-" for c in ours]
         lines.append([f"{what}, `set-attention`, {steps:,} steps", *shown])
     return _table(lines)
@@ -225,7 +253,7 @@ def picture(results: Results) -> tuple[Spec, str]:
 
     The mark is the same whichever version of Vega-Lite Altair writes.
     """
-    spec = figure(results.boards("tvd", protocol="standard"), [f"transformer+{norm}" for norm in NORMS])
+    spec = figure(boards_of(results)[1], [f"transformer+{norm}" for norm in NORMS])
     lasting = {key: value for key, value in spec.items() if key != "$schema"}
     return spec, f"<!-- specification {hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()} -->\n"
 
