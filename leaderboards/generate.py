@@ -21,8 +21,10 @@ from lgbench.reports.markdown import pipes
 from lgbench.reports.table import markdown
 from lgbench.results.boards import Board, Cell
 from lgbench.results.compare import Difference, compare
-from lgbench.results.leaderboard import Results
+from lgbench.results.exponents import exponent
+from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.overall import Estimate
+from lgbench.results.predictors import predictors
 
 HERE = Path(__file__).parent
 OVERVIEW = HERE / "overview.svg"
@@ -112,11 +114,14 @@ def boards_page(results: Results) -> str:
 Made = TypeVar("Made")
 
 
-def newest(results: Results, make: Callable[[str], Made]) -> tuple[str, Made]:
-    """What `make` makes of the newest version of the protocol of boards that has enough runs for it, and that version."""
+def newest(results: Results, make: Callable[[str], Made]) -> tuple[str, Made] | None:
+    """What `make` makes of the newest version of the protocol of boards that has enough runs for it, and that version.
+
+    None where no version has.
+    """
     uses = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
     labels = [str(use) for use in sorted(uses, key=lambda use: -use.version)]
-    return next((label, made) for label in labels if (made := make(label)))
+    return next(((label, made) for label in labels if (made := make(label))), None)
 
 
 def boards_of(results: Results, metric: str = "tvd", name: str | None = None) -> tuple[str, list[Board]]:
@@ -218,6 +223,53 @@ def chance(results: Results) -> str:
     return _table(lines)
 
 
+def predicting(results: Results) -> str:
+    """How each probe goes with the OOD TVD of a model, by family; the probe that tells most in bold."""
+    every = newest(results, lambda protocol: _found(lambda: predictors(results, protocol=protocol)))
+    if every is None:
+        return "No published run has probes.\n"
+    protocol, found = every
+    families, probes = (sorted({getattr(each, name) for each in found}) for name in ("family", "probe"))
+    best = {family: next(each.probe for each in found if each.family == family) for family in families}
+    cells = {(each.probe, each.family): each for each in found}
+
+    def cell(probe: str, family: str) -> str:
+        each = cells.get((probe, family))
+        if each is None:
+            return "-"
+        ends = "" if each.low is None else f" [{each.low:+.2f}, {each.high:+.2f}]"
+        text = f"{each.correlation:+.2f}{ends}"
+        return f"**{text}**" if best[family] == probe else text
+
+    lines = [[f"{protocol}: rank correlation with OOD TVD", *families], [":--", *["--:"] * len(families)]]
+    lines += [[f"`{probe}`", *(cell(probe, family) for family in families)] for probe in probes]
+    return _table(lines)
+
+
+def falling(results: Results) -> str:
+    """The exponent of the length with which `output_std` falls, of every norm scheme alone, by family."""
+    boards = newest(results, lambda protocol: _found(lambda: results.boards("output_std", None, protocol, inside=EVERYWHERE)))
+    if boards is None:
+        return "No published run has probes.\n"
+    protocol, of_families = boards
+    rows = {(row.entry, board.name): row for board in of_families for row in board.rows}
+    schemes = [entry for entry in (*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM)]
+    lines = [[f"{protocol}: exponent", *(board.name for board in of_families)], [":--", *["--:"] * len(of_families)]]
+    for entry in schemes:
+        own = [rows.get((entry, board.name)) for board in of_families]
+        if any(own):
+            lines.append([f"`{entry}`", *(str((row and exponent(row)) or "-").removeprefix("N^") for row in own)])
+    return _table(lines)
+
+
+def _found(make: Callable[[], list[Made]]) -> list[Made]:
+    """Nothing, where no run has what is asked for."""
+    try:
+        return make()
+    except UsageError:
+        return []
+
+
 def beside_published(results: Results) -> str:
     """Max retrieval: the published model's accuracy, and ours."""
     _, (board,) = boards_of(results, "accuracy", "max-retrieval")
@@ -273,6 +325,8 @@ def tables(results: Results) -> dict[str, str]:
         "attentions": differences(results, [(name, "pre-norm") for name in ATTENTIONS]),
         "positions": differences(results, [(name, "pre-norm") for name in POSITIONS]),
         "recurrent": differences(results, [(name, "pre-norm") for name in RECURRENT]),
+        "predicting": predicting(results),
+        "falling": falling(results),
         "published": beside_published(results),
     }
 

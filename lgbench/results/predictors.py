@@ -1,0 +1,101 @@
+"""Predictors: which probe tells, from inside a model, how well it does on longer inputs.
+
+Spearman's rank correlation of a probe with a score, over the models of a task; the mean over the tasks of a family. Ranks,
+since probes have other units than scores, and a relation need not be straight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+
+from lgbench.contracts import PRIMARY_METRIC
+from lgbench.errors import UsageError
+from lgbench.results.leaderboard import Results
+from lgbench.results.statistics import CONFIDENCE, Floats
+
+TIMES = 8
+"""A probe is read at the longest length that boards show, up to so many times the training length."""
+MIN_ENTRIES = 4
+"""With fewer entries a resample of entries says nothing."""
+RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """How a probe goes with the score of models on the tasks of a family."""
+
+    family: str
+    probe: str
+    correlation: float
+    """Above 0 where a higher reading goes with a higher score, which of TVD is a worse one."""
+    low: float | None
+    """The 95 % percentile interval over resamples of entries, each with all its seeds; None for few entries."""
+    high: float | None
+    entries: int
+    models: int
+    """Trainings; of the task that has most."""
+
+
+Readings = Mapping[str, Mapping[str, Floats]]
+"""By task and entry, probe and score of each seed: (2, S)."""
+
+
+def predictors(
+    results: Results, metric: str = PRIMARY_METRIC, protocol: str | None = None, times: int = TIMES
+) -> list[Predictor]:
+    """Of every family the probes that its models have, the one that tells most first.
+
+    Entries with their raw weights alone. UsageError where a name is unknown, or no run has a probe.
+    """
+    results.check(metric, None, protocol)
+    results.require_ranks(metric)
+    found: dict[tuple[str, str], dict[str, dict[str, list[tuple[float, float]]]]] = defaultdict(dict)
+    for family, task, probe, entry, _, value, score in results.predictors(metric, protocol, times):
+        found[family, probe].setdefault(task, {}).setdefault(entry, []).append((value, score))
+    if not found:
+        raise UsageError("no run has a probe beside its scores; `lgbench run --probe all` makes such runs")
+    made = []
+    for (family, probe), tasks in found.items():
+        readings = {task: {entry: np.array(own).T for entry, own in entries.items()} for task, entries in tasks.items()}
+        if (each := _predictor(family, probe, readings)) is not None:
+            made.append(each)
+    return sorted(made, key=lambda each: (each.family, -abs(each.correlation), each.probe))
+
+
+def _predictor(family: str, probe: str, readings: Readings) -> Predictor | None:
+    entries = sorted({entry for own in readings.values() for entry in own})
+    correlation = _mean_correlation(readings, entries)
+    if np.isnan(correlation):
+        return None
+    low = high = None
+    if len(entries) >= MIN_ENTRIES:
+        draws = np.random.default_rng(0).integers(0, len(entries), (RESAMPLES, len(entries)))
+        values = [_mean_correlation(readings, [entries[i] for i in draw]) for draw in draws]
+        ends = np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        low, high = float(ends[0]), float(ends[1])
+    models = max(sum(own.shape[1] for own in entries_of.values()) for entries_of in readings.values())
+    return Predictor(family, probe, correlation, low, high, len(entries), models)
+
+
+def _mean_correlation(readings: Readings, entries: Sequence[str]) -> float:
+    """The mean over tasks of the correlation over the models of these entries; NaN where nothing varies on any task."""
+    found = []
+    for own in readings.values():
+        chosen = [own[entry] for entry in entries if entry in own]
+        if chosen:
+            found.append(_spearman(np.concatenate(chosen, axis=1)))
+    known = [each for each in found if not np.isnan(each)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _spearman(pairs: Floats) -> float:
+    """Of (2, n); NaN where either does not vary."""
+    ranks = rankdata(pairs, axis=1)
+    centred = ranks - ranks.mean(1, keepdims=True)
+    spread = np.sqrt((centred**2).sum(1)).prod()
+    return float(centred[0] @ centred[1] / spread) if spread else float("nan")
