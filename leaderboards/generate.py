@@ -13,7 +13,7 @@ from lgbench.claims.files import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
-from lgbench.reports import plots
+from lgbench.reports import plots, predictor_table
 from lgbench.reports.claims import Judged, commands, reasons
 from lgbench.reports.claims import markdown as verdicts_table
 from lgbench.reports.figure import Spec, figure
@@ -23,8 +23,9 @@ from lgbench.results.boards import Board, Cell
 from lgbench.results.compare import Difference, compare
 from lgbench.results.exponents import exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
+from lgbench.results.metrics import Metric
 from lgbench.results.overall import Estimate
-from lgbench.results.predictors import predictors
+from lgbench.results.predictors import Predictor, predictors
 
 HERE = Path(__file__).parent
 OVERVIEW = HERE / "overview.svg"
@@ -224,26 +225,19 @@ def chance(results: Results) -> str:
 
 
 def predicting(results: Results) -> str:
-    """How each probe goes with the OOD TVD of a model, by family; the probe that tells most in bold."""
+    """How each probe goes with the OOD TVD of a model, by family."""
+    found = told(results)
+    return predictor_table.markdown(found, found_metric(results)) if found else "No published run has probes.\n"
+
+
+def told(results: Results) -> list[Predictor]:
+    """How each probe goes with the OOD TVD under the newest protocol of boards whose runs have probes."""
     every = newest(results, lambda protocol: _found(lambda: predictors(results, protocol=protocol)))
-    if every is None:
-        return "No published run has probes.\n"
-    protocol, found = every
-    families, probes = (sorted({getattr(each, name) for each in found}) for name in ("family", "probe"))
-    best = {family: next(each.probe for each in found if each.family == family) for family in families}
-    cells = {(each.probe, each.family): each for each in found}
+    return every[1] if every else []
 
-    def cell(probe: str, family: str) -> str:
-        each = cells.get((probe, family))
-        if each is None:
-            return "-"
-        ends = "" if each.low is None else f" [{each.low:+.2f}, {each.high:+.2f}]"
-        text = f"{each.correlation:+.2f}{ends}"
-        return f"**{text}**" if best[family] == probe else text
 
-    lines = [[f"{protocol}: rank correlation with OOD TVD", *families], [":--", *["--:"] * len(families)]]
-    lines += [[f"`{probe}`", *(cell(probe, family) for family in families)] for probe in probes]
-    return _table(lines)
+def found_metric(results: Results) -> Metric:
+    return next(metric for metric in results.metrics if metric.name == "tvd")
 
 
 def falling(results: Results) -> str:

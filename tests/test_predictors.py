@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from conftest import simulated, write_rows
 from scipy.stats import spearmanr
 
 import lgbench_measurements
+from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
@@ -82,3 +86,55 @@ def test_runs_without_probes_are_told_in_a_sentence(tmp_path):
     write_rows(tmp_path / "one.parquet", simulated({8: 0.1, 64: 0.2}), experiment={}, measurements=TOLD)
     with pytest.raises(UsageError, match="no run has a probe beside its scores; `lgbench run --probe all` makes such runs"):
         predictors(Results(tmp_path))
+
+
+def command(*words):
+    return CliRunner().invoke(main, ["predictors", *map(str, words)])
+
+
+def test_the_command_prints_what_was_found_and_draws_it(drawn, tmp_path):
+    folder, _ = drawn
+    (found,) = predictors(Results(folder))
+    told = json.loads(command("--results", folder, "--format", "json").output)
+    assert told == [
+        {
+            "protocol": "quick/1",
+            "metric": "tvd",
+            "family": "alpha",
+            "probe": "attention_entropy",
+            "correlation": found.correlation,
+            "low": found.low,
+            "high": found.high,
+            "entries": 5,
+            "models": 15,
+        }
+    ]
+    line = f"| attention_entropy | **{found.correlation:+.2f} {found.low:+.2f} to {found.high:+.2f}** |"
+    assert line in command("--results", folder, "--format", "markdown").output.splitlines()
+    out = tmp_path / "drawn.json"
+    done = command("--results", folder, "--out", out)
+    assert done.exit_code == 0 and "alpha: 5 entries, 15 models on a task" in done.output
+    spec = json.loads(out.read_text())
+    (panel,) = spec["hconcat"]
+    zero, *drawn_layers = panel["layer"]
+    for layer in drawn_layers:
+        values = spec["datasets"][layer["data"]["name"]]
+        assert values == [{"probe": "attention_entropy", "value": found.correlation, "low": found.low, "high": found.high}]
+
+
+def test_another_length_is_asked_for_in_training_lengths(drawn):
+    folder, made = drawn
+    (found,) = predictors(Results(folder), times=1)  # the entropy at length 8 is noise
+    (far,) = predictors(Results(folder), times=100)  # and so is that at 128
+    assert {found.correlation, far.correlation}.isdisjoint({predictors(Results(folder))[0].correlation})
+
+
+def test_several_protocols_are_apart_and_a_figure_is_of_one(tmp_path):
+    for seed in range(2):
+        write(tmp_path, "alpha", "one", seed, {8: 0.1, 64: seed / 10}, {64: seed})
+        write(tmp_path, "alpha", "two", seed, {8: 0.1, 64: seed / 10}, {64: -seed}, protocol="short")
+    found = {str(each.protocol): each.correlation for each in predictors(Results(tmp_path))}
+    assert found == {"quick/1": pytest.approx(1), "short/1": pytest.approx(-1)}
+    refused = command("--results", tmp_path, "--out", tmp_path / "drawn.json")
+    assert refused.exit_code == 2
+    assert "a figure is of one protocol, and these runs have quick/1, short/1; choose with --protocol" in refused.stderr

@@ -160,10 +160,10 @@ class Results(Database):
         layers = "select distinct layer from kinds where metric = $metric and layer is not null order by layer"
         return [int(layer) for (layer,) in self._rows(layers, {"metric": metric})]
 
-    def predictors(self, metric: str, protocol: str | None, times: int) -> list[tuple[Any, ...]]:
-        """Family, task, probe, entry, seed, reading and score of every model with probes: see predictors.sql."""
+    def readings(self, metric: str, name: str | None, protocol: str | None, times: int) -> list[tuple[Any, ...]]:
+        """What predictors.sql finds of every model with probes."""
         unranked = [each.name for each in self.metrics if not each.ranks]
-        asked = {"metric": metric, "unranked": unranked, "protocols": self._numbers(protocol), "times": times}
+        asked = {"metric": metric, "name": name, "unranked": unranked, "protocols": self._numbers(protocol), "times": times}
         return self._rows(packaged("predictors"), asked)
 
     def baseline(self, name: str | None) -> str:

@@ -15,6 +15,7 @@ from scipy.stats import rankdata
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
+from lgbench.experiment.record import ProtocolUse
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import CONFIDENCE, Floats
 
@@ -29,6 +30,7 @@ RESAMPLES = 500
 class Predictor:
     """How a probe goes with the score of models on the tasks of a family."""
 
+    protocol: ProtocolUse
     family: str
     probe: str
     correlation: float
@@ -46,28 +48,29 @@ Readings = Mapping[str, Mapping[str, Floats]]
 
 
 def predictors(
-    results: Results, metric: str = PRIMARY_METRIC, protocol: str | None = None, times: int = TIMES
+    results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
 ) -> list[Predictor]:
-    """Of every family the probes that its models have, the one that tells most first.
+    """Of every protocol and family the probes that its models have, the one that tells most first.
 
-    Entries with their raw weights alone. UsageError where a name is unknown, or no run has a probe.
+    Entries with their raw weights alone. `name` is that of a family or of a task. UsageError where a name is unknown, or no run
+    has a probe.
     """
-    results.check(metric, None, protocol)
+    results.check(metric, name, protocol)
     results.require_ranks(metric)
-    found: dict[tuple[str, str], dict[str, dict[str, list[tuple[float, float]]]]] = defaultdict(dict)
-    for family, task, probe, entry, _, value, score in results.predictors(metric, protocol, times):
-        found[family, probe].setdefault(task, {}).setdefault(entry, []).append((value, score))
+    found: dict[tuple[int, str, str], dict[str, dict[str, list[tuple[float, float]]]]] = defaultdict(dict)
+    for number, family, task, probe, entry, _, value, score in results.readings(metric, name, protocol, times):
+        found[number, family, probe].setdefault(task, {}).setdefault(entry, []).append((value, score))
     if not found:
         raise UsageError("no run has a probe beside its scores; `lgbench run --probe all` makes such runs")
     made = []
-    for (family, probe), tasks in found.items():
+    for (number, family, probe), tasks in found.items():
         readings = {task: {entry: np.array(own).T for entry, own in entries.items()} for task, entries in tasks.items()}
-        if (each := _predictor(family, probe, readings)) is not None:
+        if (each := _predictor(results.protocols[number], family, probe, readings)) is not None:
             made.append(each)
-    return sorted(made, key=lambda each: (each.family, -abs(each.correlation), each.probe))
+    return sorted(made, key=lambda each: (str(each.protocol), each.family, -abs(each.correlation), each.probe))
 
 
-def _predictor(family: str, probe: str, readings: Readings) -> Predictor | None:
+def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Readings) -> Predictor | None:
     entries = sorted({entry for own in readings.values() for entry in own})
     correlation = _mean_correlation(readings, entries)
     if np.isnan(correlation):
@@ -79,7 +82,7 @@ def _predictor(family: str, probe: str, readings: Readings) -> Predictor | None:
         ends = np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         low, high = float(ends[0]), float(ends[1])
     models = max(sum(own.shape[1] for own in entries_of.values()) for entries_of in readings.values())
-    return Predictor(family, probe, correlation, low, high, len(entries), models)
+    return Predictor(protocol, family, probe, correlation, low, high, len(entries), models)
 
 
 def _mean_correlation(readings: Readings, entries: Sequence[str]) -> float:

@@ -1,7 +1,9 @@
 -- What probes read in each model at one length, beside its score beyond the training range: one row a task, probe, entry and seed.
 -- The length is the longest that boards show, up to $times the training length. Trainings that diverged are left out.
 --
--- Parameters: $metric, the score; $unranked, the metrics by which no value is better; $protocols, $times.
+-- Of several versions of a task under one protocol, the newest.
+--
+-- Parameters: $metric, the score; $unranked, the metrics by which no value is better; $times; $name and $protocols as in values.sql.
 
 with points as (
     select * exclude (points), unnest(points) as point
@@ -10,6 +12,7 @@ with points as (
         and not contains(entry, '@')
         and not diverged
         and list_contains($protocols, protocol)
+        and belongs(family, task, $name)
         and (metric = $metric or layer is not null or list_contains($unranked, metric))
 ),
 
@@ -24,6 +27,7 @@ shown as (
         and point.on_boards
         and point.step = last_step
         and isfinite(point.value)
+    qualify task_version = max(task_version) over (partition by task, protocol)
 ),
 
 scored as (
@@ -50,6 +54,7 @@ places as (
 )
 
 select
+    s.protocol,
     s.family,
     s.task,
     s.metric,

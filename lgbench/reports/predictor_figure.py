@@ -1,0 +1,59 @@
+"""How probes go with a score: a panel for each family, a line for each probe, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.marks import PAPER
+from lgbench.results.metrics import Metric
+from lgbench.results.predictors import TIMES, Predictor
+
+PANEL, BETWEEN, LABELS, ROW = 92, 8, 66, 12
+"""The widths of a panel, of the space between two, and of the names of probes, and the height of a line, in points."""
+
+
+def figure(found: Sequence[Predictor], metric: Metric, times: int = TIMES) -> Spec:
+    """Families side by side, all of one protocol. The probe that tells most, in the mean over families, stands first."""
+    strength: dict[str, list[float]] = {}
+    for each in found:
+        strength.setdefault(each.probe, []).append(abs(each.correlation))
+    order = sorted(strength, key=lambda probe: (-sum(strength[probe]) / len(strength[probe]), probe))
+    families = sorted({each.family for each in found})
+    panels = [_panel([each for each in found if each.family == name], name, order, name == families[0]) for name in families]
+    spec: Spec = alt.hconcat(*panels, spacing=BETWEEN).to_dict()
+    title = f"Rank correlation of probes with {metric.label} beyond the training range, {found[0].protocol}"
+    subtitle = [
+        f"over entries and seeds, probes read at {times} times the training length; lines are 95 % intervals over entries"
+    ]
+    content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    page = on_paper(title, subtitle)
+    page["title"]["limit"] = LABELS + len(families) * (PANEL + BETWEEN)
+    return page | content
+
+
+def _panel(found: Sequence[Predictor], family: str, order: Sequence[str], first: bool) -> alt.LayerChart:
+    rows: list[dict[str, Any]] = [
+        {"probe": each.probe, "value": each.correlation, "low": each.low, "high": each.high} for each in found
+    ]
+    chart = alt.Chart(alt.InlineData(values=rows)).encode(y=_probes(order, labels=first))
+    scale = alt.Scale(domain=[-1, 1])
+    axis = alt.Axis(values=[-1, -0.5, 0, 0.5, 1], format="~g", labelFontSize=PAPER.text)
+    x = alt.X("value:Q", scale=scale, axis=axis, title=None)
+    zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(color="#999").encode(x=alt.X("zero:Q", scale=scale))
+    lines = chart.mark_rule(strokeWidth=1).encode(x=alt.X("low:Q", scale=scale, axis=axis, title=None), x2="high:Q")
+    points = chart.mark_point(filled=True, size=18, opacity=1).encode(x=x)
+    size: dict[str, Any] = {"width": PANEL, "height": ROW * len(order)}
+    return alt.LayerChart(layer=[zero, lines, points], title=_title(family), **size)
+
+
+def _title(family: str) -> alt.TitleParams:
+    return alt.TitleParams(family, fontSize=PAPER.text, anchor="middle")
+
+
+def _probes(order: Sequence[str], labels: bool) -> alt.Y:
+    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=True, labelFontSize=PAPER.text, labelLimit=0)
+    return alt.Y("probe:N", sort=list(order), scale=alt.Scale(domain=list(order)), axis=axis, title=None)

@@ -1,0 +1,74 @@
+"""How probes go with a score, as a table, Markdown or JSON: a line for each probe, a column for each family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from lgbench.reports.markdown import pipes
+from lgbench.results.metrics import Metric
+from lgbench.results.predictors import Predictor
+
+
+def table(found: Sequence[Predictor], metric: Metric, console: Console) -> None:
+    """A table for each protocol, for a terminal."""
+    for protocol, own in _by_protocol(found).items():
+        lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
+        lines.title = f"rank correlation with {metric.label} beyond the training range, {protocol}"
+        header, *rows = _cells(own, "[bold]{}[/bold]".format)
+        lines.add_column(header[0], overflow="fold")
+        for name in header[1:]:
+            lines.add_column(name, justify="right", overflow="fold")
+        for row in rows:
+            lines.add_row(*row)
+        console.print(lines)
+        for family, entries, models in sorted({(each.family, each.entries, each.models) for each in own}):
+            console.print(f"{family}: {entries} entries, {models} models on a task", style="dim", highlight=False, markup=False)
+
+
+def markdown(found: Sequence[Predictor], metric: Metric) -> str:
+    """GitHub tables; the probe that tells most of a family is bold."""
+    parts = []
+    for protocol, own in _by_protocol(found).items():
+        (_, *families), *rows = _cells(own, "**{}**".format)
+        header = [f"{protocol}: rank correlation with OOD {metric.label}", *families]
+        parts.append("\n".join(pipes([header, [":--", *["--:"] * len(families)], *rows])) + "\n")
+    return "\n".join(parts)
+
+
+def as_json(found: Sequence[Predictor], metric: Metric) -> str:
+    """Correlations as they are."""
+    every = [asdict(each) | {"protocol": str(each.protocol), "metric": metric.name} for each in found]
+    return json.dumps(every, indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Predictor], Metric], str]] = {"markdown": markdown, "json": as_json}
+
+
+def _by_protocol(found: Sequence[Predictor]) -> dict[str, list[Predictor]]:
+    every: dict[str, list[Predictor]] = {}
+    for each in found:
+        every.setdefault(str(each.protocol), []).append(each)
+    return every
+
+
+def _cells(found: Sequence[Predictor], bold: Callable[[str], str]) -> list[list[str]]:
+    """The header, and a line for each probe. The probe that tells most of a family is bold."""
+    families = sorted({each.family for each in found})
+    best = {each.family: each.probe for each in reversed(found)}  # the first of each family tells most
+    cells = {(each.probe, each.family): each for each in found}
+
+    def cell(probe: str, family: str) -> str:
+        if (each := cells.get((probe, family))) is None:
+            return "-"
+        ends = "" if each.low is None else f" {each.low:+.2f} to {each.high:+.2f}"
+        text = f"{each.correlation:+.2f}{ends}"
+        return bold(text) if best[family] == probe else text
+
+    rows = [[probe, *(cell(probe, family) for family in families)] for probe in sorted({each.probe for each in found})]
+    return [["probe", *families], *rows]
