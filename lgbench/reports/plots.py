@@ -61,12 +61,16 @@ def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
     return spec
 
 
-def chosen(boards: Sequence[Board], named: Sequence[str]) -> tuple[list[str], list[str]]:
+def entries_of(boards: Sequence[Board]) -> list[str]:
+    """Every entry once, in the order of the boards."""
+    return list(dict.fromkeys(row.entry for board in boards for row in board.rows))
+
+
+def chosen(known: Sequence[str], named: Sequence[str]) -> tuple[list[str], list[str]]:
     """The entries to draw, and the entries that are left out because there are not enough colours.
 
-    Where none are named, all raw weights, in the order of their names; of many, the best of the first board.
+    Where none are named, all raw weights, in the order of their names; of many, the first of those that are known.
     """
-    known = list(dict.fromkeys(row.entry for board in boards for row in board.rows))
     if named:
         entries = list(dict.fromkeys(find_entry(name, known) for name in named))
         if len(entries) > MAX_ENTRIES:
