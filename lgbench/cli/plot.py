@@ -41,8 +41,8 @@ LENGTH, STEP = "length", "step"
     metavar="[length|step|SETTING]",
     default=LENGTH,
     show_default=True,
-    help="Draw against the length; against training steps: how good each entry was while it trained; or against a setting, such "
-    "as model.width, that runs with `lgbench run --set` differ in.",
+    help="Draw against the length; against training steps: how good each entry was while it trained; or against a setting in "
+    "which runs differ, such as model.width.",
 )
 @click.option(
     "--length",
@@ -89,10 +89,12 @@ def plot(
 
     lgbench plot --task max-retrieval --metric output_std --loglog --fit
 
-    Against a setting, runs that differ in it alone are one line. Then --metric can also be gradient_norm, the largest in training;
-    loss_variance, over the last half of the training; or diverged, the share of seeds:
+    Against a setting, runs that differ in it alone are one line:
 
-    lgbench plot --x model.layers --metric diverged
+    lgbench plot --x model.width --task dyck
+
+    There, --metric can also be gradient_norm, the largest while a model trained; loss_variance, of the training loss over the
+    last half of the steps; or diverged, the share of seeds whose training diverged.
     """
     from lgbench.reports import plots
     from lgbench.results.sweep_rows import Asked

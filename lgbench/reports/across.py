@@ -35,7 +35,9 @@ class Across:
         """The encoding of the field. `marked` are the values with a label, as many of them as there is room for."""
         said: dict[str, Any] = {"format": self.format} if self.format else {"labelExpr": self.label} if self.label else {}
         if self.categories:
-            axis = alt.Axis(labelAngle=0, labelOverlap="parity", labelSeparation=2, **said)
+            # Said in full, since Vega-Lite turns the labels of categories, and aligns them for that.
+            straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
+            axis = alt.Axis(labelOverlap="parity", labelSeparation=2, **straight, **said)
             return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
         axis = alt.Axis(values=marked, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
         kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
@@ -51,12 +53,17 @@ class Across:
     @property
     def left(self) -> Any:
         """The place of the first value, from the row of the dataset `about`."""
-        return alt.value(0) if self.categories else "shortest:Q"
+        return alt.XDatum(self.categories[0]) if self.categories else "shortest:Q"
 
     @property
     def right(self) -> Any:
         """The place of the last value."""
-        return alt.value("width") if self.categories else "longest:Q"
+        return alt.XDatum(self.categories[-1]) if self.categories else "longest:Q"
+
+    @property
+    def end(self) -> Any:
+        """The same, as the second end of a line."""
+        return alt.X2Datum(self.categories[-1]) if self.categories else "longest:Q"
 
     @property
     def leaves_the_best(self) -> bool:
@@ -65,7 +72,7 @@ class Across:
 
     @property
     def _points(self) -> alt.Scale:
-        return alt.Scale(type="point", padding=0.3, domain=list(self.categories))
+        return alt.Scale(type="point", padding=0.5, domain=list(self.categories))
 
 
 LENGTH = Across("length", "length", format="d")

@@ -168,7 +168,7 @@ def _landmark(facts: alt.Chart, scale: ValueScale, across: Across, look: Look, t
     line = landmark.mark_rule(strokeDash=list(LANDMARK_DASH), strokeWidth=look.line * 0.7, color=look.grey, aria=False)
     said = landmark.mark_text(text=name, description=f"{name}: {value}", align=side, **text)
     return [
-        line.encode(x=across.left, x2=across.right),
+        line.encode(x=across.left, x2=across.end),
         said.encode(x=across.left if side == "left" else across.right),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -29,11 +29,15 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], l
     values = ordered(cell.value for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ()))
     across = axis(setting, values, loglog)
     boards = list({id(sweep.board): sweep.board for sweep in drawn}.values())
+    columns = {tuple(_where(sweep)) for sweep in drawn}
     data = [_cells(sweep, labels, across, loglog) for sweep in drawn]
     panels = [
         Panel(
             metric=sweep.board.metric,
-            title=[*(panel_title(sweep.board, boards) if len(boards) > 1 else []), *_where(sweep)],
+            title=[
+                *(panel_title(sweep.board, boards) if len(boards) > 1 else []),
+                *(_where(sweep) if len(columns) > 1 else []),
+            ],
             across=across,
             marked=[value for value in values if not isinstance(value, str)],
             cells=cells,
@@ -44,7 +48,7 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], l
         )
         for sweep, cells in zip(drawn, data, strict=True)
     ]
-    return assembled(panels, list(labels.values()), *_heading(drawn, boards, entries))
+    return assembled(panels, list(labels.values()), *_heading(drawn, boards, entries, columns))
 
 
 def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> Across:
@@ -106,11 +110,12 @@ def _where(sweep: Sweep) -> list[str]:
     return [f"length {length}" + (f", {'ID' if length <= trained else 'OOD'}" if trained else "")]
 
 
-def _heading(drawn: Sequence[Sweep], boards: Sequence[Board], entries: Sequence[str]) -> tuple[str, list[str]]:
+def _heading(
+    drawn: Sequence[Sweep], boards: Sequence[Board], entries: Sequence[str], columns: Collection[tuple[str, ...]]
+) -> tuple[str, list[str]]:
     first = boards[0]
     title, said = first.metric.headline, []
-    columns = {tuple(_where(sweep)) for sweep in drawn}
-    said += [*columns.pop()] if len(columns) == 1 else []
+    said += [where for column in columns for where in column] if len(columns) == 1 else []
     if len(boards) == 1:
         title = f"{first.name}: {title}"
         over = "on any of" if first.metric.name == DIVERGED else "mean over"
@@ -118,6 +123,6 @@ def _heading(drawn: Sequence[Sweep], boards: Sequence[Board], entries: Sequence[
         said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
     else:
         said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
-        said.append("the panels of each board share an axis")
+        said.append("the panels of each board share an axis" if len(columns) > 1 else "each panel has axes of its own")
     counts = {cell.n for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ())}
     return title, wrap(", ".join(said), LINE) + [seeds_line(counts)]

@@ -49,9 +49,9 @@ NUMBERS: Mapping[str, tuple[Metric, Callable[[Training], float]]] = dict(
     zip(
         TRAINING_METRICS,
         (
-            (_metric("gradient_norm", "gradient norm", "largest gradient norm in training"), largest_gradient_norm),
-            (_metric(LOSS_VARIANCE, "loss variance", "variance of the loss, last half of training"), loss_variance),
-            (_metric(DIVERGED, "diverged", "share of seeds that diverged", True, 1.0), diverged),
+            (_metric("gradient_norm", "max gradient norm", "largest gradient norm in training"), largest_gradient_norm),
+            (_metric(LOSS_VARIANCE, "loss variance", "training loss variance, last half"), loss_variance),
+            (_metric(DIVERGED, "diverged seeds", "share of seeds that diverged", True, 1.0), diverged),
         ),
         strict=True,
     )
