@@ -318,10 +318,7 @@ def test_changes_say_a_value_and_footers_where_they_do_not(folder):
     models = results.trained().to_pylist()
     runs = {row["run_id"]: results.protocols[row["protocol"]] for row in models}
     widths, rates, precision = (setting_values(results, s, runs) for s in ("model.width", "train.lr", "precision"))
-    assert widths == {
-        run: dict(use.changes).get("model.width", OWN) and int(dict(use.changes).get("model.width", OWN))
-        for run, use in runs.items()
-    }
+    assert widths == {run: int(dict(use.changes).get("model.width", OWN)) for run, use in runs.items()}
     assert set(rates.values()) == {0.003, 0.01} and set(precision.values()) == {"float32"}
     assert set(setting_values(results, "norm.affine", runs).values()) == {"on"}
     assert setting_values(results, "model.none", runs) == {}

@@ -76,7 +76,7 @@ def chosen(known: Sequence[str], named: Sequence[str]) -> tuple[list[str], list[
         if len(entries) > MAX_ENTRIES:
             raise UsageError(f"{len(entries)} entries are named, and a figure can draw {MAX_ENTRIES}; name fewer with --entry")
         return entries, []
-    raw = [entry for entry in known if "@" not in entry] or known
+    raw = [entry for entry in known if "@" not in entry] or [*known]
     return sorted(raw[:MAX_UNNAMED]), raw[MAX_UNNAMED:]
 
 

@@ -65,9 +65,9 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
 
 
 def _cells(sweep: Sweep, labels: Mapping[str, str], across: Across, loglog: bool) -> list[dict[str, Any]]:
-    found = [
-        {"entry": entry, "label": labels[entry], "setting": _placed(cell.value, across)}
-        | {"mean": cell.mean, "low": cell.low, "high": cell.high, "n": cell.n, "chance": sweep.chance.get(cell.value)}
+    found: list[dict[str, Any]] = [
+        dict(entry=entry, label=labels[entry], setting=_placed(cell.value, across))
+        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, chance=sweep.chance.get(cell.value))
         for entry, cells in sweep.cells.items()
         if entry in labels
         for cell in cells

@@ -53,7 +53,8 @@ def settings_in(footer: Mapping[str, Any]) -> dict[str, SettingValue]:
         own = experiment.get(section)
         said += [(f"{section}.{name}", value) for name, value in own.items()] if isinstance(own, dict) else []
     options = experiment.get("options")
-    said += [each for each in options if isinstance(each, list) and len(each) == 2] if isinstance(options, list) else []
+    pairs = options if isinstance(options, list) else []
+    said += [(each[0], each[1]) for each in pairs if isinstance(each, list) and len(each) == 2]
     named = {name: _of_json(value) for name, value in said if isinstance(name, str) and _can_be_shown(name)}
     return {name: value for name, value in named.items() if value is not None}
 

@@ -106,15 +106,14 @@ def _cells(models: Models, column: Column, board: Board, value: SettingValue) ->
     """By entry, over the seeds that have a value on every task of the board."""
     if len(models.tasks) < board.tasks or column not in models.columns:
         return
-    seeds, ends = _of_seeds(models.columns[column], board.metric)
+    seeds, around = _of_seeds(models.columns[column], board.metric)
     counts, means = np.isfinite(seeds).sum(-1), mean_of_known(seeds)
-    low, high = (np.clip(end, board.metric.lowest, board.metric.highest) for end in ends)
+    low, high = (np.clip(end, board.metric.lowest, board.metric.highest) for end in around)
     short = rounded if board.metric.ranks else significant
     for place, entry in enumerate(models.entries):
         if n := int(counts[place]):
-            one = n == 1
-            around = (None, None) if one else (short(low[place]), short(high[place]))
-            yield entry, SweepCell(value, short(means[place]), *around, n)
+            ends = (short(low[place]), short(high[place])) if n > 1 else (None, None)
+            yield entry, SweepCell(value, short(means[place]), ends[0], ends[1], n)
 
 
 def _of_seeds(values: Floats, metric: Metric) -> tuple[Floats, tuple[Floats, Floats]]:
@@ -128,14 +127,15 @@ def _of_seeds(values: Floats, metric: Metric) -> tuple[Floats, tuple[Floats, Flo
 def _left_out(models: Models, column: Column, board: Board, entries: Sequence[str], at: str) -> Iterable[str]:
     """A sentence for the seeds of each entry with a line that are not in its mean."""
     per_task = models.measured.any(-1)  # (E, S, T)
-    complete = per_task.all(-1) & (len(models.tasks) == board.tasks)
-    shape = per_task.shape[:2]
-    known = np.isfinite(models.columns[column]) if column in models.columns else np.zeros(shape, dtype=bool)
+    any_task, complete = np.asarray(per_task.any(-1)), np.asarray(per_task.all(-1))
+    if len(models.tasks) < board.tasks:
+        complete = np.zeros_like(any_task)
+    known = np.isfinite(models.columns[column]) if column in models.columns else np.zeros_like(complete)
     for place, entry in enumerate(models.entries):
         if entry not in entries:
             continue
-        lacking = (per_task.any(-1) & ~complete)[place]
-        undefined = (complete & ~known)[place]
+        lacking = any_task[place] & ~complete[place]
+        undefined = complete[place] & ~known[place]
         for lost, why in (
             (lacking, f"runs on all of the {board.tasks} tasks of {board.name}"),
             (undefined, f"a {board.metric.name} on {board.name}"),
