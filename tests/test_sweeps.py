@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import scipy.stats
 from click.testing import CliRunner
-from conftest import measured_by_all, simulated, write_rows
+from conftest import CHEAP, measured_by_all, simulated, write_rows
 
+import lgbench
 import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.experiment.record import ProtocolUse
@@ -421,14 +422,17 @@ def test_a_setting_that_only_differs_between_entries_has_no_line(tmp_path):
     assert "no entry has tvd at several values of model.width with nothing else changed; `lgbench run --set" in done.stderr
 
 
-def test_real_runs_at_two_widths_are_a_line(tmp_path):
-    cheap = ["train.steps=3", "train.batch=4", "evaluate.contexts=4", "evaluate.strings=8", "evaluate.max_length=48"]
-    words = (
-        "run --task tomita-1 --arch pre-norm --average none --protocol quick --seeds 0:2 --device cpu --workers 1 --no-compile"
+def test_real_runs_of_a_grid_are_a_line(tmp_path):
+    lgbench.run(
+        "tomita-1",
+        "pre-norm",
+        average=[],
+        seeds=(0, 1),
+        protocol="quick",
+        set=CHEAP | {"model.width": [16, OWN]},
+        device="cpu",
+        results=tmp_path / "results",
     )
-    sets = [word for change in (*cheap, "model.width=8,16,32") for word in ("--set", change)]
-    done = run(*words.split(), *sets, "--results", tmp_path / "results")
-    assert done.exit_code == 0, done.output
     spec, said = drawn(tmp_path / "results", tmp_path, "--x", "model.width")
     assert not said
     query = (
@@ -436,9 +440,11 @@ def test_real_runs_at_two_widths_are_a_line(tmp_path):
         "where metric = 'tvd' and weights = 'raw' and on_boards and not in_distribution group by all"
     )
     _, rows = Results(tmp_path / "results").ask(query)
-    expected = {width: np.mean([v for w, _, v in rows if int(w) == width]) for width in (8, 16, 32)}
+    expected = {width: np.mean([v for w, _, v in rows if int(w) == width]) for width in (16, OWN)}
     assert {row["setting"]: row["mean"] for row in cells_of(spec)} == pytest.approx(expected, abs=1e-4)
     assert {row["n"] for row in cells_of(spec)} == {2}
-    for metric in ("gradient_norm", "loss_variance", "diverged"):
-        spec, _ = drawn(tmp_path / "results", tmp_path, "--x", "model.width", "--metric", metric)
-        assert [row["setting"] for row in cells_of(spec)] == [8, 16, 32]
+    query = "select changes['model.width'], seed, max(value) from results where metric = 'gradient_norm' group by all"
+    _, rows = Results(tmp_path / "results").ask(query)
+    largest = {width: np.mean([v for w, _, v in rows if int(w or OWN) == width]) for width in (16, OWN)}
+    spec, _ = drawn(tmp_path / "results", tmp_path, "--x", "model.width", "--metric", "gradient_norm")
+    assert {row["setting"]: row["mean"] for row in cells_of(spec)} == pytest.approx(largest, rel=1e-5)
