@@ -15,6 +15,7 @@ from conftest import CHEAP, measured_by_all, simulated, write_rows
 import lgbench
 import lgbench_measurements
 from lgbench.cli.main import main
+from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.sweep_figure import axis
 from lgbench.results.leaderboard import Results
@@ -348,6 +349,10 @@ def test_an_axis_is_logarithmic_where_positive_numbers_span_more_than_a_factor_o
         "log",
     ]
     assert axis("a", [4, "auto"]).categories == ("4", "auto")
+    assert axis("a", [8, 64], loglog=True).scale == "log"
+    for values in ([4, "auto"], [0, 4]):
+        with pytest.raises(UsageError, match="--loglog draws numbers"):
+            axis("a", values, loglog=True)
 
 
 def test_switches_stand_at_equal_distances(tmp_path):
@@ -377,7 +382,8 @@ def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp
     [
         (["--x", "model.widht"], "no setting 'model.widht'; did you mean 'model.width'? known: evaluate.max_length, length, "),
         (["--x", "steps"], "no setting 'steps'; did you mean 'step'?"),
-        (["--x", "width"], "did you mean 'model.width'?"),
+        (["--x", "width"], "no setting 'width'; did you mean 'model.width'?"),
+        (["--x", "lr"], "no setting 'lr'; did you mean 'train.lr'?"),
         (
             ["--x", "model.heads"],
             "all runs have model.heads 1; `lgbench run --set model.heads=1,2` makes others",

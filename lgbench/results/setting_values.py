@@ -60,7 +60,7 @@ def settings_in(footer: Mapping[str, Any]) -> dict[str, SettingValue]:
 
 
 def of_text(text: str) -> SettingValue:
-    """A value as the changes of a protocol have it.
+    """A value from how it is written, as changes of a protocol have it.
 
     >>> of_text("64"), of_text("1e-05"), of_text("True"), of_text("exact")
     (64, 1e-05, 'on', 'exact')
@@ -87,7 +87,7 @@ def _of_json(value: Any) -> SettingValue | None:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str):
-        return value if _can_be_shown(value) else None
+        return of_text(value) if _can_be_shown(value) else None
     if isinstance(value, int | float) and abs(value) < 1e300:
         return _whole(float(value))
     return None

@@ -94,6 +94,8 @@ def _require_several(results: Results, asked: Asked, points: Sequence[SettingVal
     if not points:
         if setting in (known := known_settings(results)):
             raise UsageError(f"no run on {asked.name or 'a family'} has {setting}; choose with --task and --protocol")
+        if within := sorted(name for name in known if name.endswith(f".{setting}")):
+            raise UsageError(f"no setting {setting!r}; did you mean {' or '.join(map(repr, within))}?")
         raise unknown("setting", setting, {"length", "step", *known})
     if len(points) == 1:
         raise UsageError(f"all runs have {setting} {points[0]}; {_others(setting, points[0])}")
