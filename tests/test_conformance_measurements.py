@@ -107,6 +107,7 @@ ROWS = [
     (but(DIVERGENCE, name="raw"), DECLARED, "has the name 'raw', which is reserved: use another, such as my_raw"),
     (but(DIVERGENCE, name="train_loss"), DECLARED, "'train_loss', which is reserved: use another, such as my_train_loss"),
     (but(DIVERGENCE, name="gradient_norm"), DECLARED, "has the name 'gradient_norm', which is reserved"),
+    (but(DIVERGENCE, name="diverged"), DECLARED, "has the name 'diverged', which is reserved"),
     (but(DIVERGENCE, range=[0, 20]), DECLARED, "has the range [0, 20]; lgbench.Measurement declares range: tuple[float | None"),
     (but(DIVERGENCE, lower_is_better=1), DECLARED, "lgbench.Measurement declares lower_is_better: bool"),
     (but(DIVERGENCE, lower_is_better=None), SOURCES, "only probes may be without lower_is_better and worst"),

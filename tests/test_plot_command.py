@@ -187,9 +187,9 @@ def test_an_entry_that_is_not_there_is_wrong_usage(name):
 
 
 def test_raw_weights_are_drawn_unless_entries_are_named(boards):
-    assert plots.chosen(boards, []) == (["arch+norm", *sorted(ENTRIES[:3])], [])
+    assert plots.chosen(plots.entries_of(boards), []) == (["arch+norm", *sorted(ENTRIES[:3])], [])
     named = ["post-norm@bema", "transformer+pre-norm", "post-norm@bema"]
-    assert plots.chosen(boards, named) == (["transformer+post-norm@bema", "transformer+pre-norm"], [])
+    assert plots.chosen(plots.entries_of(boards), named) == (["transformer+post-norm@bema", "transformer+pre-norm"], [])
 
 
 def test_of_many_entries_the_best_are_drawn_and_the_others_told(tmp_path, monkeypatch):
@@ -211,9 +211,9 @@ def test_more_entries_than_can_look_different_are_refused(boards):
     (board,) = [board for board in boards if board.name == "beta"]
     rows = tuple(replace(board.rows[0], entry=f"arch+n{number}") for number in range(marks.MAX_ENTRIES + 1))
     names = [row.entry for row in rows]
-    assert plots.chosen([replace(board, rows=rows)], names[1:]) == (names[1:], [])
+    assert plots.chosen(plots.entries_of([replace(board, rows=rows)]), names[1:]) == (names[1:], [])
     with pytest.raises(UsageError, match="41 entries are named"):
-        plots.chosen([replace(board, rows=rows)], names)
+        plots.chosen(plots.entries_of([replace(board, rows=rows)]), names)
 
 
 def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monkeypatch):

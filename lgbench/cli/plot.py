@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import Lengths, board_options, results_option, split
+from lgbench.cli.options import Lengths, NameInResults, board_options, results_option, split
 from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import boards_of, opened, warn
+from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
 from lgbench.results.addresses import Place
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from lgbench.results.boards import Board
     from lgbench.results.leaderboard import Inside, Results
     from lgbench.results.steps import BoardSteps
+    from lgbench.results.sweep_rows import Asked
 
-ACROSS = ("length", "step")
+LENGTH, STEP = "length", "step"
+"""What can be drawn against, beside settings."""
 
 
 @click.command()
@@ -34,21 +37,21 @@ ACROSS = ("length", "step")
 @click.option(
     "--x",
     "across",
-    type=click.Choice(ACROSS),
-    default=ACROSS[0],
+    type=NameInResults(lambda results: (LENGTH, STEP, *(key for use in results.protocols.values() for key, _ in use.changes))),
+    metavar="[length|step|SETTING]",
+    default=LENGTH,
     show_default=True,
-    help="Draw against the length, or against training steps: how good each entry was while it trained.",
+    help="Draw against the length; against training steps: how good each entry was while it trained; or against a setting in "
+    "which runs differ, such as model.width.",
 )
 @click.option(
     "--length",
     "lengths",
     type=Lengths(),
-    help="With --x step, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the training "
-    "length, as far as they were measured]",
+    help="With --x step or a setting, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the "
+    "training length, as far as they were measured; the OOD mean against a setting]",
 )
-@click.option(
-    "--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws of the length are straight lines there."
-)
+@click.option("--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws are straight lines there.")
 @click.option(
     "--fit", is_flag=True, help="Fit a power of the length to each entry, and write its exponent N^... with its 95 % interval."
 )
@@ -59,7 +62,7 @@ ACROSS = ("length", "step")
     "--out",
     type=click.Path(path_type=Path),
     help="File to write. Its name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.  "
-    "[default: TASK-METRIC.png, or TASK-METRIC-by-step.png]",
+    "[default: TASK-METRIC.png, TASK-METRIC-by-step.png or TASK-METRIC-by-SETTING.png]",
 )
 @results_option
 def plot(
@@ -77,7 +80,7 @@ def plot(
     out: Path | None,
     results: Place,
 ) -> None:
-    """Draw a metric against length or training steps.
+    """Draw a metric against length, training steps or a setting.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
     transformer+peri-norm. The order of the entries decides their colours and shapes.
@@ -85,28 +88,36 @@ def plot(
     A probe, which `lgbench run --probe` reads inside of models, is drawn as its mean over layers and heads, or for one of them:
 
     lgbench plot --task max-retrieval --metric output_std --loglog --fit
+
+    Against a setting, runs that differ in it alone are one line:
+
+    lgbench plot --x model.width --task dyck
+
+    There, --metric can also be gradient_norm, the largest while a model trained; loss_variance, of the training loss over the
+    last half of the steps; or diverged, the share of seeds whose training diverged.
     """
     from lgbench.reports import plots
+    from lgbench.results.sweep_rows import Asked
 
-    if lengths and across != "step":
-        raise UsageError("--length chooses the panels of a plot against training steps; add --x step, or leave it out")
-    if across == "step" and (loglog or fit or heatmap):
-        raise UsageError("--loglog, --fit and --heatmap draw against the length; leave out --x step")
-    if heatmap and (loglog or fit or layer is not None):
-        raise UsageError("--heatmap draws all layers; leave out --loglog, --fit and --layer")
-    kind = "-by-step" if across == "step" else "-by-layer" if heatmap else ""
+    _require_fitting(across, lengths, loglog, fit, layer, heatmap)
+    kind = f"-by-{across}" if across != LENGTH else "-by-layer" if heatmap else ""
     path = out or Path(f"{task or 'overview'}-{metric}{kind}.png")
     plots.known_format(path)
     runs = opened(results)
+    if across not in (LENGTH, STEP):
+        inside = _inside(runs, metric, layer, head, heatmap, also=TRAINING_METRICS)
+        asked = Asked(across, metric, task, protocol, lengths or (), inside)
+        plots.write(_against_setting(runs, asked, split(named), loglog), path)
+        echo(path)
+        return
+    if metric in TRAINING_METRICS and metric not in runs.metric_names:
+        raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
     inside = _inside(runs, metric, layer, head, heatmap)
     found = boards_of(runs, metric, task, protocol, inside=inside)
     if fit and len(found) > 1:
         raise UsageError(f"--fit writes the exponents of one board, and {len(found)} are found; choose with --task")
-    steps = _steps(runs, metric, task, protocol, lengths or ()) if across == "step" else None
-    entries, left_out = plots.chosen(found, split(named))
-    if left_out:
-        others = ", ".join(left_out)
-        complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
+    steps = _steps(runs, metric, task, protocol, lengths or ()) if across == STEP else None
+    entries = _chosen(plots.entries_of(found), split(named))
     drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
     if heatmap:
         spec = _by_layer(runs, drawn, entries, head)
@@ -118,12 +129,42 @@ def plot(
     echo(path)
 
 
-def _inside(runs: Results, metric: str, layer: int | None, head: int | None, heatmap: bool) -> Inside | None:
-    """Where a probe is drawn; None for any other metric, which has no layers."""
+def _require_fitting(
+    across: str, lengths: Sequence[int] | None, loglog: bool, fit: bool, layer: int | None, heatmap: bool
+) -> None:
+    """Raise UsageError for options that do not go together."""
+    if lengths and across == LENGTH:
+        raise UsageError(
+            "--length chooses the panels of a plot against training steps or a setting; add --x step or --x model.width, or "
+            "leave it out"
+        )
+    if across == STEP and (loglog or fit or heatmap):
+        raise UsageError("--loglog, --fit and --heatmap draw against the length; leave out --x step")
+    if across not in (LENGTH, STEP) and (fit or heatmap):
+        raise UsageError(f"--fit and --heatmap draw against the length; leave out --x {across}")
+    if heatmap and (loglog or fit or layer is not None):
+        raise UsageError("--heatmap draws all layers; leave out --loglog, --fit and --layer")
+
+
+def _chosen(known: Sequence[str], named: Sequence[str]) -> list[str]:
+    """The entries to draw. Complains of those that a figure has no colours for."""
+    from lgbench.reports import plots
+
+    entries, left_out = plots.chosen(known, named)
+    if left_out:
+        others = ", ".join(left_out)
+        complain(f"a figure has {plots.MAX_UNNAMED} colours; not drawn: {others}; choose with --entry")
+    return entries
+
+
+def _inside(
+    runs: Results, metric: str, layer: int | None, head: int | None, heatmap: bool, also: Sequence[str] = ()
+) -> Inside | None:
+    """Where a probe is drawn; None for any other metric, which has no layers. `also` names metrics that no run describes."""
     from lgbench.results.leaderboard import Inside
 
-    runs.check(metric, None, None)
-    if metric not in runs.ranking_names or runs.layers(metric):
+    runs.check(metric, None, None, also=also)
+    if metric not in also and (metric not in runs.ranking_names or runs.layers(metric)):
         return Inside(layer, head)
     if layer is not None or head is not None or heatmap:
         raise UsageError(f"--layer, --head and --heatmap are for probes, and {metric} is measured of whole models")
@@ -166,6 +207,25 @@ def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths:
         raise UsageError(f"no {metric} of {' and '.join(entries)} was measured while they trained; name others with --entry")
     _require_room(len(drawn), "boards and lengths", "--task, --protocol or --length")
     return step_figure.step_figure(drawn, entries)
+
+
+def _against_setting(runs: Results, asked: Asked, named: Sequence[str], loglog: bool) -> Spec:
+    from lgbench.reports import sweep_figure
+    from lgbench.results.sweeps import sweeps
+
+    found = sweeps(runs, asked)
+    warn(runs.no_boards)
+    lines = sorted({entry for sweep in found for entry in sweep.lines})
+    entries = _chosen(sorted({entry for sweep in found for entry in sweep.cells}) if named else lines, named)
+    if alone := [entry for entry in entries if entry not in lines]:
+        said = f"with one value of {asked.setting} alone: {', '.join(alone)}"
+        if alone == entries:
+            raise UsageError(f"all that --entry names has runs {said}; there are lines of {', '.join(lines)}")
+        complain(f"not drawn, {said}")
+    entries = [entry for entry in entries if entry in lines]
+    drawn = [sweep for sweep in found if {*entries} & {*sweep.lines}]
+    _require_room(len(drawn), "boards and lengths", "--task, --protocol or --length")
+    return sweep_figure.sweep_figure(drawn, asked.setting, entries, loglog)
 
 
 def _require_room(panels: int, things: str, options: str) -> None:

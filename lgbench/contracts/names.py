@@ -29,8 +29,12 @@ SOUNDNESS = (LOOKS_AHEAD, NOT_FINITE)
 LEARNING_RATE = "learning_rate"
 """In run files, the learning rate that tuning runs chose."""
 
-HARNESS_METRICS = (*CURVE_METRICS, *SOUNDNESS, LEARNING_RATE)
-"""Everything that run files name beside measurements. No measurement may use these names."""
+LOSS_VARIANCE, DIVERGED = "loss_variance", "diverged"
+TRAINING_METRICS = ("gradient_norm", LOSS_VARIANCE, DIVERGED)
+"""What a plot against a setting can draw of how models were trained. No measurement may use these names."""
+
+HARNESS_METRICS = (*CURVE_METRICS, *SOUNDNESS, LEARNING_RATE, LOSS_VARIANCE, DIVERGED)
+"""Everything that run files and plots name beside measurements. No measurement may use these names."""
 
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""

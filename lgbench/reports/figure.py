@@ -13,8 +13,9 @@ from typing import Any
 
 import altair as alt
 
+from lgbench.reports.across import LENGTH, Across
 from lgbench.reports.curve_data import about, above_zero, cells, chance, marked
-from lgbench.reports.marks import AXIS_TITLES, CHANCE_DASH, GREY, PANEL, PAPER, Across, Axes, Data, Styles, layers
+from lgbench.reports.marks import CHANCE_DASH, GREY, PANEL, PAPER, Axes, Data, Styles, layers
 from lgbench.reports.scale import ValueScale
 from lgbench.results.boards import Board
 from lgbench.results.entries import short
@@ -54,8 +55,8 @@ class Panel:
     title: Sequence[str]
     """Lines, which are not shown where the panel is alone."""
     across: Across
-    marked: Sequence[int]
-    """The lengths or steps that are marked."""
+    marked: Sequence[float]
+    """The lengths, steps or values that are marked."""
     cells: Sequence[Mapping[str, Any]]
     """As in :class:`lgbench.reports.marks.Data`, and so are these two."""
     chance: Sequence[Mapping[str, Any]]
@@ -80,7 +81,7 @@ def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False
         Panel(
             metric=board.metric,
             title=panel_title(board, boards),
-            across="length",
+            across=LENGTH,
             marked=marked(board.all_lengths, board.train_length),
             cells=above_zero(cells(board, labels)) if loglog else cells(board, labels),
             chance=[row for row in chance(board) if row["mean"] > 0 or not loglog],
@@ -129,7 +130,7 @@ def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChar
     height = 125 if alone else 64
     axes = Axes(
         marked=panel.marked,
-        title=AXIS_TITLES[panel.across] if place >= len(panels) - columns else None,
+        title=panel.across.title if place >= len(panels) - columns else None,
         value_title=value_title(panel.metric, height) if alone else None if place % columns else panel.metric.label,
         across=panel.across,
         values=5 if alone else 4,

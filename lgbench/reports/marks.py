@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 
+from lgbench.reports.across import LENGTH, Across
 from lgbench.reports.scale import ValueScale
 
 COLOURS = ("#332288", "#EE3377", "#009988", "#000000", "#999933", "#AA4499", "#882255", "#117733")
@@ -19,9 +20,6 @@ DASHES = ((1, 0), (5, 2), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5))
 """Five, so that the ninth entry, whose colour and shape are those of the first, has dashes of its own."""
 MAX_ENTRIES = len(COLOURS) * len(DASHES)
 """So many entries look different from each other."""
-
-STEP_LABEL = "datum.value < 1e4 ? format(datum.value, 'd') : format(datum.value, '.2~s')"
-"""An expression of Vega: 976, 16k, 1M."""
 
 GREY = "#555555"
 LANDMARK_DASH = (2, 2)
@@ -50,11 +48,6 @@ PANEL = replace(PAPER, line=0.9, symbol=11)
 SCREEN = Look(text=12, line=2, symbol=50, room=18)
 
 
-Across = Literal["length", "step"]
-"""What a horizontal axis is of: lengths, or training steps. It is a field of the data."""
-AXIS_TITLES: Mapping[Across, str] = {"length": "length", "step": "training steps"}
-
-
 @dataclass(frozen=True)
 class Axes:
     """The text at the axes of one panel."""
@@ -63,7 +56,7 @@ class Axes:
     """Lengths or steps to mark, or an expression that gives them. As many of them are labelled as there is room for."""
     title: str | None
     value_title: str | None
-    across: Across = "length"
+    across: Across = LENGTH
     values: int = 5
     """About so many values are labelled."""
     labels: Any = alt.Undefined
@@ -79,10 +72,10 @@ class Data:
     """The names of the datasets of one panel."""
 
     cells: str
-    """Rows of entry, label, length or step, mean, low, high, n, chance. Null: low and high of one seed, chance where it is
-    unknown."""
+    """Rows of entry, label, length, step or setting, mean, low, high, n, chance. Null: low and high of one seed, chance where
+    it is unknown."""
     chance: str | None
-    """Rows of length or step, and mean: the chance level. None for a panel without it."""
+    """Rows of length, step or setting, and mean: the chance level. None for a panel without it."""
     about: str
     """One row of train_length, of shortest and longest, the ends of the horizontal axis, and of lengths, those to mark."""
 
@@ -114,9 +107,10 @@ def layers(
 ) -> list[alt.Chart]:
     """Layers: curves of entries, over the training lengths, the landmark and the chance level. `hover` chooses one entry.
 
-    Against training steps there are no training lengths.
+    Against anything but lengths there are no training lengths.
     """
-    base, y = alt.Chart(alt.NamedData(name=data.cells)).encode(x=_across(axes)), _upright(scale, axes, look)
+    base = alt.Chart(alt.NamedData(name=data.cells)).encode(x=axes.across.encoded(axes.marked, axes.title))
+    y = _upright(scale, axes, look)
     points = base.mark_point(filled=True, size=look.symbol, opacity=1, stroke=look.halo, strokeWidth=look.line * 0.3)
     tooltip = alt.value(alt.expr(_tooltip(scale, axes.across)))
     points = points.encode(styles.color, styles.shape, y=y, tooltip=tooltip, **_faded(hover, 1))
@@ -139,7 +133,7 @@ def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:
     line = alt.Chart(alt.NamedData(name=dataset)).mark_line(
         strokeDash=list(CHANCE_DASH), strokeWidth=look.line, color=look.grey, description="chance level"
     )
-    curve: alt.Chart = line.encode(x=f"{across}:Q", y="mean:Q")
+    curve: alt.Chart = line.encode(x=across.plain, y="mean:Q")
     return curve
 
 
@@ -148,7 +142,7 @@ def _facts(facts: alt.Chart, scale: ValueScale, axes: Axes, look: Look) -> list[
     text: dict[str, Any] = {"baseline": "middle", "dy": scale.up * look.room / 2, "fontSize": look.text, "color": look.grey}
     values = [value for value in (*scale.always_shown, *axes.shown) if value > 0 or not axes.logarithmic]
     return [
-        *(_trained(facts, scale, text) if axes.across == "length" else []),
+        *(_trained(facts, scale, text) if axes.across.field == "length" else []),
         *([] if axes.logarithmic else _landmark(facts, scale, axes.across, look, text)),
         *(facts.mark_point(opacity=0, aria=False).encode(y=alt.datum(value)) for value in values),
     ]
@@ -170,20 +164,13 @@ def _landmark(facts: alt.Chart, scale: ValueScale, across: Across, look: Look, t
     if value is None:
         return []
     landmark = facts.encode(y=alt.datum(value))
-    side = scale.landmark_side(across == "length")
+    side = scale.landmark_side(across.leaves_the_best)
     line = landmark.mark_rule(strokeDash=list(LANDMARK_DASH), strokeWidth=look.line * 0.7, color=look.grey, aria=False)
     said = landmark.mark_text(text=name, description=f"{name}: {value}", align=side, **text)
     return [
-        line.encode(x="shortest:Q", x2="longest:Q"),
-        said.encode(x="shortest:Q" if side == "left" else "longest:Q"),
+        line.encode(x=across.left, x2=across.end),
+        said.encode(x=across.left if side == "left" else across.right),
     ]
-
-
-def _across(axes: Axes) -> alt.X:
-    said: dict[str, Any] = {"format": "d"} if axes.across == "length" else {"labelExpr": STEP_LABEL}
-    marks = alt.Axis(values=axes.marked, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
-    scale = alt.Scale(type="log", base=2, nice=False, padding=6)
-    return alt.X(f"{axes.across}:Q", title=axes.title, axis=marks, scale=scale)
 
 
 def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
@@ -214,7 +201,7 @@ def _tooltip(scale: ValueScale, across: Across) -> str:
     row = "(datum.datum || datum)"
     said = {
         "entry": f"{row}.entry",
-        across: f"{row}.{across}",
+        across.title if across.field == "setting" else across.field: f"{row}.{across.field}",
         scale.metric.label: f"format({row}.mean, '.4f')",
         "95 % interval": f"isValid({row}.low) ? format({row}.low, '.4f') + ' to ' + format({row}.high, '.4f') : 'none'",
         "seeds": f"{row}.n",

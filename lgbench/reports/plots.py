@@ -14,10 +14,11 @@ from typing import Any
 import altair as alt
 
 from lgbench.errors import UsageError, unknown
+from lgbench.reports.across import LENGTH, Across
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
 from lgbench.reports.files import replace
-from lgbench.reports.marks import AXIS_TITLES, COLOURS, MAX_ENTRIES, SCREEN, Across, Axes, Data, Styles, layers
+from lgbench.reports.marks import COLOURS, MAX_ENTRIES, SCREEN, Axes, Data, Styles, layers
 from lgbench.reports.scale import ValueScale
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
@@ -33,7 +34,7 @@ VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 """The version that Altair writes."""
 
 
-def page_spec(metric: Metric, across: Across = "length") -> Spec:
+def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
     """The curves of one board for a page, which brings the data, and the colours of all marks that show no data.
 
     The datasets are described in :class:`lgbench.reports.marks.Data` and have the names of its fields. The parameter `labels`
@@ -42,7 +43,7 @@ def page_spec(metric: Metric, across: Across = "length") -> Spec:
     order = alt.param(name="labels", value=None)
     styles = Styles.of(alt.expr("labels || (length(data('cells')) ? pluck(data('cells'), 'label') : [''])"))
     hover = alt.selection_point(name="hover", on="pointerover", clear="pointerout", nearest=True, fields=["label"])
-    axes = Axes(alt.expr("data('about')[0].lengths"), AXIS_TITLES[across], metric.title, across)
+    axes = Axes(alt.expr("data('about')[0].lengths"), across.title, metric.title, across)
     data = Data("cells", "chance", "about")
     chart = alt.LayerChart(layer=layers(ValueScale(metric), axes, data, SCREEN, styles, hover), height=320)
     text: dict[str, Any] = {"labelFontSize": SCREEN.text, "titleFontSize": SCREEN.text}
@@ -60,18 +61,22 @@ def page_spec(metric: Metric, across: Across = "length") -> Spec:
     return spec
 
 
-def chosen(boards: Sequence[Board], named: Sequence[str]) -> tuple[list[str], list[str]]:
+def entries_of(boards: Sequence[Board]) -> list[str]:
+    """Every entry once, in the order of the boards."""
+    return list(dict.fromkeys(row.entry for board in boards for row in board.rows))
+
+
+def chosen(known: Sequence[str], named: Sequence[str]) -> tuple[list[str], list[str]]:
     """The entries to draw, and the entries that are left out because there are not enough colours.
 
-    Where none are named, all raw weights, in the order of their names; of many, the best of the first board.
+    Where none are named, all raw weights, in the order of their names; of many, the first of those that are known.
     """
-    known = list(dict.fromkeys(row.entry for board in boards for row in board.rows))
     if named:
         entries = list(dict.fromkeys(find_entry(name, known) for name in named))
         if len(entries) > MAX_ENTRIES:
             raise UsageError(f"{len(entries)} entries are named, and a figure can draw {MAX_ENTRIES}; name fewer with --entry")
         return entries, []
-    raw = [entry for entry in known if "@" not in entry] or known
+    raw = [entry for entry in known if "@" not in entry] or [*known]
     return sorted(raw[:MAX_UNNAMED]), raw[MAX_UNNAMED:]
 
 

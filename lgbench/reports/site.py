@@ -17,12 +17,12 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports import overall, plots, table
+from lgbench.reports.across import LENGTH, STEP, Across
 from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.files import replace
 from lgbench.reports.html import filled
 from lgbench.reports.inside_data import inside_documents
-from lgbench.reports.marks import Across
 from lgbench.reports.run_data import run_documents
 from lgbench.reports.step_data import document
 from lgbench.results.boards import Board
@@ -64,7 +64,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {metric.key: _spec(metric) for metric in _metrics(boards)}
     with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
-    documents["step-specs"] = {own.board.metric.key: _spec(own.board.metric, "step") for own in with_steps.values()}
+    documents["step-specs"] = {own.board.metric.key: _spec(own.board.metric, STEP) for own in with_steps.values()}
     # dataclasses.asdict copies every number, which takes several seconds for thousands of runs.
     documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
@@ -202,6 +202,6 @@ def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> 
 
 
 @cache
-def _spec(metric: Metric, across: Across = "length") -> Mapping[str, Any]:
+def _spec(metric: Metric, across: Across = LENGTH) -> Mapping[str, Any]:
     """The specification of a metric's curves. Making one takes a third of a second."""
     return plots.page_spec(metric, across)

@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from lgbench.errors import UsageError
+from lgbench.reports.across import STEP
 from lgbench.reports.figure import LINE, Panel, Spec, assembled, panel_title, seeds_line
 from lgbench.reports.step_data import about, cells, chance, marked
 from lgbench.results.boards import Board
@@ -55,7 +56,7 @@ def _panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str],
     return Panel(
         metric=each.board.metric,
         title=[*named, each.where],
-        across="step",
+        across=STEP,
         marked=marked(each.curves.steps),
         cells=cells(each.curves, labels),
         chance=chance(each.curves),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -177,6 +177,11 @@ class Database(Tables):
             raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
+
+    def footers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What the footer of each run says, with the run id. A file that is gone, or is broken by now, is left out."""
+        for name in self.names:
+            yield from (self._read(name, run_files.footers) or {}).items()
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows of one of the queries of lgbench."""

@@ -136,10 +136,10 @@ class Results(Database):
                 found.append(steps)
         return found
 
-    def check(self, metric: str, name: str | None, protocol: str | None) -> None:
-        """Raise UsageError for the first name that these results do not know."""
-        if metric not in self.metric_names:
-            raise self._unknown("metric", metric, self.metric_names)
+    def check(self, metric: str, name: str | None, protocol: str | None, *, also: Iterable[str] = ()) -> None:
+        """Raise UsageError for the first name that these results do not know. `also` names metrics that no run describes."""
+        if metric not in (known := [*self.metric_names, *also]):
+            raise self._unknown("metric", metric, known)
         if name is not None and name not in self.task_names:
             raise self._unknown("task", name, self.task_names)
         if protocol is not None and not self._numbers(protocol):
@@ -188,6 +188,25 @@ class Results(Database):
         """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
         return [(each.about, each.models) for each in self._in_order(metric, name, protocol, False)]
 
+    def values(
+        self,
+        metric: str,
+        name: str | None = None,
+        protocol: str | None = None,
+        apart: bool = False,
+        inside: Inside | None = None,
+    ) -> pa.Table:
+        """What boards are made from, as values.sql says. The protocol is a number of :attr:`protocols`."""
+        parameters = self._parameters(metric, name, protocol, apart)
+        if inside is None and metric in self.ranking_names:
+            return self._arrow(packaged("values"), parameters)
+        return self._arrow(packaged("inside"), parameters | (inside or EVERYWHERE)._asdict())
+
+    def trained(self, name: str | None = None) -> pa.Table:
+        """Every model with the run that made it, as models.sql says."""
+        asked = {"name": name, "apart": False, "protocols": self._numbers(None)}
+        return self._arrow(packaged("models"), asked)
+
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
         return UsageError(f"in {printable(str(self.place))} there is {unknown(kind, name, known)}")
 
@@ -217,12 +236,7 @@ class Results(Database):
         """
         asked = metric, name, protocol, apart, inside
         if asked not in self._answers:
-            parameters = self._parameters(metric, name, protocol, apart)
-            if inside is None and metric in self.ranking_names:
-                values = self._arrow(packaged("values"), parameters)
-            else:
-                values = self._arrow(packaged("inside"), parameters | (inside or EVERYWHERE)._asdict())
-            every = (self._board(metric, *own) for own in _boards_of(values))
+            every = (self._board(metric, *own) for own in _boards_of(self.values(*asked)))
             found = [each for each in every if each]
             found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
             self._answers[asked] = found
@@ -271,7 +285,10 @@ class Results(Database):
         train_length = rows["train_length"][0].as_py()  # the same in all of them
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
         of_chance = pc.is_null(rows["entry"])
-        values, levels = Values.of_table(rows.filter(pc.invert(of_chance))), Values.of_table(_named(rows.filter(of_chance)))
+        values, levels = (
+            Values.of_table(rows.filter(pc.invert(of_chance))),
+            Values.of_table(named_chance(rows.filter(of_chance))),
+        )
         if reason := Models.too_many(values) or Models.too_many(levels):
             said = f"the board of {key.name} by {metric} under protocol {self.protocols[key.protocol]}, since {reason}"
             self.no_boards[f"{said}; put runs that belong together into a results folder of their own"] = None
@@ -326,7 +343,7 @@ def _boards_of(values: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
         start += row["count_all"]
 
 
-def _named(chance: pa.Table) -> pa.Table:
+def named_chance(chance: pa.Table) -> pa.Table:
     """The chance level as one entry with one seed."""
     named = {"entry": pa.repeat("chance", len(chance)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(chance))}
     return pa.table({name: named.get(name, chance[name]) for name in chance.column_names})

@@ -20,6 +20,7 @@ where protocol is not null
 -- measured at the end of a training is left out; of the rest, `points` also has those before the end.
 create view scores as
 select
+    k.run_id,
     k.family,
     k.task,
     k.task_version,

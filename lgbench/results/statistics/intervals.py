@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtrit
+from scipy.special import betaincinv, ndtr, stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +33,20 @@ def interval(values: Floats) -> tuple[Floats, Floats]:
         ends = _bootstrap if n >= MIN_BOOTSTRAP_SEEDS else _student
         low[chosen], high[chosen] = np.hstack([ends(part) for part in in_parts(known)])
     return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
+
+
+def share_interval(values: Floats) -> tuple[Floats, Floats]:
+    """95 % confidence interval of a share: (..., n) of 0, 1 and NaN -> lower and upper end (...), NaN for fewer than two seeds.
+
+    The exact one of Clopper and Pearson (1934): where none of a few seeds diverged, the next one may, though a mean's interval
+    would be [0, 0].
+    """
+    known = np.isfinite(values)
+    n, count = known.sum(-1), np.where(known, values, 0).sum(-1)
+    tail = (1 - CONFIDENCE) / 2
+    low = np.where(count > 0, betaincinv(np.maximum(count, 1), n - count + 1, tail), 0.0)
+    high = np.where(count < n, betaincinv(count + 1, np.maximum(n - count, 1), 1 - tail), 1.0)
+    return np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan)
 
 
 def in_parts(rows: NDArray[Any]) -> list[NDArray[Any]]:

@@ -1,0 +1,79 @@
+"""Horizontal axes: what curves are drawn against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import altair as alt
+
+STEP_LABEL = "datum.value < 1e4 ? format(datum.value, 'd') : format(datum.value, '.2~s')"
+"""An expression of Vega: 976, 16k, 1M."""
+SETTING_LABEL = (
+    "0 < abs(datum.value) && abs(datum.value) < 1e-3 ? format(datum.value, '.3~e') : "
+    "format(datum.value, abs(datum.value) < 1e4 ? '~g' : '.3~s')"
+)
+"""An expression of Vega: 3e-4, 0.001, 32, 12.5k."""
+
+
+@dataclass(frozen=True)
+class Across:
+    """What a horizontal axis is of: lengths, training steps, or the values of a setting."""
+
+    field: Literal["length", "step", "setting"]
+    """Of the data."""
+    title: str
+    scale: Literal["log", "linear"] = "log"
+    format: str | None = None
+    """A number format of Vega's. Without it, `label` says how values are written."""
+    label: str | None = None
+    """An expression of Vega: the label at `datum.value`."""
+    categories: tuple[str, ...] = ()
+    """All values in their order, at equal distances, where they are no numbers. Then there is no scale."""
+
+    def encoded(self, marked: Any, title: str | None) -> alt.X:
+        """The encoding of the field. `marked` are the values with a label, as many of them as there is room for."""
+        said: dict[str, Any] = {"format": self.format} if self.format else {"labelExpr": self.label} if self.label else {}
+        if self.categories:
+            # Said in full, since Vega-Lite turns the labels of categories, and aligns them for that.
+            straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
+            axis = alt.Axis(labelOverlap="parity", labelSeparation=2, **straight, **said)
+            return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
+        axis = alt.Axis(values=marked, labelOverlap="parity", labelSeparation=2, tickRound=False, **said)
+        kind: dict[str, Any] = {"type": "log", "base": 2} if self.scale == "log" else {"type": "linear", "zero": False}
+        return alt.X(f"{self.field}:Q", title=title, axis=axis, scale=alt.Scale(**kind, nice=False, padding=6))
+
+    @property
+    def plain(self) -> str | alt.X:
+        """The encoding of the field in layers that do not say how the axis looks."""
+        if self.categories:
+            return alt.X(f"{self.field}:N", scale=self._points, sort=list(self.categories))
+        return f"{self.field}:Q"
+
+    @property
+    def left(self) -> Any:
+        """The place of the first value, from the row of the dataset `about`."""
+        return alt.XDatum(self.categories[0]) if self.categories else "shortest:Q"
+
+    @property
+    def right(self) -> Any:
+        """The place of the last value."""
+        return alt.XDatum(self.categories[-1]) if self.categories else "longest:Q"
+
+    @property
+    def end(self) -> Any:
+        """The same, as the second end of a line."""
+        return alt.X2Datum(self.categories[-1]) if self.categories else "longest:Q"
+
+    @property
+    def leaves_the_best(self) -> bool:
+        """Whether most curves begin at their best: they get worse as lengths grow."""
+        return self.field == "length"
+
+    @property
+    def _points(self) -> alt.Scale:
+        return alt.Scale(type="point", padding=0.5, domain=list(self.categories))
+
+
+LENGTH = Across("length", "length", format="d")
+STEP = Across("step", "training steps", label=STEP_LABEL)

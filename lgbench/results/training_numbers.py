@@ -1,0 +1,76 @@
+"""Single numbers of trainings, to draw against a setting: how large gradients were, how calm the loss, who diverged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite, nan
+
+import numpy as np
+import pyarrow as pa
+
+from lgbench.contracts import DIVERGED, LOSS_VARIANCE, TRAINING_METRICS
+from lgbench.results.database import Database
+from lgbench.results.metrics import Metric
+from lgbench.results.trainings import Training, trainings
+
+LENGTH = 0
+"""Stands where values have a length: a training has none."""
+
+
+def largest_gradient_norm(training: Training) -> float:
+    """The largest norm of a gradient that is finite, over all steps. Of a training that diverged, too."""
+    return max((value for _, value in _finite(training, "gradient_norm")), default=nan)
+
+
+def loss_variance(training: Training) -> float:
+    """The variance of the points of the training loss over the last half of the steps, in square nats.
+
+    A point is the mean over a fiftieth of the training. Not defined where the training diverged, or has fewer than two points.
+    """
+    last = max((step for step, _ in training.curves.get("train_loss", ())), default=0)
+    values = [value for step, value in _finite(training, "train_loss") if 2 * step > last]
+    return nan if training.diverged_step is not None or len(values) < 2 else float(np.var(values, ddof=1))
+
+
+def diverged(training: Training) -> float:
+    """1 for a training that diverged, 0 for any other."""
+    return float(training.diverged_step is not None)
+
+
+def _finite(training: Training, metric: str) -> list[tuple[int, float]]:
+    return [(step, value) for step, value in training.curves.get(metric, ()) if value is not None and isfinite(value)]
+
+
+def _metric(name: str, label: str, title: str, lower_is_better: bool | None = None, high: float | None = None) -> Metric:
+    return Metric(name, 1, label, title, lower_is_better, 0.0, high, None, None, None, None)
+
+
+NUMBERS: Mapping[str, tuple[Metric, Callable[[Training], float]]] = dict(
+    zip(
+        TRAINING_METRICS,
+        (
+            (_metric("gradient_norm", "max gradient norm", "largest gradient norm in training"), largest_gradient_norm),
+            (_metric(LOSS_VARIANCE, "loss variance", "training loss variance, last half"), loss_variance),
+            (_metric(DIVERGED, "diverged seeds", "share of seeds that diverged", True, 1.0), diverged),
+        ),
+        strict=True,
+    )
+)
+"""By the name of the metric."""
+
+
+def training_numbers(results: Database, models: pa.Table, metric: str) -> pa.Table:
+    """One of these numbers of every run, in the columns of values.sql, from the models of models.sql.
+
+    An average of weights has the training of the raw weights, so only raw weights are there.
+    """
+    _, number = NUMBERS[metric]
+    raw = {run.run_id: (results.label(run.entry, "raw", run.plugins), number(run)) for run in trainings(results)}
+    found = [row | {"value": raw[row["run_id"]][1]} for row in models.to_pylist() if row["entry"] == raw[row["run_id"]][0]]
+    table = pa.Table.from_pylist(found, schema=models.schema.append(pa.field("value", pa.float64())))
+    same = {"metric_version": 1, "train_length": 0, "length": LENGTH}
+    for name, constant in same.items():
+        table = table.append_column(name, pa.repeat(pa.scalar(constant, pa.int32()), len(table)))
+    for name in ("in_distribution", "diverged", "looks_ahead", "not_finite"):
+        table = table.append_column(name, pa.repeat(pa.scalar(False), len(table)))
+    return table.drop_columns(["run_id"])
