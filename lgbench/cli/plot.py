@@ -18,9 +18,10 @@ from lgbench.results.addresses import Place
 if TYPE_CHECKING:
     from lgbench.reports.figure import Spec
     from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Inside, Results
+    from lgbench.results.leaderboard import Results
     from lgbench.results.steps import BoardSteps
     from lgbench.results.sweep_rows import Asked
+    from lgbench.results.values import Inside
 
 LENGTH, STEP = "length", "step"
 """What can be drawn against, beside settings."""
@@ -161,7 +162,7 @@ def _inside(
     runs: Results, metric: str, layer: int | None, head: int | None, heatmap: bool, also: Sequence[str] = ()
 ) -> Inside | None:
     """Where a probe is drawn; None for any other metric, which has no layers. `also` names metrics that no run describes."""
-    from lgbench.results.leaderboard import Inside
+    from lgbench.results.values import Inside
 
     runs.check(metric, None, None, also=also)
     if metric not in also and (metric not in runs.ranking_names or runs.layers(metric)):

@@ -14,7 +14,8 @@ from lgbench.terminal import printable
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
     from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Inside, Results
+    from lgbench.results.leaderboard import Results
+    from lgbench.results.values import Inside
 
 
 def installed(plugins: Sequence[Path] = ()) -> Registry:

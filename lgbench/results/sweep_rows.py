@@ -12,10 +12,11 @@ from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import Board
 from lgbench.results.entries import BASELINE_ENTRY
-from lgbench.results.leaderboard import Inside, Results
+from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 from lgbench.results.setting_values import PRECISION, SettingValue, known_settings, ordered, setting_values
 from lgbench.results.training_numbers import NUMBERS, training_numbers
+from lgbench.results.values import Inside
 
 MODEL = ("task_version", "protocol", "entry", "seed", "task")
 """The columns that name a model."""
