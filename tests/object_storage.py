@@ -79,10 +79,10 @@ class Bucket:
     def remove(self, name: str) -> None:
         self._ask("DELETE", name)
 
-    def names(self) -> list[str]:
-        """Every object that is not hidden."""
+    def names(self, hidden: bool = False) -> list[str]:
+        """Every object that is not hidden, or every one that is."""
         found = re.findall(r"<Key>(.*?)</Key>", self._ask("GET", "?list-type=2").decode())
-        return sorted(name for name in map(unquote, found) if "/." not in f"/{name}")
+        return sorted(name for name in map(unquote, found) if ("/." in f"/{name}") == hidden)
 
     def _ask(self, method: str, name: str = "", content: bytes | None = None) -> bytes:
         path = name if name.startswith("?") else quote(name)
