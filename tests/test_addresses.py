@@ -27,8 +27,9 @@ from test_workers import rows_of
 import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import Interrupted, NoAccess, Refused, RunFileError, StorageError, UsageError
-from lgbench.execution import address_claims, lease, publishing, remote, runner
+from lgbench.execution import address_claims, engines, lease, publishing, remote, runner
 from lgbench.execution.address_markers import AddressMarkers
+from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.work_queue import UNFINISHED, WorkQueue, by_id
 from lgbench.results import mirror, objects, run_files
@@ -373,6 +374,17 @@ def test_machines_that_share_an_address_make_no_run_twice_and_each_has_all_of_th
     assert not mine.said and not theirs.said
 
 
+def test_of_machines_that_claim_a_run_at_the_same_moment_one_has_it_and_the_other_leaves_nothing(machines, bucket, monkeypatch):
+    mine, theirs = machines
+    monkeypatch.setattr(address_claims, "LOOK_SECONDS", 1000.0)
+    assert mine.markers.taken() == theirs.markers.taken() == set()  # both have looked before either claims
+    claim = mine.take(6)
+    assert runs_of(claim) == [0, 1, 2, 3, 4, 5] and theirs.take(6) is None
+    assert len([name for name in bucket.names(hidden=True) if name.endswith(".beat")]) == 1
+    mine.end(claim)
+    assert theirs.take() is None and theirs.has() == mine.has() and bucket.names(hidden=True) == []
+
+
 def test_a_population_that_was_interrupted_or_failed_is_free_for_every_machine(machines, bucket):
     mine, theirs = machines
     for error in (KeyboardInterrupt, RuntimeError):
@@ -423,6 +435,7 @@ def test_a_machine_that_was_taken_for_dead_replaces_nothing_and_ends_no_claim_of
     assert any(name.endswith(".1") for name in bucket.names(hidden=True))
     theirs.end(other)
     assert len(bucket.names()) == 6 and mine.take() is None and theirs.take() is None
+    assert bucket.names(hidden=True) == []
 
 
 def test_where_the_server_does_not_answer_machines_go_on_without_claims_and_say_so_once(machines, monkeypatch):
@@ -455,6 +468,13 @@ def test_an_account_that_may_not_remove_objects_shares_the_work_all_the_same(mac
         assert theirs.take(6) is None
         time.sleep(0.02)
     assert theirs.has() == mine.has() and not mine.said and not theirs.said
+
+
+def test_jobs_of_slurm_share_with_no_other_machine_and_the_command_says_so(bucket, address, toys_at_hand, monkeypatch):
+    monkeypatch.setattr(engines, "_carried_out", lambda *about: PlanOutcome([], [], []))
+    said = command(*COMMAND, "--executor", "slurm", "--results", address).stderr
+    assert f"jobs of SLURM make no claims at {address}, so commands on other machines may make the same runs" in said
+    assert "no claims" not in command(*COMMAND, "--results", address).stderr
 
 
 TOGETHER = """

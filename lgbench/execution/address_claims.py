@@ -73,24 +73,25 @@ class Claims:
     def take(self, runs: Sequence[str], population: Lease) -> list[str]:
         """Claim runs for a population, up to the first that another one makes; returns those that were claimed."""
         self._look()
-        return list(takewhile(lambda run: self._take(run, population), runs))
+        taken = list(takewhile(lambda run: self._take(run, population), runs))
+        if not taken and self._heart.beats_for(population):
+            self._rest(name_of(population.folder))
+        return taken
 
     def give_back(self, runs: Iterable[str], population: Lease) -> None:
-        """Remove the claims of a population on these runs; with the last one its heartbeat.
-
-        Where this account may not remove objects, the population is taken for dead after a while.
-        """
+        """Remove the claims of a population on these runs, and those of dead ones; with its last claim its heartbeat."""
         self._look(now=True)
         name = name_of(population.folder)
+        dead = set[str]()
         for run in runs:
             if (claims := self._claims.get(run)) and self._maker(claims[-1]) == name:
-                with suppress(NoAccess):
-                    for claim in claims:  # its own is the last one
-                        self._store.remove(claim.name)
+                dead |= {self._maker(claim) for claim in claims[:-1]}
+                for claim in claims:  # its own is the last one
+                    self._remove(claim.name)
                 del self._claims[run]
-        if not any(self._makers.get(claims[-1]) == name for claims in self._claims.values()):
-            with suppress(NoAccess):
-                self._heart.stop(name)
+        self._rest(name)
+        for other in dead - {"", name}:
+            self._rest(other)
 
     def look_for_dead(self, runs: Collection[str]) -> None:
         """Find out which of these runs are claimed for populations that nobody trains any more."""
@@ -108,9 +109,9 @@ class Claims:
         if claims and claims[-1] not in self._dead:
             if self._maker(claims[-1]) != name:
                 return False
-            self._heart.beat_for(population)  # it was another process's of this machine
+            self._heart.begin(population)  # it was another process's of this machine
             return True
-        self._heart.beat_for(population)
+        self._heart.begin(population)
         mine = _Claim(run, claims[-1].round + 1 if claims else 0, "")
         made = self._store.put(mine.name, name.encode())
         if not made and self._maker(mine) != name:  # else the answer to the first try got lost
@@ -120,6 +121,17 @@ class Claims:
         self._makers[mine] = name
         self._claims[run] = [*claims, mine]
         return True
+
+    def _rest(self, population: str) -> None:
+        """Remove the heartbeat of a population without claims."""
+        if not any(self._makers.get(claims[-1]) == population for claims in self._claims.values()):
+            self._heart.stop(population)
+            self._remove(f"{CLAIMS}/{population}.{BEAT}")
+
+    def _remove(self, name: str) -> None:
+        """Where this account may not do it, others take the population for dead after a while."""
+        with suppress(NoAccess):
+            self._store.remove(name)
 
     def _maker(self, claim: _Claim) -> str:
         """The population that a claim names; empty where it was given back in the meantime."""
@@ -159,8 +171,11 @@ class _Heart:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_beating, name=f"heartbeat at {store.address}", daemon=True)
 
-    def beat_for(self, population: Lease) -> None:
-        """Begin with a first heartbeat, or go on."""
+    def beats_for(self, population: Lease) -> bool:
+        return name_of(population.folder) in self._held
+
+    def begin(self, population: Lease) -> None:
+        """The first heartbeat of a population; others follow by themselves."""
         name = name_of(population.folder)
         if self._held.get(name) is not population:
             self._held[name] = population
@@ -169,10 +184,9 @@ class _Heart:
             self._thread.start()
 
     def stop(self, name: str) -> None:
-        """Remove the heartbeat of a population, whichever process began it."""
+        """After this no heartbeat of a population comes from this process."""
         with self._lock:
             self._held.pop(name, None)
-            self._store.remove(f"{CLAIMS}/{name}.{BEAT}")
 
     def end(self) -> None:
         self._ended.set()

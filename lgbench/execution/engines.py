@@ -48,6 +48,8 @@ def _run(command: Command, results: Place) -> PlanOutcome:
     if isinstance(results, Path):
         return _carried_out(command, results)
     experiments = command.plan.experiments
+    if command.engine.executor == "slurm":
+        command.display.say(f"jobs of SLURM make no claims at {results}, so commands on other machines may make the same runs")
     with published(results, experiments, command.display.say) as work, shared(work, experiments) as markers:
         outcome = _carried_out(command, work.folder, markers)
     written = [path for path in outcome.written if path.name not in work.lost]
