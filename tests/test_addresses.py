@@ -57,10 +57,8 @@ def at(monkeypatch, tmp_path):
     """A function that leads to a server, as another machine if it is told so: with a cache folder of its own."""
 
     def lead(url: str, machine: str = "mine") -> None:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
-        monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path / f"cache of {machine}"))
+        for name, value in object_storage.environ(url, tmp_path / f"cache of {machine}").items():
+            monkeypatch.setenv(name, value)
 
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", *objects.ENDPOINTS):
         monkeypatch.delenv(name, raising=False)
@@ -549,12 +547,7 @@ def test_two_machines_with_one_bucket_try_rates_together(bucket, address, tuned_
         said = [process.communicate() for process in (mine, theirs)]
     assert mine.returncode == theirs.returncode == 0, said
     assert not any("published by another machine meanwhile" in error for _, error in said)
-    for name in [*bucket.names(), *bucket.names(hidden=True)]:
-        if name.endswith(".parquet"):
-            path = tmp_path / "published" / name.removeprefix("my runs/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(bucket.get(name))
-    found = tuned.values(tmp_path / "published")
+    found = tuned.values(bucket.fetch("my runs/", tmp_path / "published"))
     assert found == tuned.values(tmp_path / "alone") and len(found) == 16
 
 

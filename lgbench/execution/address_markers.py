@@ -35,7 +35,7 @@ class AddressMarkers(Markers):
 
     def taken(self) -> set[str]:
         here = super().taken()
-        return here | self._answered(self._claims.taken, set())
+        return here | self._answered(self._claims.taken, set[str]())
 
     def take(self, runs: Sequence[str], population: Lease) -> list[str]:
         """Those that another machine has published are brought, and count as taken."""
