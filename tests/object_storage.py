@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
@@ -30,6 +31,11 @@ def moto() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
     finally:
         server.stop()
+
+
+def environ(url: str, cache: Path) -> dict[str, str]:
+    """What a command's environment says to use a server."""
+    return {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(cache)}
 
 
 @contextmanager
@@ -79,10 +85,19 @@ class Bucket:
     def remove(self, name: str) -> None:
         self._ask("DELETE", name)
 
-    def names(self) -> list[str]:
-        """Every object that is not hidden."""
+    def names(self, hidden: bool = False) -> list[str]:
+        """Every object that is not hidden, or every one that is."""
         found = re.findall(r"<Key>(.*?)</Key>", self._ask("GET", "?list-type=2").decode())
-        return sorted(name for name in map(unquote, found) if "/." not in f"/{name}")
+        return sorted(name for name in map(unquote, found) if ("/." in f"/{name}") == hidden)
+
+    def fetch(self, prefix: str, folder: Path) -> Path:
+        """Every run file and tuning run below a prefix, in a new folder."""
+        for name in [*self.names(), *self.names(hidden=True)]:
+            if name.endswith(".parquet"):
+                path = folder / name.removeprefix(prefix)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(self.get(name))
+        return folder
 
     def _ask(self, method: str, name: str = "", content: bytes | None = None) -> bytes:
         path = name if name.startswith("?") else quote(name)

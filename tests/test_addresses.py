@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,16 +15,23 @@ import object_storage
 import obstore
 import published
 import pytest
+import tuned
 from click.testing import CliRunner
-from conftest import python
+from conftest import python, simulated, write_rows
 from object_storage import Bucket
 from packing import packed
 from test_executor import made
+from test_work_queue import abandon
+from test_workers import rows_of
 
 import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import Interrupted, NoAccess, Refused, RunFileError, StorageError, UsageError
-from lgbench.execution import engines, publishing, remote
+from lgbench.execution import address_claims, engines, lease, publishing, remote, runner
+from lgbench.execution.address_markers import AddressMarkers
+from lgbench.execution.manner import PlanOutcome
+from lgbench.execution.scheduler import path_of
+from lgbench.execution.work_queue import UNFINISHED, WorkQueue, by_id
 from lgbench.results import mirror, objects, run_files
 from lgbench.results.addresses import Address
 from lgbench.results.leaderboard import Results, read_results
@@ -46,10 +57,8 @@ def at(monkeypatch, tmp_path):
     """A function that leads to a server, as another machine if it is told so: with a cache folder of its own."""
 
     def lead(url: str, machine: str = "mine") -> None:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
-        monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path / f"cache of {machine}"))
+        for name, value in object_storage.environ(url, tmp_path / f"cache of {machine}").items():
+            monkeypatch.setenv(name, value)
 
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", *objects.ENDPOINTS):
         monkeypatch.delenv(name, raising=False)
@@ -238,9 +247,6 @@ def test_what_cannot_be_published_is_kept_and_the_same_command_publishes_it_with
         return put(store, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            objects.Store, "put", lambda store, name, content: objects.Object(0, "") if store.address.is_file else None
-        )
         patch.setattr(publishing.WorkingFolder, "_publish", lambda work, path: down(work.store, path.name, b""))
         failed = command(*COMMAND, "--results", address)
     assert failed.exit_code == 1 and "Traceback" not in failed.output
@@ -262,20 +268,287 @@ def test_the_run_that_another_machine_published_first_stays(bucket, address, toy
         bucket.remove(name)
     at(server)
     mine = sorted(theirs)[0]
-    carry_out = engines._carried_out
+    train = runner.train
 
-    def meanwhile(*arguments):
-        """The other machine ends before this one, which has looked already."""
-        bucket.put(mine, theirs[mine])
-        return carry_out(*arguments)
+    def meanwhile(population, *arguments, **options):
+        """The other machine took this one for dead, which trains the run none the less."""
+        if population[0].record.task in mine:
+            bucket.put(mine, theirs[mine])
+        return train(population, *arguments, **options)
 
-    monkeypatch.setattr(engines, "_carried_out", meanwhile)
+    monkeypatch.setattr(runner, "train", meanwhile)
     found = command(*COMMAND, "--results", address)
     assert found.exit_code == 0 and bucket.get(mine) == theirs[mine]
     assert f"{mine.rpartition('/')[2]} was published by another machine meanwhile: its file stays" in found.stderr
     assert "3 runs written" in found.stdout and "1 run was done before" in found.stdout
     kept = place_of(Address.of(address), publishing.WORK) / mine.rpartition("/")[2]
     assert kept.read_bytes() == theirs[mine]
+
+
+def test_runs_that_another_machine_publishes_after_the_beginning_are_brought_and_not_made_again(
+    bucket, address, toys_at_hand, at, server, monkeypatch
+):
+    at(server, "theirs")
+    lgbench.run(**GRID, **HOW, results=address)
+    theirs = {name: bucket.get(name) for name in bucket.names()}
+    for name in theirs:
+        bucket.remove(name)
+    at(server)
+    bring = publishing.WorkingFolder.bring
+
+    def before(work, runs):
+        bring(work, runs)
+        for name, content in theirs.items():
+            bucket.put(name, content)
+
+    monkeypatch.setattr(publishing.WorkingFolder, "bring", before)
+    no_training(monkeypatch)
+    found = command(*COMMAND, "--results", address)
+    assert found.exit_code == 0 and "4 runs were done before" in found.stdout, found.output
+    kept = place_of(Address.of(address), publishing.WORK)
+    assert {f"my runs/{path.name}": path.read_bytes() for path in kept.glob("*.parquet")} == theirs
+
+
+class Machine:
+    """A command on a machine: a cache folder of its own, and a work queue."""
+
+    def __init__(self, address: str, experiments) -> None:
+        self.said: list[str] = []
+        self.experiments, self.left = experiments, by_id(experiments)
+        self.work = publishing.WorkingFolder(Address.of(address), self.said.append)
+        self.work.bring(publishing.names_of(experiments))
+        self.begin()
+
+    def begin(self) -> None:
+        self.markers = AddressMarkers(self.work, self.experiments)
+        self.queue = WorkQueue(self.work.folder, self.experiments, self.markers)
+
+    def take(self, most: int = 2):
+        return self.queue.take(self.left, most, lambda members: {"lgbench": "1"})
+
+    def end(self, claim, score: float = 0.5) -> None:
+        """Make the runs of a claim."""
+        with claim:
+            for experiment in claim.experiments:
+                path = path_of(experiment, self.work.folder)
+                write_rows(path, simulated({8: score}, run_id=experiment.run_id))
+
+    def has(self) -> set[str]:
+        return {path.name for path in self.work.folder.glob("*.parquet")}
+
+
+@pytest.fixture
+def machines(bucket, address, at, server, toy_registry, planned, monkeypatch):
+    """Two, which ask for the same six runs."""
+    monkeypatch.setattr(address_claims, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(address_claims, "BEAT_SECONDS", 0.05)
+    found = []
+    for name in ("mine", "theirs"):
+        at(server, name)
+        found.append(Machine(address, planned(toy_registry, "toy-walk", "toy-table", seeds=range(6), train_steps=2)))
+    yield found
+    for machine in found:
+        machine.markers.end()
+
+
+def runs_of(claim) -> list[int]:
+    return [experiment.seed for experiment in claim.experiments]
+
+
+def test_machines_that_share_an_address_make_no_run_twice_and_each_has_all_of_them(machines, bucket):
+    mine, theirs = machines
+    first, second = mine.take(), theirs.take()
+    assert (runs_of(first), runs_of(second)) == ([0, 1], [2, 3])
+    mine.end(first)
+    third = theirs.take()
+    assert runs_of(third) == [4, 5] and mine.take() is None
+    theirs.end(second)
+    assert mine.take() is None and len(mine.has()) == 4  # what is done meanwhile is brought
+    theirs.end(third)
+    assert mine.take() is None and theirs.take() is None
+    names = {f"my runs/{name}" for name in mine.has()}
+    assert mine.has() == theirs.has() and names == {*bucket.names()} and len(names) == 6
+    assert bucket.names(hidden=True) == []  # no claim and no heartbeat is left
+    assert not mine.said and not theirs.said
+
+
+def test_of_machines_that_claim_a_run_at_the_same_moment_one_has_it_and_the_other_leaves_nothing(machines, bucket, monkeypatch):
+    mine, theirs = machines
+    monkeypatch.setattr(address_claims, "LOOK_SECONDS", 1000.0)
+    assert mine.markers.taken() == theirs.markers.taken() == set()  # both have looked before either claims
+    claim = mine.take(6)
+    assert runs_of(claim) == [0, 1, 2, 3, 4, 5] and theirs.take(6) is None
+    assert len([name for name in bucket.names(hidden=True) if name.endswith(".beat")]) == 1
+    mine.end(claim)
+    assert theirs.take() is None and theirs.has() == mine.has() and bucket.names(hidden=True) == []
+
+
+def test_a_population_that_was_interrupted_or_failed_is_free_for_every_machine(machines, bucket):
+    mine, theirs = machines
+    for error in (KeyboardInterrupt, RuntimeError):
+        with pytest.raises(error), mine.take():
+            raise error
+        with pytest.raises(error), theirs.take() as claim:
+            assert runs_of(claim) == [0, 1]
+            raise error
+    assert bucket.names(hidden=True) == []
+
+
+def test_the_same_machine_goes_on_at_once_after_a_kill_and_another_one_when_the_heartbeat_stands_still(machines, monkeypatch):
+    mine, theirs = machines
+    killed = mine.take(6)
+    mine.markers.end()
+    abandon(killed)
+    assert theirs.take() is None
+    mine.begin()
+    again = mine.take(6)
+    assert runs_of(again) == runs_of(killed) and theirs.take() is None
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.5)
+    assert theirs.take() is None
+    beaten = [theirs.take() for _ in range(20) if not time.sleep(0.05)]
+    assert beaten == [None] * 20  # it lives
+    mine.markers.end()
+    while not (taken := theirs.take(6)):
+        time.sleep(0.05)
+    assert runs_of(taken) == runs_of(again)
+
+
+def test_a_machine_that_was_taken_for_dead_replaces_nothing_and_ends_no_claim_of_another_one(machines, bucket, monkeypatch):
+    mine, theirs = machines
+    frozen = mine.take(6)
+    mine.markers.end()
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
+    while not (taken := theirs.take(2)):
+        time.sleep(0.02)
+    claims = [name for name in bucket.names(hidden=True) if name.endswith(".1")]
+    assert len(claims) == 2
+    theirs.end(taken)
+    before = {name: bucket.get(name) for name in bucket.names()}
+    other = theirs.take(2)
+    mine.end(frozen, 0.25)
+    assert {name: bucket.get(name) for name in before} == before and len(bucket.names()) == 6
+    assert [sentence.partition(" was ")[2] for sentence in mine.said] == [
+        "published by another machine meanwhile: its file stays, and this one is not written"
+    ] * 2
+    assert any(name.endswith(".1") for name in bucket.names(hidden=True))
+    theirs.end(other)
+    assert len(bucket.names()) == 6 and mine.take() is None and theirs.take() is None
+    assert bucket.names(hidden=True) == []
+
+
+def test_where_the_server_does_not_answer_machines_go_on_without_claims_and_say_so_once(machines, monkeypatch):
+    mine, theirs = machines
+
+    def away(store, *about):
+        raise StorageError("no server answers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objects.Store, "list", away)
+        first = mine.take()
+        assert runs_of(first) == [0, 1] and runs_of(mine.take()) == [2, 3]
+        assert mine.said == [
+            "no server answers; meanwhile other machines may make the same runs, and the first file of each stays"
+        ]
+    assert runs_of(theirs.take()) == [0, 1]
+
+
+def test_an_account_that_may_not_remove_objects_shares_the_work_all_the_same(machines, bucket, monkeypatch):
+    mine, theirs = machines
+
+    def refused(store, name):
+        raise NoAccess("the server refuses access")
+
+    monkeypatch.setattr(objects.Store, "remove", refused)
+    mine.end(mine.take(6))
+    assert theirs.take() is None
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
+    while not theirs.has():
+        assert theirs.take(6) is None
+        time.sleep(0.02)
+    assert theirs.has() == mine.has() and not mine.said and not theirs.said
+
+
+def test_jobs_of_slurm_share_with_no_other_machine_and_the_command_says_so(bucket, address, toys_at_hand, monkeypatch):
+    monkeypatch.setattr(engines, "_carried_out", lambda *about: PlanOutcome([], [], []))
+    said = command(*COMMAND, "--executor", "slurm", "--results", address).stderr
+    assert f"jobs of SLURM make no claims at {address}, so commands on other machines may make the same runs" in said
+    assert "no claims" not in command(*COMMAND, "--results", address).stderr
+
+
+TOGETHER = """
+from lgbench.execution import address_claims, lease
+address_claims.BEAT_SECONDS, lease.LEASE_SECONDS = 0.5, 5.0
+from lgbench.cli.main import main
+main(prog_name="lgbench")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True], ids=["both live", "one is killed"])
+def test_two_machines_with_one_bucket_share_a_grid(bucket, address, toys_at_hand, tmp_path, warm, killed):
+    """No file is lost, none is made twice by machines that live, and every value is that of a run alone."""
+    words = ["run", "--task", "toy-walk,toy-even", "--arch", "toy-table", "--average", "toy-mean", "--seeds", "0:6"]
+    words += [
+        "--protocol",
+        "quick",
+        "--population",
+        "2",
+        "--workers",
+        "1",
+        "--no-compile",
+        "--device",
+        "cpu",
+        "--checkpoint",
+        "0",
+    ]
+    words += [word for key, value in (SETTINGS | {"train.steps": 20}).items() for word in ("--set", f"{key}={value}")]
+    alone = command(*words, "--results", tmp_path / "alone")
+    assert alone.exit_code == 0, alone.output
+
+    def start(machine: str):
+        cache = str(tmp_path / f"cache of {machine}")
+        return warm.start([*words, "--results", address], TOGETHER, LGBENCH_CACHE=cache, TOYS_SLEEP="0.05")
+
+    with start("mine") as mine, start("theirs") as theirs:
+        if killed:
+            while mine.poll() is None and not bucket.names():
+                time.sleep(0.05)
+            os.kill(mine.pid, signal.SIGKILL)
+        said = [process.communicate() for process in ([theirs] if killed else [mine, theirs])]
+        assert theirs.returncode == 0 and (killed or mine.returncode == 0), said
+    if killed:
+        with start("mine") as mine:
+            mine.communicate()
+            assert mine.returncode == 0
+    else:
+        numbers = [int(found[1]) for out, _ in said if (found := re.search(r"^(\d+) runs? written", out, re.MULTILINE))]
+        assert len(numbers) == 2 and sum(numbers) == 12  # each has done some
+        assert not any("published by another machine meanwhile" in error for _, error in said)
+    found = files_of(bucket, tmp_path / "published")
+    assert rows_of(made(found)) == rows_of(made(tmp_path / "alone")) and len(made(found)) == 12
+    for machine in ("mine", "theirs"):
+        (kept,) = (tmp_path / f"cache of {machine}" / publishing.WORK).iterdir()
+        assert {path.name for path in kept.glob("*.parquet")} == {path.name for path in found.iterdir()}
+        assert not (kept / UNFINISHED).exists()
+    assert [name for name in bucket.names(hidden=True) if "/.claims/" in name] == []
+
+
+@pytest.mark.slow
+def test_two_machines_with_one_bucket_try_rates_together(bucket, address, tuned_everywhere, tmp_path, warm):
+    words = [*tuned.WORDS, "--workers", "1"]
+    alone = command(*words, "--results", tmp_path / "alone")
+    assert alone.exit_code == 0, alone.output
+
+    def start(machine: str):
+        cache = str(tmp_path / f"cache of {machine}")
+        return warm.start([*words, "--results", address], tuned.REGISTER + TOGETHER, LGBENCH_CACHE=cache, TOYS_SLEEP="0.02")
+
+    with start("mine") as mine, start("theirs") as theirs:
+        said = [process.communicate() for process in (mine, theirs)]
+    assert mine.returncode == theirs.returncode == 0, said
+    assert not any("published by another machine meanwhile" in error for _, error in said)
+    found = tuned.values(bucket.fetch("my runs/", tmp_path / "published"))
+    assert found == tuned.values(tmp_path / "alone") and len(found) == 16
 
 
 def test_an_object_that_is_no_run_stands_in_the_way_with_a_sentence_before_anything_is_trained(
@@ -292,8 +565,6 @@ def test_an_object_that_is_no_run_stands_in_the_way_with_a_sentence_before_anyth
 
 def test_an_interrupted_command_has_published_what_is_done_and_goes_on(bucket, address, toys_at_hand, tmp_path, monkeypatch):
     lgbench.run(**GRID, **HOW, results=tmp_path / "alone")
-    from lgbench.execution import runner
-
     trained, count = runner.train, iter(range(9))
 
     def interrupted(*arguments, **options):

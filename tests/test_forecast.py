@@ -65,6 +65,15 @@ def test_it_says_what_is_left_and_writes_nothing(toys_alone, tmp_path, monkeypat
     assert everything.exit_code == 2 and "no task 'none-left'" in everything.output
 
 
+def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tmp_path, monkeypatch):
+    """Not on a terminal's other stream either. A line says what the run would do."""
+    monkeypatch.setattr("lgbench.execution.scheduler.compiling_gain", lambda *about: (1000.0, 100.0))
+    words = ["--results", str(tmp_path), "--average", "none", "--workers", "1"]
+    result = CliRunner().invoke(main, [*WORDS, *CHANGES, *words, "--dry-run"])
+    assert result.exit_code == 0 and result.stderr == ""
+    assert result.stdout.count("; the step would be compiled, which takes less") == 2
+
+
 def test_its_populations_are_those_that_would_be_trained(toys_alone, tmp_path):
     forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
     how = {"average": [], "protocol": "quick", "set": SETTINGS, "population": 2, "workers": 1, "compile": False}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
+import tuned as tuned_protocol
 from conftest import TESTS, lgbench_command
 from test_executor import made
 from test_workers import rows_of, wait_until
 
+from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED
 
 OPTIONS = (
@@ -39,6 +42,42 @@ def test_a_node_that_dies_costs_nothing_and_every_value_is_that_of_a_run_alone(t
     assert "killed a node after" in done.stderr  # where plugins print, and the script after them
     assert rows_of(made(cluster)) == rows_of(made(alone)) and len(made(alone)) == 18
     assert not (cluster / UNFINISHED).exists()
+
+
+@needs_ray
+@pytest.mark.engine
+@pytest.mark.parametrize("shared", [True, False], ids=["shared folder", "no shared folder"])
+def test_a_node_that_dies_while_rates_are_tried_costs_nothing_and_all_values_are_those_of_a_run_alone(
+    tuned_everywhere, tmp_path, shared
+):
+    alone, cluster = tmp_path / "alone", tmp_path / "cluster"
+    words = [*tuned_protocol.WORDS, "--checkpoint", "0"]
+    done = lgbench_command(*words, "--workers", "1", "--results", str(alone))
+    assert done.returncode == 0, done.stderr
+    environ = os.environ | {"TOYS_SLEEP": "0.05"} | ({} if shared else {"APART": "1"})
+    command = [sys.executable, str(TESTS / "ray_cluster.py"), str(cluster), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"killed a node after \d+ runs in {re.escape(FOLDER)}$", done.stderr, re.MULTILINE), done.stderr
+    found = tuned_protocol.values(cluster)
+    assert found == tuned_protocol.values(alone) and sum(name.startswith(FOLDER) for name in found) == 12 and len(found) == 16
+    assert not [path for path in cluster.rglob("*") if path.name == UNFINISHED]
+
+
+@needs_ray
+@pytest.mark.engine
+def test_tasks_try_rates_and_make_runs_for_an_address(tuned_everywhere, tmp_path):
+    object_storage = pytest.importorskip("object_storage", exc_type=ImportError)
+    alone = lgbench_command(*tuned_protocol.WORDS, "--workers", "1", "--results", str(tmp_path / "alone"))
+    assert alone.returncode == 0, alone.stderr
+    with object_storage.moto() as url:
+        bucket = object_storage.Bucket(url, "ray")
+        words = [*tuned_protocol.WORDS, "--executor", "ray", "--workers", "2", "--results", "s3://ray/runs"]
+        done = lgbench_command(*words, **object_storage.environ(url, tmp_path / "cache"))
+        assert done.returncode == 0 and "4 runs written to s3://ray/runs/" in done.stdout, done.stderr
+        found = tuned_protocol.values(bucket.fetch("runs/", tmp_path / "published"))
+        assert not [name for name in bucket.names(hidden=True) if "/.claims/" in name]
+    assert found == tuned_protocol.values(tmp_path / "alone") and len(found) == 16
 
 
 NO_SHARED_FOLDER = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster
+import tuned as tuned_protocol
 from conftest import lgbench_command
 from slurm_cluster import cluster, said, wait_until
 from test_executor import made
 from test_workers import rows_of
 
+from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.results import run_files
 
@@ -102,6 +105,44 @@ def test_a_job_whose_time_is_nearly_over_puts_itself_back_and_goes_on_from_its_c
 def footer_of(folder: Path) -> str:
     (path,) = folder.glob("*.parquet")
     return json.dumps(run_files.metadata(path)["execution"])
+
+
+@needs_slurm
+@pytest.mark.engine
+def test_jobs_that_try_rates_make_what_a_run_alone_makes_also_where_one_is_cancelled(slurm, tuned_everywhere, tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    done = lgbench_command(*tuned_protocol.WORDS, "--workers", "1", "--results", str(alone))
+    assert done.returncode == 0, done.stderr
+    environ = slurm | {name: os.environ[name] for name in ("PYTHONPATH", "LGBENCH_PLUGINS")} | {"TOYS_SLEEP": "0.05"}
+    command = [*LGBENCH[:-1], *tuned_protocol.WORDS, "--checkpoint", "0", "--executor", "slurm", "--jobs", "2"]
+    command += ["--results", str(shared)]
+    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: list(shared.glob(f"{FOLDER}/{UNFINISHED}/*/checkpoint.safetensors")))
+    said(f"scancel {jobs(slurm)[0]}", slurm)
+    out, error = process.communicate(timeout=500)
+    assert process.returncode == 0, error
+    assert "12 of 12 runs written" in error and "4 of 4 runs written" in error and "4 runs written to" in out
+    found = tuned_protocol.values(shared)
+    assert found == tuned_protocol.values(alone) and sum(name.startswith(FOLDER) for name in found) == 12 and len(found) == 16
+    assert not [path for path in shared.rglob("*") if path.name in (UNFINISHED, ".slurm")] and not jobs(slurm)
+
+
+@needs_slurm
+@pytest.mark.engine
+def test_jobs_try_rates_and_make_runs_for_an_address(slurm, tuned_everywhere, tmp_path):
+    object_storage = pytest.importorskip("object_storage", exc_type=ImportError)
+    alone = lgbench_command(*tuned_protocol.WORDS, "--workers", "1", "--results", str(tmp_path / "alone"))
+    assert alone.returncode == 0, alone.stderr
+    with object_storage.moto() as url:
+        bucket = object_storage.Bucket(url, "slurm")
+        words = [*tuned_protocol.WORDS, "--executor", "slurm", "--jobs", "2", "--results", "s3://slurm/runs"]
+        environ = slurm | {name: os.environ[name] for name in ("PYTHONPATH", "LGBENCH_PLUGINS")}
+        environ |= object_storage.environ(url, tmp_path / "cache")
+        done = subprocess.run([*LGBENCH[:-1], *words], env=environ, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0 and "4 runs written to s3://slurm/runs/" in done.stdout, done.stderr
+        assert "jobs of SLURM make no claims at s3://slurm/runs" in done.stderr
+        found = tuned_protocol.values(bucket.fetch("runs/", tmp_path / "published"))
+    assert found == tuned_protocol.values(tmp_path / "alone") and len(found) == 16
 
 
 @needs_slurm

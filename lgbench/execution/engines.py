@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lgbench.errors import RunFailed, UsageError
+from lgbench.execution.address_markers import shared
 from lgbench.execution.manner import Command, PlanOutcome
+from lgbench.execution.markers import Markers
 from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import run_plan
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
@@ -45,14 +47,17 @@ def _of_stage(command: Command, stage: Stage) -> Command:
 def _run(command: Command, results: Place) -> PlanOutcome:
     if isinstance(results, Path):
         return _carried_out(command, results)
-    with published(results, command.plan.experiments, command.display.say) as work:
-        outcome = _carried_out(command, work.folder)
+    experiments = command.plan.experiments
+    if command.engine.executor == "slurm":
+        command.display.say(f"jobs of SLURM make no claims at {results}, so commands on other machines may make the same runs")
+    with published(results, experiments, command.display.say) as work, shared(work, experiments) as markers:
+        outcome = _carried_out(command, work.folder, markers)
     written = [path for path in outcome.written if path.name not in work.lost]
     found = [*outcome.found, *(path for path in outcome.written if path.name in work.lost)]
     return PlanOutcome(written, found, [*outcome.failed, *failures(work)])
 
 
-def _carried_out(command: Command, folder: Path) -> PlanOutcome:
+def _carried_out(command: Command, folder: Path, markers: Markers | None = None) -> PlanOutcome:
     plan, engine, display = command.plan, command.engine, command.display
     if engine.executor == "slurm":
         try:
@@ -68,10 +73,10 @@ def _carried_out(command: Command, folder: Path) -> PlanOutcome:
         with ray_tasks.connected(engine.ray_address):
             execution = ray_tasks.execution(command.manner)
             tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
-            return run_plan(plan, execution, folder, display, tasks, later=command.later)
+            return run_plan(plan, execution, folder, display, tasks, later=command.later, markers=markers)
     execution = command.manner.here()
     workers = executor_for(plan, execution, folder, command.plugins, display)
-    return run_plan(plan, execution, folder, display, workers, later=command.later)
+    return run_plan(plan, execution, folder, display, workers, later=command.later, markers=markers)
 
 
 def _not_installed(library: str, extra: str) -> UsageError:

@@ -1,7 +1,8 @@
 """Runs for an address: made in a working folder on this machine, and published from there as they come.
 
 The working folder is the results folder of the command: claims and checkpoints are in it, whatever the executor. It is one
-for each address, so commands of this machine share the work. Each run file that appears in it becomes an object, where nothing
+for each address, so commands of this machine share the work; for other machines, see
+:mod:`lgbench.execution.address_claims`. Each run file that appears in it becomes an object, where nothing
 of its name is. A file that is known to be at the address has a marker. One without is still to be published, by this command
 or by the next one.
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,10 +76,27 @@ class WorkingFolder:
             named = f"{self.address / sorted(damaged)[0]}{others}"
             raise NoAccess(f"{named} is no whole file of its run, and nothing at an address is replaced: remove it there")
 
-    def publish(self) -> None:
-        """Publish every run file that is not at the address yet. Raises StorageError where the server does not answer."""
+    def bring_done(self, runs: Mapping[str, str]) -> set[str]:
+        """Bring those of these runs that other machines have published since; returns the ids of all that are here now."""
+        missing = [name for name in runs if not (self.folder / name).exists()]
+        with ThreadPoolExecutor(mirror.AT_ONCE, "find") as pool:
+            found = dict(zip(missing, pool.map(self.store.find, missing), strict=True))
+        mirror.bring(self.store, {name: about for name, about in found.items() if about}, self.folder)
+        for name, about in found.items():
+            if about and run_files.is_run(self.folder / name, runs[name]):
+                self._mark(name)
+            elif about:
+                (self.folder / name).unlink(missing_ok=True)
+        return {run for name, run in runs.items() if run_files.is_run(self.folder / name, run)}
+
+    def publish(self, names: Collection[str] | None = None) -> None:
+        """Publish run files that are not at the address yet: all, or those of these names that there are.
+
+        Raises StorageError where the server does not answer.
+        """
         for name in self.unpublished():
-            self._publish(self.folder / name)
+            if names is None or name in names:
+                self._publish(self.folder / name)
 
     def unpublished(self) -> list[str]:
         """The names of the run files that are not at the address."""

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from lgbench.errors import UsageError
 from lgbench.execution import provenance
+from lgbench.execution.address_markers import shared
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.executor import WAIT_SECONDS
 from lgbench.execution.lease import Held, LeaseLost
+from lgbench.execution.markers import Markers
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.publishing import failures, published
@@ -79,8 +81,8 @@ def _made_at(
     if isinstance(where, Path):
         where.mkdir(parents=True, exist_ok=True)
         return _made_together(where, experiments, population, plugins, execution)
-    with published(where, experiments, SilentProgress().say) as work:
-        names = _made_together(work.folder, experiments, population, plugins, execution)
+    with published(where, experiments, SilentProgress().say) as work, shared(work, experiments) as markers:
+        names = _made_together(work.folder, experiments, population, plugins, execution, markers)
     for failure in failures(work):
         raise failure
     return {name: (work.folder / name).read_bytes() for name in names}
@@ -92,9 +94,10 @@ def _made_together(
     population: PlannedPopulation,
     plugins: Sequence[str | Path],
     execution: Execution,
+    markers: Markers | None = None,
 ) -> dict[str, bytes]:
     """Train a population in a results folder, in which other processes may be making some of its runs."""
-    queue = WorkQueue(folder, experiments)
+    queue = WorkQueue(folder, experiments, markers)
     runner = PopulationRunner(execution, folder, SilentProgress(), loaded(plugins))
     made_by = partial(provenance.made_by, device=execution.device)
     while left := unfinished(experiments, folder):

@@ -21,6 +21,7 @@ from lgbench.execution.device import Execution, full_float32, keep_freed_memory,
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
+from lgbench.execution.markers import Markers
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
@@ -48,12 +49,14 @@ def run_plan(
     executor: Executor | None = None,
     wait: bool = True,
     later: Sequence[Experiment] = (),
+    markers: Markers | None = None,
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
     failed here; unless it is to `wait`, already when other commands have all that is left. The display counts what comes
-    `later`, too. Raises UsageError where nothing can be written to `folder`, before anything is trained.
+    `later`, too. By `markers` commands share the work, by default those of the folder alone. Raises UsageError where nothing
+    can be written to `folder`, before anything is trained.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -65,7 +68,7 @@ def run_plan(
         failed.append(failure)
 
     runner = PopulationRunner(execution, folder, display, plan.loaded)
-    scheduler = Scheduler(plan.experiments, folder, execution, display, fail, wait)
+    scheduler = Scheduler(plan.experiments, folder, execution, display, fail, wait, markers)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):

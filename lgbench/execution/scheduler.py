@@ -13,6 +13,7 @@ from lgbench.execution import provenance
 from lgbench.execution.claim import Claim
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import Held
+from lgbench.execution.markers import Markers
 from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
@@ -57,6 +58,8 @@ class Stacks:
     each: cost.Cost
     models: int
     compile: bool
+    why: str = ""
+    """A sentence about that choice, for whoever trains; empty where the user made it."""
     limit: float = math.inf
     """The size of the largest stack for which memory suffices, once a larger one ran out of it."""
 
@@ -85,11 +88,15 @@ class Scheduler:
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
         wait: bool = True,
+        markers: Markers | None = None,
     ) -> None:
-        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`."""
+        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`.
+
+        By `markers` commands share the work; by default those of the folder alone.
+        """
         self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
         self.folder = folder
-        self._queue = WorkQueue(folder, experiments)
+        self._queue = WorkQueue(folder, experiments, markers)
         self.groups = grouped(unfinished(experiments, folder))
         """Of the runs that had no file at the beginning."""
         self._left = [by_id(group) for group in self.groups]
@@ -154,6 +161,8 @@ class Scheduler:
                 left.clear()
                 self.fail(self.groups[index], error)
                 return None
+            if why := self._stacks[index].why:
+                self.display.say(why)
         if not left:
             return None
         stacks = self._stacks[index]
@@ -191,7 +200,7 @@ class Scheduler:
         each = step_cost(todo[0], self.execution.device)
         require_memory(todo[0], each, cost.free_memory(self.execution.device))
         models = self._models(len(todo), each)
-        return Stacks(each, models, self._compile(todo, each, models))
+        return Stacks(each, models, *self._compile(todo, each, models))
 
     def _models(self, left: int, each: cost.Cost) -> int:
         """How many to train together: as asked for, or as many as fit into a CPU's cache; not more than fit into memory."""
@@ -204,12 +213,12 @@ class Scheduler:
         populations = -(-left // min(wanted, fit))
         return -(-left // populations)  # equal populations fill no stack in vain
 
-    def _compile(self, todo: Group, each: cost.Cost, stack: int) -> bool:
-        """Whether to compile: as asked for, else where it takes less time in all."""
+    def _compile(self, todo: Group, each: cost.Cost, stack: int) -> tuple[bool, str]:
+        """Whether to compile: as asked for, else where it takes less time in all. With the reason."""
         if self.execution.compile is not None:
-            return self.execution.compile
+            return self.execution.compile, ""
         saved, needed = compiling_gain(todo, each, self.execution.device, stack, self.execution.workers)
         how = "compiling" if saved > needed else "not compiling"
         would = ("takes", "saves") if saved > needed else ("would take", "save")
-        self.display.say(f"{how} the training step, which {would[0]} about {needed:.0f} s and {would[1]} about {saved:.0f} s")
-        return saved > needed
+        why = f"{how} the training step, which {would[0]} about {needed:.0f} s and {would[1]} about {saved:.0f} s"
+        return saved > needed, why

@@ -34,9 +34,10 @@ FEW = 100
 class WorkQueue:
     """The unfinished runs of one command, and the claims of all processes on runs of its results folder."""
 
-    def __init__(self, results: Path, experiments: Iterable[Experiment]) -> None:
+    def __init__(self, results: Path, experiments: Iterable[Experiment], markers: Markers | None = None) -> None:
+        """`markers` are by default those in the folder alone."""
         self.results, self.folder = results, results / UNFINISHED
-        self._markers = Markers(self.folder / MARKERS)
+        self._markers = markers or Markers(self.folder / MARKERS)
         self._watch = lease.Watch()
         self._by_id = {experiment.run_id: experiment for experiment in experiments}
 
@@ -77,8 +78,11 @@ class WorkQueue:
             )
             if asked_for and record.made_by == made_by(members) and (claim := self._continued(folder, members, record)):
                 return claim
-        if free := self._free(left, most):
-            return self._begun(free, most, made_by)
+        while free := self._free(left, most):
+            if claim := self._begun(free, most, made_by):
+                return claim
+            if unfinished(free[:1], self.results):  # another process was faster
+                return None
         self._give_back_orphans()
         return None
 
@@ -151,7 +155,7 @@ class WorkQueue:
             otherwise.callback(held.park)
             otherwise.callback(self._markers.give_back, held, record.files)
             left = [experiment.run_id for experiment in unfinished(members, self.results)]
-            if self._markers.take(left, held) == left:
+            if self._markers.take(left, held) == left and unfinished(members, self.results):
                 otherwise.pop_all()
                 return Claim(members, record.models, held, self._markers, self.results)
         return None

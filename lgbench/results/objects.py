@@ -1,7 +1,8 @@
 """Objects in a bucket: the one module that knows the library which reaches them. Imported only where an address is given.
 
 Credentials and the server come from where the library finds them: the environment, as in AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL
-and AWS_REGION, or the machine in the cloud. An object is only ever made, where nothing of its name is; none is replaced.
+and AWS_REGION, or the machine in the cloud. Runs are only ever made, where nothing of their name is. Only objects that say
+what a machine does now are replaced and removed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -22,6 +23,7 @@ from lgbench.errors import NoAccess, StorageError, first_line
 from lgbench.results.addresses import Address
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import RetryConfig
 
 RETRIES: RetryConfig = {
@@ -69,20 +71,26 @@ class Store:
             # A server that the user names by http:// is reached by it; no other one is.
             self._store = from_url(url, client_options={"allow_http": True}, retry_config=RETRIES)
 
-    def list(self) -> dict[str, Object]:
-        """Every object, also in folders within the folder."""
+    def list(self, folder: str | None = None) -> dict[str, Object]:
+        """Every object, also in folders within the folder; or those of one folder within it."""
         with self._told():
-            every = (meta for chunk in obstore.list(self._store) for meta in chunk)
-            return {meta["path"]: Object(meta["size"], meta["e_tag"] or meta["last_modified"].isoformat()) for meta in every}
+            every = (meta for chunk in obstore.list(self._store, folder) for meta in chunk)
+            return {meta["path"]: _described(meta) for meta in every}
+
+    def find(self, name: str) -> Object | None:
+        """What a listing says of an object; None where no object has this name."""
+        try:
+            with self._told():
+                return _described(obstore.head(self._store, name))
+        except _Missing:
+            return None
 
     def get(self, name: str) -> tuple[bytes, Object] | None:
         """The content of an object, and what a listing says of it; None where no object has this name."""
         try:
             with self._told():
                 found = obstore.get(self._store, name)
-                meta = found.meta
-                tag = meta["e_tag"] or meta["last_modified"].isoformat()
-                return bytes(found.bytes()), Object(meta["size"], tag)
+                return bytes(found.bytes()), _described(found.meta)
         except _Missing:
             return None
 
@@ -96,6 +104,16 @@ class Store:
             return None
         except _Missing as error:
             raise self._no_bucket() from error
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Make an object, or replace it."""
+        with self._told():
+            obstore.put(self._store, name, content, use_multipart=False)
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        with suppress(_Missing), self._told():
+            obstore.delete(self._store, name)
 
     def require_writable(self) -> None:
         """Raise StorageError where this account may not write, or where the server would replace what is there."""
@@ -146,6 +164,10 @@ class Store:
 
     def _no_bucket(self) -> StorageError:
         return NoAccess(f"there is no bucket {self.address.bucket!r} for {self.address}; make it, or name another one")
+
+
+def _described(meta: ObjectMeta) -> Object:
+    return Object(meta["size"], meta["e_tag"] or meta["last_modified"].isoformat())
 
 
 class _Taken(Exception):
