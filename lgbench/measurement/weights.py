@@ -43,7 +43,7 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
     if try_others:
         others = _others(v)
         pairs.append((others, take(others)))
-    if not all(_agrees(weights[finite], values[finite], found[finite], tolerance) for values, found in pairs):
+    if not all(agrees(weights[finite], values[finite], found[finite], tolerance) for values, found in pairs):
         return None
     return torch.where(finite[:, None, None], weights, torch.nan)
 
@@ -55,7 +55,7 @@ def _others(v: Tensor) -> Tensor:
     return ((0.5 + angles.square().cos()).view(v.shape[-2:]) * size).to(v.dtype)
 
 
-def _agrees(weights: Tensor, values: Tensor, taken: Tensor, tolerance: float) -> bool:
+def agrees(weights: Tensor, values: Tensor, taken: Tensor, tolerance: float) -> bool:
     """Whether weights times values are what was taken, but for rounding."""
     if not len(weights):
         return True
