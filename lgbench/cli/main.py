@@ -16,6 +16,7 @@ from lgbench.cli.new_plugin import new_plugin
 from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
 from lgbench.cli.plugins import plugins
+from lgbench.cli.probe import probe
 from lgbench.cli.run import run
 from lgbench.cli.show import show
 from lgbench.cli.site import site
@@ -25,7 +26,7 @@ from lgbench.cli.verify import verify
 from lgbench.errors import Interrupted, LgbenchError
 
 SECTIONS = {
-    "Run": (run,),
+    "Run": (run, probe),
     "Read results": (leaderboard, compare, claims, plot, site, sql),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),

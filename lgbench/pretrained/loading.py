@@ -60,6 +60,8 @@ class Pretrained:
 
     source: Source
     model: nn.Module
+    dtype: str
+    """Of its numbers: float32 or bfloat16."""
     attending: Attending | None
     """What its attentions call; None where the model does not ask transformers for its attention function."""
     layers: tuple[nn.Module, ...]
@@ -76,13 +78,13 @@ class Pretrained:
         return type(self.model).__name__
 
 
-def load(source: Source, dtype: torch.dtype, device: torch.device) -> Pretrained:
+def load(source: Source, dtype: str, device: torch.device) -> Pretrained:
     """Load a model. A folder is loaded without the network. Raises UsageError where transformers cannot load it."""
     require()
     from transformers import AutoConfig, AutoModelForCausalLM
 
     local = source.folder is not None
-    with _quiet(local):
+    with quiet(source):
         try:
             config = AutoConfig.from_pretrained(source.place, local_files_only=local, trust_remote_code=False)
             if type(config) not in AutoModelForCausalLM._model_mapping:
@@ -90,7 +92,7 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Pretrained
             model, found = AutoModelForCausalLM.from_pretrained(
                 source.place,
                 config=config,
-                dtype=dtype,
+                dtype=getattr(torch, dtype),
                 attn_implementation="eager",
                 local_files_only=local,
                 trust_remote_code=False,
@@ -109,6 +111,7 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Pretrained
     return Pretrained(
         source=source,
         model=model,
+        dtype=dtype,
         attending=attending,
         layers=_layers(model, text),
         vocabulary=model.get_input_embeddings().weight.shape[0],
@@ -117,20 +120,29 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Pretrained
     )
 
 
-def tokens_of(text: str, source: Source) -> Tensor:
+def tokens_of(text: str, pretrained: Pretrained) -> Tensor:
     """The numbers of the tokens of a text, (N,) int64, by the tokenizer beside the model, which adds none of its own."""
-    require()
     from transformers import AutoTokenizer
 
+    source = pretrained.source
     local = source.folder is not None
-    with _quiet(local):
+    with quiet(source):
         try:
             tokenizer = AutoTokenizer.from_pretrained(source.place, local_files_only=local, trust_remote_code=False)
-            numbers = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            numbers = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=torch.int64)
         except Exception as error:  # as above
             way_out = "; --tokens takes a file of token numbers"
             raise UsageError(_why(source, "the tokenizer", error) + way_out) from error
-    return torch.tensor(numbers, dtype=torch.int64)
+    if text.strip() and not len(numbers):  # what some kinds of tokenizers do where their files are missing
+        raise UsageError(
+            f"the tokenizer of {source.name!r} knows no token of this text; --tokens takes a file of token numbers"
+        )
+    if len(numbers) and int(numbers.max()) >= pretrained.vocabulary:
+        known = (
+            f"the tokenizer of {source.name!r} has the token {int(numbers.max())}, and the model knows {pretrained.vocabulary}"
+        )
+        raise UsageError(f"{known}: the two do not belong together; --tokens takes a file of token numbers")
+    return numbers
 
 
 def require() -> None:
@@ -145,8 +157,8 @@ def _why(source: Source, what: str, error: Exception) -> str:
     """One sentence."""
     if source.folder is None:
         where = f"there is no folder {source.name!r}, and {what} of this name could not be had from the hub"
-        return f"{where}: {first_line(error).rstrip('.')}"
-    return f"transformers cannot load {what} in {source.name!r}: {first_line(error).rstrip('.')}"
+        return f"{where}: {first_line(error).rstrip(' .:')}"
+    return f"transformers cannot load {what} in {source.name!r}: {first_line(error).rstrip(' .:')}"
 
 
 def _layers(model: Any, config: Any) -> tuple[nn.Module, ...]:
@@ -158,8 +170,8 @@ def _layers(model: Any, config: Any) -> tuple[nn.Module, ...]:
 
 
 @contextmanager
-def _quiet(local: bool) -> Iterator[None]:
-    """Inside, transformers and the hub's library print nothing; if `local`, they never use the network."""
+def quiet(source: Source) -> Iterator[None]:
+    """Inside, transformers and the hub's library print nothing, and do not use the network for what is in a folder."""
     import huggingface_hub
     from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
@@ -172,7 +184,7 @@ def _quiet(local: bool) -> Iterator[None]:
             after.callback(logging.enable_progress_bar)
             logging.disable_progress_bar()
         after.callback(setattr, huggingface_hub.constants, "HF_HUB_OFFLINE", huggingface_hub.constants.HF_HUB_OFFLINE)
-        huggingface_hub.constants.HF_HUB_OFFLINE |= local
+        huggingface_hub.constants.HF_HUB_OFFLINE |= source.folder is not None
         after.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         yield

@@ -15,7 +15,7 @@ from lgbench.contracts import Insides, Measurement
 from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
 from lgbench.measurement.probing import joined, scores_of
 from lgbench.measurement.weights import TOLERANCES
-from lgbench.pretrained.loading import Pretrained
+from lgbench.pretrained.loading import Pretrained, quiet
 from lgbench.pretrained.tokens import Contexts
 from lgbench.pretrained.watching import Watch
 from lgbench.randomness import device_of_data
@@ -23,6 +23,10 @@ from lgbench.results.probe_rows import ProbeRow
 
 POSITIONS = {"cpu": 2**12, "cuda": 2**14}
 """Positions that a model reads at once, at most, by device; at least one context is read."""
+
+
+class ProbeFailed(LgbenchError):
+    """A probe whose code raised an error."""
 
 
 class Probing:
@@ -33,8 +37,7 @@ class Probing:
     ) -> None:
         """`n` contexts of each length."""
         self.pretrained, self.contexts, self.n, self.seed, self.device = pretrained, contexts, n, seed, device
-        dtype = next(pretrained.model.parameters()).dtype
-        self._watch = Watch(pretrained, device_of_data(device), TOLERANCES[str(dtype).removeprefix("torch.")])
+        self._watch = Watch(pretrained, device_of_data(device), TOLERANCES[pretrained.dtype])
         self.probes = list(probes)
         """Those that apply. The others are left out once the first length has been read."""
         self.sentences: list[str] = []
@@ -47,17 +50,13 @@ class Probing:
             seen = self._read(length, inputs)
             if place == 0:
                 self._choose(seen)
-            yield [
-                ProbeRow(score.metric, score.length, score.layer, score.head, score.value, score.n)
-                for probe in self.probes
-                for score in scores_of("raw", probe, seen)
-            ]
+            yield [row for probe in self.probes for row in _rows(probe, seen)]
 
     def _read(self, length: int, inputs: Tensor) -> Insides:
         """What is inside the model while it reads these contexts, (n, T)."""
         size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
         try:
-            with self._watch.watching():
+            with quiet(self.pretrained.source), self._watch.watching():
                 parts = [self._watch.read(part.to(self.device)) for part in inputs.split(size)]
         except Exception as error:  # the code of a model may raise anything
             if lacks_memory(error):
@@ -71,9 +70,9 @@ class Probing:
         kept, unknown, lacking = [], [], []
         for probe in self.probes:
             try:
-                kind = kept if list(probe.of_insides(seen)) else unknown if list(probe.of_insides(_of_task(seen))) else lacking
-            except Exception as error:  # the code of a measurement may raise anything
-                self.sentences.append(f"{probe.name} is left out: it failed with {type(error).__name__}: {first_line(error)}")
+                kind = kept if _rows(probe, seen) else unknown if _rows(probe, _of_task(seen)) else lacking
+            except ProbeFailed as error:
+                self.sentences.append(f"{error}, so it is left out")
                 continue
             kind.append(probe)
         if unknown:
@@ -85,9 +84,8 @@ class Probing:
             layers = ", ".join(map(str, sorted(self._watch.without_weights)))
             self.sentences.append(f"no weights are read in layers {layers}: what attention takes is not linear in the values")
         if self.pretrained.missing:
-            names = self.pretrained.missing
-            others = f" and {len(names) - 1} others" if len(names) > 1 else ""
-            self.sentences.append(f"{names[0]}{others} of {self.pretrained.kind} are not in the folder, so they are random")
+            names = ", ".join(self.pretrained.missing[:3]) + (", ..." if len(self.pretrained.missing) > 3 else "")
+            self.sentences.append(f"weights of {self.pretrained.kind} were not found, so they are random: {names}")
         if not kept:
             raise UsageError("; ".join(self.sentences))
         self.probes = kept
@@ -99,6 +97,15 @@ class Probing:
         if any(each.weights is None for each in seen.attentions):
             return "its attention has no weights"
         return "it has no such part"
+
+
+def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:
+    """What a probe reads. Raises ProbeFailed where it fails."""
+    try:
+        scores = list(scores_of("raw", probe, seen))
+    except Exception as error:  # the code of a measurement may raise anything
+        raise ProbeFailed(f"{probe.name} failed with {type(error).__name__}: {first_line(error)}") from error
+    return [ProbeRow(score.metric, score.length, score.layer, score.head, score.value, score.n) for score in scores]
 
 
 def _of_task(seen: Insides) -> Insides:

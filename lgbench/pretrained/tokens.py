@@ -76,9 +76,9 @@ def text_of(path: Path) -> str:
         raise UsageError(f"cannot read {str(path)!r} as a text: {reason}") from error
 
 
-def numbers_of(path: Path, vocabulary: int) -> Tensor:
-    """A file of token numbers with white space between them: (N,) int64. Raises UsageError for anything else."""
-    words = text_of(path).split()
+def numbers_of(text: str, path: Path, vocabulary: int) -> Tensor:
+    """Token numbers with white space between them, in a file: (N,) int64. Raises UsageError for anything else."""
+    words = text.split()
     wrong = next((word for word in words if not (word.isascii() and word.isdigit() and int(word) < vocabulary)), None)
     if wrong is not None:
         expected = f"expected token numbers from 0 to {vocabulary - 1} with white space between them"
