@@ -77,8 +77,8 @@ def probe(
 ) -> None:
     """Look inside a language model that others trained.
 
-    Probes read the last position of contexts of each length. They are random tokens, or pieces of --text or --tokens that do not
-    overlap. There is a table for each length, with the mean over the heads of each layer.
+    Probes read the last position of contexts of each length. The contexts are random tokens, or pieces of --text or --tokens
+    that do not overlap. There is a table for each length, with the mean over the heads of each layer.
 
     lgbench probe --model hf:./my-model --lengths 16:4096 --probe output_std --plot output-std.pdf
 

@@ -129,7 +129,10 @@ def _rows_of(other: Any, rows: slice, queries: int) -> Any:
 
 
 def _mask(mask: Tensor | None, rows: slice, seen: int, before: int, causal: bool, q: Tensor) -> Tensor | None:
-    """What is added to the logits of these queries: (1 or n, 1 or H, rows, seen). `before` keys stand before the first query."""
+    """What is added to the logits of these queries, (1 or n, 1 or H, rows, seen).
+
+    `before` keys stand before the first query.
+    """
     if mask is not None:
         mask = mask[..., rows, :] if mask.shape[-2] > 1 else mask
         if mask.dtype is not torch.bool:
@@ -153,15 +156,15 @@ def _weights(
     if unequal:
         return None
     each = v.repeat_interleave(shared, 1)
-    if given is not None and given.shape == each.shape[:-1] and output.shape[-1] == v.shape[-1]:
-        if agrees(given, each, output[:, :, None], tolerance):
-            return given
+    fits = given is not None and given.shape == each.shape[:-1] and output.shape[-1] == v.shape[-1]
+    if given is not None and fits and agrees(given, each, output[:, :, None], tolerance):
+        return given
     found = []
     for place in range(shared):
 
         def take_one(values: Tensor, place: int = place) -> Tensor:
             """Of one of the heads that share values."""
-            return take(values).unflatten(1, (v.shape[1], shared))[:, :, place]
+            return take(values)[:, place::shared]
 
         own = attention_weights(take_one, v, tolerance)
         if own is None:

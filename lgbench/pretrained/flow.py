@@ -55,7 +55,7 @@ class Flow:
         reads, returns = _norm_that_gave(mixer.given, norms), _norm_that_took(self._whole(mixer).answer, norms)
         if mlp is None:
             norm = returns or reads
-            return [self._seen("attention", self.before, after, norm and norm.given)]
+            return [self._seen("attention", self.before, after, norm)]
         second = _norm_that_gave(mlp.given, norms)
         is_post = second is not None and _same(mixer.given, self.before)
         middle = mlp.given if second is None or is_post else second.given
@@ -66,8 +66,8 @@ class Flow:
             middle = self.before + update
         last = _norm_that_gave(after, norms) if is_post else _norm_that_took(self._whole(mlp).answer, norms) or second
         return [
-            self._seen("attention", self.before, middle, norm and norm.given),
-            self._seen("mlp", middle, after, last and last.given),
+            self._seen("attention", self.before, middle, norm),
+            self._seen("mlp", middle, after, last),
         ]
 
     def _mixer(self) -> Call | None:
@@ -98,8 +98,8 @@ class Flow:
         """Calls of norms, without those in attention itself, such as of its queries."""
         return [call for call in self.calls if is_norm(call.module) and not _is_in(call.module, mixer.module)]
 
-    def _seen(self, role: Any, before: Tensor, after: Tensor, norm_input: Tensor | None) -> SublayerInside:
-        known = None if norm_input is None else self.last(norm_input)
+    def _seen(self, role: Any, before: Tensor, after: Tensor, norm: Call | None) -> SublayerInside:
+        known = None if norm is None else self.last(norm.given)
         return SublayerInside(role, self.number, self.last(before), self.last(after), known)
 
     def last(self, x: Tensor) -> Tensor:

@@ -134,14 +134,12 @@ def tokens_of(text: str, pretrained: Pretrained) -> Tensor:
             way_out = "; --tokens takes a file of token numbers"
             raise UsageError(_why(source, "the tokenizer", error) + way_out) from error
     if text.strip() and not len(numbers):  # what some kinds of tokenizers do where their files are missing
-        raise UsageError(
-            f"the tokenizer of {source.name!r} knows no token of this text; --tokens takes a file of token numbers"
-        )
+        why = f"the tokenizer of {source.name!r} knows no token of this text"
+        raise UsageError(f"{why}; --tokens takes a file of token numbers")
     if len(numbers) and int(numbers.max()) >= pretrained.vocabulary:
-        known = (
-            f"the tokenizer of {source.name!r} has the token {int(numbers.max())}, and the model knows {pretrained.vocabulary}"
-        )
-        raise UsageError(f"{known}: the two do not belong together; --tokens takes a file of token numbers")
+        largest = int(numbers.max())
+        why = f"the tokenizer of {source.name!r} has the token {largest}, and the model knows {pretrained.vocabulary}"
+        raise UsageError(f"{why}: the two do not belong together; --tokens takes a file of token numbers")
     return numbers
 
 

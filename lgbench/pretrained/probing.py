@@ -57,7 +57,7 @@ class Probing:
         size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
         try:
             with quiet(self.pretrained.source), self._watch.watching():
-                parts = [self._watch.read(part.to(self.device)) for part in inputs.split(size)]
+                parts = [self._watch.read(part.to(self.device)) for part in torch.split(inputs, size)]
         except Exception as error:  # the code of a model may raise anything
             if lacks_memory(error):
                 raise LgbenchError(f"memory does not suffice for length {length}: use shorter --lengths") from error
@@ -67,7 +67,9 @@ class Probing:
 
     def _choose(self, seen: Insides) -> None:
         """Leave out the probes that read nothing of this model, and say so."""
-        kept, unknown, lacking = [], [], []
+        kept: list[Measurement] = []
+        unknown: list[Measurement] = []
+        lacking: list[Measurement] = []
         for probe in self.probes:
             try:
                 kind = kept if _rows(probe, seen) else unknown if _rows(probe, _of_task(seen)) else lacking

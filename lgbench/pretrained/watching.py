@@ -125,7 +125,7 @@ class Watch:
         weights = answer[place][..., -1:, :].clone()
         taken = flow.last(_before_projection(flow, call))
         flow.attended = call.module
-        self._add(flow.number, LastQuery(taken.unflatten(-1, (weights.shape[1], -1)), weights[..., 0, :]))
+        self._add(flow.number, LastQuery(taken.view(*weights.shape[:2], -1), weights[..., 0, :]))
         return (*answer[:place], weights, *answer[place + 1 :])
 
     def _add(self, layer: int, query: LastQuery) -> None:

@@ -79,7 +79,7 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
     from lgbench.reports.curve_data import above_zero
     from lgbench.reports.figure import Panel
 
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"entry": label, "label": label, "length": length, "chance": None}
         | {"mean": mean.value, "low": mean.low, "high": mean.high, "n": mean.n}
         for layer, label in labels.items()

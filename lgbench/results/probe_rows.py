@@ -65,7 +65,8 @@ class ModelRows:
         if not known.size:
             return None
         low, high = (end.item() for end in interval(known[None]))
-        return Mean(mean_of_known(known).item(), *((low, high) if known.size > 1 else (None, None)), known.size)
+        several = known.size > 1
+        return Mean(mean_of_known(known).item(), low if several else None, high if several else None, known.size)
 
     def exponent(self, metric: str, layer: int | None) -> Exponent | None:
         """Of the length, with its interval over the heads of a layer; None where a power law cannot be fitted to any head."""
