@@ -27,6 +27,7 @@ from lgbench.pretrained.loading import Source, load
 from lgbench.pretrained.probing import Probing
 from lgbench.pretrained.tokens import Pieces, RandomTokens, check_lengths
 from lgbench.pretrained.watching import Watch
+from lgbench.reports.curve_data import above_zero
 
 transformers = pytest.importorskip("transformers")
 
@@ -325,16 +326,16 @@ class Largest(TorchDispatchMode):
 
 def test_memory_is_linear_in_the_length(saved, monkeypatch):
     """The bound on weights is small here, as it is small beside a long text in earnest."""
-    monkeypatch.setattr(attending, "WEIGHTS_AT_ONCE", 2**13)
+    monkeypatch.setattr(attending, "WEIGHTS_AT_ONCE", 2**12)
     monkeypatch.setattr(probing, "POSITIONS", {"cpu": 1})
     found, model = [], loaded(saved("llama"))
-    for length in (256, 512):
+    for length in (128, 256):
         with Largest() as largest:
             [*Probing(model, RandomTokens(VOCABULARY), 1, 0, PROBES, CPU).lengths([length])]
         found.append(largest.elements)
     weights = max(VOCABULARY, 48) * 32  # the largest matrix of the model
-    for length, elements in zip((256, 512), found, strict=True):
-        assert elements <= max(weights, 48 * length, 2**13)
+    for length, elements in zip((128, 256), found, strict=True):
+        assert elements <= max(weights, 48 * length, 2**12)
         assert elements < length**2
 
 
@@ -416,6 +417,11 @@ def test_rows_and_figures_are_what_the_tables_show(saved, tmp_path):
     assert {(row["label"], row["length"]) for row in of_entropy} == {(f"layer {i}", n) for i in (1, 2) for n in (16, 32, 64)}
     again = command(*words, "--out", tmp_path / "again.parquet")
     assert again.exit_code == 0 and pq.read_table(tmp_path / "again.parquet").to_pylist() == table
+
+
+def test_an_interval_on_a_logarithmic_axis_ends_where_it_ends():
+    cells = [{"mean": 1.0, "low": 0.5}, {"mean": 0.8, "low": -0.1}, {"mean": 2.0, "low": None}, {"mean": -1.0, "low": -2.0}]
+    assert [cell["low"] for cell in above_zero(cells)] == [0.5, 0.8, None]
 
 
 def test_the_figure_of_one_probe_has_its_exponents(saved, tmp_path):
