@@ -93,7 +93,7 @@ def write(spec: Spec, path: Path) -> None:
 
 def _drawn(function: str, spec: Spec, **options: Any) -> bytes:
     return drawn(
-        function, spec, VEGA_LITE, ways_out=f"{WAYS_OUT}; a name that ends with .json keeps the specification itself", **options
+        function, spec, VEGA_LITE, ways_out=f"{WAYS_OUT}; a figure named FILE.json is the specification itself", **options
     )
 
 
