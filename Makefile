@@ -65,7 +65,7 @@ clean:
 
 # What only tests, checks and documentation need.
 .venv/ready: .venv/lgbench $(PACKS:%=%/pyproject.toml)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs]" $(PACKS:%=--editable %)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,huggingface]" $(PACKS:%=--editable %)
 	touch $@
 
 # Ray takes 250 MB: only the tests that need it install it.

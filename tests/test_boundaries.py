@@ -59,6 +59,8 @@ ROOMS = {
     "claims": {"checkout", "contracts", "errors", "experiment", "results", "terminal"},
     "claims.obstacles": {"claims", "errors", "experiment.names", "extensions"},
     "reports": {"atomic_files", "claims", "contracts", "errors", "experiment", "results", "terminal"},
+    # Models that others trained.
+    "pretrained": {*BASICS, "measurement", "results"},
     # Running plans.
     "execution": {
         *BASICS,
@@ -163,6 +165,7 @@ ROOMS = {
         "extensions",
         "extensions.conformance",
         "extensions.describe",
+        "pretrained",
         "process",
         "reports",
         "results",
@@ -328,7 +331,7 @@ assert run("plugins", "freeze") == 0
 assert run("plugins", "restore", "nowhere") == 2
 {LIST_IMPORTED}"""
     (found,) = imported(code, PYTHONPATH=str(tmp_path))
-    heavy = {"torch", "duckdb", "pyarrow", "numpy", "rich", "jinja2", "obstore"}
+    heavy = {"torch", "duckdb", "pyarrow", "numpy", "rich", "jinja2", "obstore", "transformers"}
     assert "lgbench" in found and not found & {*heavy, "mine"}
     assert not plugins_among(found)
 

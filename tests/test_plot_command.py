@@ -121,7 +121,7 @@ def test_a_file_is_replaced_whole_or_left_as_it_was(folder, tmp_path, monkeypatc
         plots.write({}, path)
     assert path.read_bytes() == b"second"
     monkeypatch.undo()
-    with pytest.raises(DrawingFailed, match="failed.*nothing was written.*--out FILE.json"):
+    with pytest.raises(DrawingFailed, match="failed.*nothing was written.*FILE.json"):
         plots.write({"mark": "nonsense"}, path)
     assert path.read_bytes() == b"second"
     assert list(path.parent.iterdir()) == [path]

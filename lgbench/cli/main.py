@@ -17,6 +17,7 @@ from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
 from lgbench.cli.plugins import plugins
 from lgbench.cli.predictors import predictors
+from lgbench.cli.probe import probe
 from lgbench.cli.run import run
 from lgbench.cli.show import show
 from lgbench.cli.site import site
@@ -26,7 +27,7 @@ from lgbench.cli.verify import verify
 from lgbench.errors import Interrupted, LgbenchError
 
 SECTIONS = {
-    "Run": (run,),
+    "Run": (run, probe),
     "Read results": (leaderboard, compare, claims, predictors, plot, site, sql),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),

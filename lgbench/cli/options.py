@@ -95,6 +95,20 @@ class Lengths(click.ParamType):  # type: ignore[type-arg]
         return tuple(dict.fromkeys(map(int, parts)))
 
 
+class Doublings(Lengths):
+    """`16:128` is 16, 32, 64 and 128; `40,80` is 40 and 80."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple) or ":" not in value:
+            return super().convert(value, param, ctx)
+        ends = [part.strip() for part in str(value).split(":")]
+        if len(ends) == 2 and all(end.isascii() and end.isdigit() for end in ends):
+            first, last = map(int, ends)
+            if 1 <= first <= last:
+                return doublings(first, last)
+        self.fail(f"{value!r} names no lengths; use the first and the last of lengths that double, as in 16:4096", param, ctx)
+
+
 class Change(click.ParamType):  # type: ignore[type-arg]
     """`key=value`."""
 
@@ -202,6 +216,15 @@ def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
     for key, text in changes:
         found[key] = f"{found[key]},{text}" if key in found else text
     return found
+
+
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    """From the first on, each length is twice the one before it, and none is greater than the last.
+
+    >>> doublings(16, 100)
+    (16, 32, 64)
+    """
+    return tuple(first << i for i in range((last // first).bit_length()))
 
 
 def _range(text: str) -> range:

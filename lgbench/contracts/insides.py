@@ -74,10 +74,11 @@ class Insides:
     """The contexts up to the position: (n, T), or (n, T, F)."""
     logits: Tensor
     """(n, V) float64."""
-    distribution: Tensor
-    """p*, (n, V) float64."""
+    distribution: Tensor | None
+    """p*, (n, V) float64; None where nobody knows it, as for text."""
     sources: Tensor | None
-    """The positions that matter for the answer, (n, T) bool, as :meth:`lgbench.Task.sources` says; None where it does not."""
+    """The positions that matter for the answer, (n, T) bool, as :meth:`lgbench.Task.sources` says; None where it does not, or
+    where there is no task."""
     attentions: Sequence[AttentionInside]
     """In the order in which they ran; none where the architecture takes no attention as a part."""
     sublayers: Sequence[SublayerInside]

@@ -69,7 +69,7 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
             for variant, predict in variants.items():
                 for seen in _seen(experiment, length, batch, predict, device, sight):
                     for each in probes:
-                        scores += _scores(variant, each, seen)
+                        scores += scores_of(variant, each, seen)
     return Probed(scores, _said(experiment, sight))
 
 
@@ -116,7 +116,7 @@ def _seen(
         for length, place in places.items():
             parts[length].append(_at(experiment.task, length, place, part, logits, sight))
     for length, own in parts.items():
-        yield _joined(own, _counting(batch, places[length], sight.where))
+        yield joined(own, _counting(batch, places[length], sight.where))
 
 
 def _at(task: Task, length: int, place: int, part: Batch, logits: Tensor, sight: Sight) -> Insides:
@@ -141,7 +141,7 @@ def _counting(batch: Batch, place: int, where: torch.device) -> Tensor:
     return counts.nonzero().flatten().to(where)
 
 
-def _joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
+def joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
     """These contexts of all parts."""
 
     def join(tensors: Sequence[Tensor | None]) -> Tensor | None:
@@ -155,7 +155,7 @@ def _joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
         length=parts[0].length,
         inputs=whole([part.inputs for part in parts]),
         logits=whole([part.logits for part in parts]),
-        distribution=whole([part.distribution for part in parts]),
+        distribution=join([part.distribution for part in parts]),
         sources=join([part.sources for part in parts]),
         attentions=tuple(
             AttentionInside(own[0].layer, whole([each.output for each in own]), join([each.weights for each in own]))
@@ -175,7 +175,7 @@ def _joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
     )
 
 
-def _scores(variant: str, measurement: Measurement, seen: Insides) -> Iterator[Score]:
+def scores_of(variant: str, measurement: Measurement, seen: Insides) -> Iterator[Score]:
     """A score for each layer and head that the probe reads."""
     found: dict[tuple[int | None, int | None], list[Reading]] = defaultdict(list)
     for reading in measurement.of_insides(seen):

@@ -40,13 +40,12 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
     weights = gradient[..., 0]
     finite = taken.detach().isfinite().flatten(1).all(1) & weights.isfinite().flatten(1).all(1)
     chosen = slice(None) if finite.all() else finite  # a mask copies
-    least, most = v.flatten(-2).aminmax(dim=-1)
-    scale = (weights.abs().sum(-1) * torch.maximum(most, -least)).float()
+    rounding = scale(weights, v)[chosen] * tolerance
     pairs = [(v, taken.detach())]
     if try_others:
         others = _others(v)
         pairs.append((others, take(others)))
-    if not all(_agrees(weights[chosen], values[chosen], found[chosen], tolerance * scale[chosen]) for values, found in pairs):
+    if not all(agrees(weights[chosen], values[chosen], found[chosen], rounding) for values, found in pairs):
         return None
     return torch.where(finite[:, None, None], weights, torch.nan)
 
@@ -56,9 +55,15 @@ def _others(v: Tensor) -> Tensor:
     return v[..., :1, :1].abs() / 2 - v.roll(1, -2)
 
 
-def _agrees(weights: Tensor, values: Tensor, taken: Tensor, most: Tensor) -> bool:
-    """Whether weights times values are what was taken, but for so much rounding: (B, H)."""
+def scale(weights: Tensor, values: Tensor) -> Tensor:
+    """All weights times the largest value: (B, H) float32, which rounding is a share of."""
+    least, most = values.flatten(-2).aminmax(dim=-1)
+    return (weights.abs().sum(-1) * torch.maximum(most, -least)).float()
+
+
+def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> bool:
+    """Whether weights (B, H, K) times values are what was taken, but for so much rounding: (B, H)."""
     if not len(weights):
         return True
     apart = (weights[..., None, :].float() @ values.float() - taken.float()).abs().amax((-2, -1))
-    return bool((apart <= most + 1e-9).all())
+    return bool((apart <= rounding + 1e-9).all())

@@ -27,7 +27,7 @@ def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that a logarithmic axis can show. An interval that reaches 0 ends at the smallest mean."""
     positive = [cell for cell in cells if cell["mean"] > 0]
     least = min((cell["mean"] for cell in positive), default=0.0)
-    return [cell | {"low": None if cell["low"] is None else max(cell["low"], least)} for cell in positive]
+    return [cell | {"low": least if cell["low"] is not None and cell["low"] <= 0 else cell["low"]} for cell in positive]
 
 
 def chance(board: Board) -> list[dict[str, Any]]:

@@ -15,4 +15,4 @@ def replace(path: Path, content: bytes) -> None:
         with replaced(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
-        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}; --out names another place") from error
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror}; name another place") from error

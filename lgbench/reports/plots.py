@@ -97,7 +97,9 @@ def write(spec: Spec, path: Path) -> None:
 
 
 def _drawn(function: str, spec: Spec, **options: Any) -> bytes:
-    return drawn(function, spec, VEGA_LITE, ways_out=f"{WAYS_OUT}; --out FILE.json writes the specification itself", **options)
+    return drawn(
+        function, spec, VEGA_LITE, ways_out=f"{WAYS_OUT}; a figure named FILE.json is the specification itself", **options
+    )
 
 
 def _svg(spec: Spec) -> bytes:

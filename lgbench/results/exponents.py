@@ -13,7 +13,7 @@ from lgbench.results.statistics import Floats, interval
 
 @dataclass(frozen=True)
 class Exponent:
-    """The mean exponent over n seeds, and its 95 % interval, which is None for one seed."""
+    """The mean exponent over n seeds or heads, and its 95 % interval over them, which is None for one."""
 
     mean: float
     low: float | None
@@ -42,7 +42,12 @@ def exponent(row: Row) -> Exponent | None:
     if len(cells) < 2:
         return None
     values = np.array([[np.nan if v is None else v for v in cell.values] for cell in cells], dtype=np.float64)
-    found = exponents(np.array([cell.length for cell in cells], dtype=np.float64), values)
+    return fitted(np.array([cell.length for cell in cells], dtype=np.float64), values)
+
+
+def fitted(lengths: Floats, values: Floats) -> Exponent | None:
+    """Of values (L, S) at lengths (L,): the mean exponent over S, whatever they are; None where nothing can be fitted."""
+    found = exponents(lengths, values)
     n = int(np.isfinite(found).sum())
     if not n:
         return None

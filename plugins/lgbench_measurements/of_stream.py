@@ -56,7 +56,8 @@ class LogitGap(Measurement):
         return "insides"
 
     def of_insides(self, insides: Insides) -> Iterable[Reading]:
-        yield Reading(separation(insides.logits, insides.distribution))
+        if insides.distribution is not None:
+            yield Reading(separation(insides.logits, insides.distribution))
 
 
 @final

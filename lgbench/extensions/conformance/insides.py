@@ -61,11 +61,12 @@ def reads_insides(measurement: Measurement) -> Outcome:
 
 
 def takes_bare_models(measurement: Measurement) -> Outcome:
-    """A recurrent network has no attention and no residual stream; some attentions have no weights."""
+    """A recurrent network has no attention and no residual stream; some attentions have no weights; a text has no p*."""
     whole = insides()
     bare = replace(whole, attentions=(), sublayers=(), sources=None, final=None)
     without = replace(whole, attentions=[replace(each, weights=None) for each in whole.attentions], sources=None)
-    for given in (bare, without):
+    of_text = replace(whole, distribution=None, sources=None)
+    for given in (bare, without, of_text):
         for reading in measurement.of_insides(given):
             expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
     return None

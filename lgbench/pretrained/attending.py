@@ -1,0 +1,173 @@
+"""The attention function that lgbench gives to models of `transformers`: the model's own, a few queries at a time.
+
+Most models ask transformers for a function of queries, keys and values. This one calls the function that stands beside the
+model's code, on so few queries that no matrix of all queries by all keys is ever there, and keeps what the last query does.
+
+Shapes: n contexts, H heads of D features, G heads that share a head of keys and values, T queries, K keys.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lgbench.measurement.weights import agrees, attention_weights, scale
+
+NAME = "lgbench"
+"""By which transformers knows the function."""
+
+WEIGHTS_AT_ONCE = 2**24
+"""Weights that are there at once at most, n * H * queries * K, unless one query has more: 64 MiB in float32."""
+
+Attend = Callable[..., tuple[Tensor, Tensor | None]]
+"""(module, q, k, v, mask, **others) -> what queries take, (n, T, H, D), and their weights, (n, H, T, K)."""
+
+
+class LastQuery(NamedTuple):
+    """What the last query of an attention takes, (n, H, D), and its weights, (n, H, K); None where they are not defined."""
+
+    output: Tensor
+    weights: Tensor | None
+
+
+Keep = Callable[[nn.Module, LastQuery], None]
+"""Called with each attention module, as it has run."""
+
+
+class Attending:
+    """The attention function of one model."""
+
+    def __init__(self) -> None:
+        self.keep: Keep | None = None
+        """None while nobody looks."""
+        self.tolerance = 0.0
+        """That of :func:`lgbench.measurement.weights.attention_weights`."""
+
+    @classmethod
+    def of(cls, model: Any) -> Attending | None:
+        """Have a model call such a function from now on; None where it does not ask transformers for one."""
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+
+        if not model._can_set_attn_implementation():
+            return None
+        made = cls()
+        # Each model has a name of its own, so that two of them do not meet.
+        name = f"{NAME}-{id(made)}"
+        AttentionInterface.register(name, made)
+        AttentionMaskInterface.register(name, sdpa_mask)  # gives None for a causal mask, which needs no T x T numbers
+        model.set_attn_implementation(name)
+        return made
+
+    @contextmanager
+    def looking(self, keep: Keep, tolerance: float) -> Iterator[None]:
+        """Inside, `keep` is called."""
+        self.keep, self.tolerance = keep, tolerance
+        try:
+            yield
+        finally:
+            self.keep = None
+
+    def __call__(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *given: Any, **named: Any
+    ) -> tuple[Tensor, None]:
+        """As transformers calls it: what all queries take, (n, T, H, D)."""
+        queries, keys = q.shape[-2], k.shape[-2]
+        attend, causal = own_function(module), _is_causal(module, named)
+        size = max(1, WEIGHTS_AT_ONCE // (len(q) * q.shape[1] * keys))
+        taken: list[Tensor] = []
+        weights: Tensor | None = None
+        for start in range(0, queries, size):
+            rows = slice(start, min(start + size, queries))
+            seen = keys - queries + rows.stop if mask is None and causal else keys
+            others = {name: _rows_of(other, rows, queries) for name, other in named.items()}
+            own = _mask(mask, rows, seen, keys - queries, causal, q)
+            part, weights = attend(module, q[..., rows, :], k[..., :seen, :], v[..., :seen, :], own, *given, **others)
+            taken.append(part)
+        if self.keep is not None:
+            row = slice(queries - 1, queries)
+            others = {name: _rows_of(other, row, queries) for name, other in named.items()}
+            own = _mask(mask, row, keys, keys - queries, causal, q)
+
+            def take(values: Tensor) -> Tensor:
+                """(n, H/G, K, D) -> (n, H, 1, D)."""
+                return attend(module, q[..., row, :], k, values, own, *given, **others)[0].transpose(1, 2)
+
+            last = None if weights is None else weights[..., -1, :]
+            output = taken[-1][:, -1]
+            self.keep(module, LastQuery(output, _weights(take, v, output, last, self.tolerance)))
+        return torch.cat(taken, 1), None
+
+
+def own_function(module: nn.Module) -> Attend:
+    """The function that stands beside the code of a module, which gives weights; else that of torch, which does not."""
+    from transformers import AttentionInterface
+
+    for kind in type(module).__mro__:
+        own: Attend | None = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
+        if own is not None:
+            return own
+    fallback: Attend = AttentionInterface()["sdpa"]
+    return fallback
+
+
+def _is_causal(module: nn.Module, named: dict[str, Any]) -> bool:
+    """Whether queries see nothing that follows them, where there is no mask."""
+    said = named.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if said is None else said)
+
+
+def _rows_of(other: Any, rows: slice, queries: int) -> Any:
+    """The rows of an argument that has one for each query, such as a bias of positions; any other as it is."""
+    is_of_queries = isinstance(other, Tensor) and other.ndim == 4 and other.shape[-2] == queries > 1
+    return other[..., rows, :] if is_of_queries else other
+
+
+def _mask(mask: Tensor | None, rows: slice, seen: int, before: int, causal: bool, q: Tensor) -> Tensor | None:
+    """What is added to the logits of these queries, (1 or n, 1 or H, rows, seen).
+
+    `before` keys stand before the first query.
+    """
+    if mask is not None:
+        mask = mask[..., rows, :] if mask.shape[-2] > 1 else mask
+        if mask.dtype is not torch.bool:
+            return mask
+    elif causal:
+        places = torch.arange(before + rows.start, before + rows.stop, device=q.device)
+        mask = (torch.arange(seen, device=q.device) <= places[:, None])[None, None]
+    else:
+        return None
+    return torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(~mask, torch.finfo(q.dtype).min)
+
+
+def _weights(
+    take: Callable[[Tensor], Tensor], v: Tensor, output: Tensor, given: Tensor | None, tolerance: float
+) -> Tensor | None:
+    """The weights of the last query, (n, H, K): those that are given, if they make the output of the values.
+
+    Else through what the query takes of other values; None where that is not linear in them.
+    """
+    shared, unequal = divmod(output.shape[1], v.shape[1])
+    if unequal:
+        return None
+    each = v.repeat_interleave(shared, 1)
+    fits = given is not None and given.shape == each.shape[:-1] and output.shape[-1] == v.shape[-1]
+    if given is not None and fits and agrees(given, each, output[:, :, None], scale(given, each) * tolerance):
+        return given
+    found = []
+    for place in range(shared):
+
+        def take_one(values: Tensor, place: int = place) -> Tensor:
+            """Of one of the heads that share values."""
+            return take(values)[:, place::shared]
+
+        own = attention_weights(take_one, v, tolerance)
+        if own is None:
+            return None
+        found.append(own)
+    return torch.stack(found, 2).flatten(1, 2)

@@ -1,0 +1,125 @@
+"""Probing a pretrained model: what probes read at each length, and a sentence for everything that they cannot read.
+
+Shapes: n contexts, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lgbench.contracts import Insides, Measurement
+from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
+from lgbench.measurement.probing import joined, scores_of
+from lgbench.measurement.weights import TOLERANCES
+from lgbench.pretrained.loading import Pretrained, quiet
+from lgbench.pretrained.tokens import Contexts
+from lgbench.pretrained.watching import Watch
+from lgbench.randomness import device_of_data
+from lgbench.results.probe_rows import ProbeRow
+
+POSITIONS = {"cpu": 2**12, "cuda": 2**14}
+"""Positions that a model reads at once, at most, by device; at least one context is read."""
+
+
+class ProbeFailed(LgbenchError):
+    """A probe whose code raised an error."""
+
+
+class Probing:
+    """Probes of one model, length by length."""
+
+    def __init__(
+        self, pretrained: Pretrained, contexts: Contexts, n: int, seed: int, probes: Sequence[Measurement], device: torch.device
+    ) -> None:
+        """`n` contexts of each length."""
+        self.pretrained, self.contexts, self.n, self.seed, self.device = pretrained, contexts, n, seed, device
+        self._watch = Watch(pretrained, device_of_data(device), TOLERANCES[pretrained.dtype])
+        self.probes = list(probes)
+        """Those that apply. The others are left out once the first length has been read."""
+        self.sentences: list[str] = []
+        """What could not be read, and why; complete once the first length has been read."""
+
+    def lengths(self, lengths: Sequence[int]) -> Iterator[list[ProbeRow]]:
+        """The rows of each length, as they are read. Raises UsageError where no probe applies."""
+        drawn = [(length, self.contexts.draw(length, self.n, self.seed)) for length in lengths]
+        for place, (length, inputs) in enumerate(drawn):
+            seen = self._read(length, inputs)
+            if place == 0:
+                self._choose(seen)
+            yield [row for probe in self.probes for row in _rows(probe, seen)]
+
+    def _read(self, length: int, inputs: Tensor) -> Insides:
+        """What is inside the model while it reads these contexts, (n, T)."""
+        size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
+        try:
+            with quiet(self.pretrained.source), self._watch.watching():
+                parts = [self._watch.read(part.to(self.device)) for part in torch.split(inputs, size)]
+        except Exception as error:  # the code of a model may raise anything
+            if lacks_memory(error):
+                raise LgbenchError(f"memory does not suffice for length {length}: use shorter --lengths") from error
+            name, why = self.pretrained.kind, f"{type(error).__name__}: {first_line(error)}"
+            raise UsageError(f"{name} cannot read {length} tokens of {self.contexts.name}: {why}") from error
+        return joined(parts, torch.arange(len(inputs), device=self._watch.where))
+
+    def _choose(self, seen: Insides) -> None:
+        """Leave out the probes that read nothing of this model, and say so."""
+        kept: list[Measurement] = []
+        unknown: list[Measurement] = []
+        lacking: list[Measurement] = []
+        for probe in self.probes:
+            try:
+                kind = kept if _rows(probe, seen) else unknown if _rows(probe, _of_task(seen)) else lacking
+            except ProbeFailed as error:
+                self.sentences.append(f"{error}, so it is left out")
+                continue
+            kind.append(probe)
+        if unknown:
+            why = f"nobody knows the right answers to {self.contexts.name}"
+            self.sentences.append(f"{_names(unknown)} {_do(unknown)} not apply: {why}")
+        if lacking:
+            self.sentences.append(f"{_names(lacking)} {_do(lacking)} not apply to {self.pretrained.kind}: {self._lack(seen)}")
+        if self._watch.without_weights:
+            layers = ", ".join(map(str, sorted(self._watch.without_weights)))
+            self.sentences.append(f"no weights are read in layers {layers}: what attention takes is not linear in the values")
+        if self.pretrained.missing:
+            names = ", ".join(self.pretrained.missing[:3]) + (", ..." if len(self.pretrained.missing) > 3 else "")
+            self.sentences.append(f"weights of {self.pretrained.kind} were not found, so they are random: {names}")
+        if not kept:
+            raise UsageError("; ".join(self.sentences))
+        self.probes = kept
+
+    def _lack(self, seen: Insides) -> str:
+        """What the model lacks."""
+        if not seen.attentions:
+            return "lgbench sees no attention in it"
+        if any(each.weights is None for each in seen.attentions):
+            return "its attention has no weights"
+        return "it has no such part"
+
+
+def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:
+    """What a probe reads. Raises ProbeFailed where it fails."""
+    try:
+        scores = list(scores_of("raw", probe, seen))
+    except Exception as error:  # the code of a measurement may raise anything
+        raise ProbeFailed(f"{probe.name} failed with {type(error).__name__}: {first_line(error)}") from error
+    return [ProbeRow(score.metric, score.length, score.layer, score.head, score.value, score.n) for score in scores]
+
+
+def _of_task(seen: Insides) -> Insides:
+    """The same, as if a task had said what is right: the first token, and that every position matters."""
+    distribution = torch.zeros_like(seen.logits)
+    distribution[:, 0] = 1
+    return replace(seen, distribution=distribution, sources=torch.ones_like(seen.inputs, dtype=torch.bool))
+
+
+def _names(probes: Sequence[Measurement]) -> str:
+    return ", ".join(probe.name for probe in probes)
+
+
+def _do(probes: Sequence[Measurement]) -> str:
+    return "does" if len(probes) == 1 else "do"
