@@ -1,6 +1,6 @@
 """The published boards are what the published runs say, and the runs are such as could be submitted today."""
 
-import importlib.util
+import importlib
 import os
 import re
 import shlex
@@ -23,11 +23,21 @@ LEADERBOARDS = Path(__file__).parent.parent / "leaderboards"
 
 
 @pytest.fixture(scope="module")
-def generate():
-    spec = importlib.util.spec_from_file_location("generate", LEADERBOARDS / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def scripts():
+    """The modules of the folder, which find each other as they do when `make boards` runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(LEADERBOARDS)
+        return {name: importlib.import_module(name) for name in ("findings", "generate")}
+
+
+@pytest.fixture(scope="module")
+def findings(scripts):
+    return scripts["findings"]
+
+
+@pytest.fixture(scope="module")
+def generate(scripts):
+    return scripts["generate"]
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +57,11 @@ def test_everything_generated_is_what_the_runs_say(generate, results):
     assert not generate.stale(results), "run `make boards`"
 
 
-def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_several(generate, results):
-    entries = re.findall(r"^\| `(.+?)`", generate.summary(results), re.MULTILINE)
+def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_several(findings, results):
+    entries = re.findall(r"^\| `(.+?)`", findings.summary(results), re.MULTILINE)
     models = {entry.partition("@")[0] for entry in entries}
     retrieval = {"set-attention", "set-attention+attention-layer-norm"}
-    assert models == retrieval | {f"transformer+{norm}" for norm in generate.NORMS}
+    assert models == retrieval | {f"transformer+{norm}" for norm in findings.NORMS}
     assert len(entries) == 3 * len(models), "each with its raw weights, its EMA and its BEMA"
 
 
@@ -77,10 +87,10 @@ def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_subm
 
 
 @pytest.mark.slow
-def test_verdicts_in_the_readme_are_those_of_the_runs(generate, results):
+def test_verdicts_in_the_readme_are_those_of_the_runs(findings, results):
     """Each is computed again from the values of seeds, as SQL and SciPy have them, where it rests on a family of one task."""
     readme = (LEADERBOARDS / "README.md").read_text(encoding="utf-8")
-    for claim, verdicts in generate.judged(results):
+    for claim, verdicts in findings.judged(results):
         assert claim.claim in readme
         for verdict in (v for v in verdicts if v.tasks == 1 and v.n and v.test.against and v.test.lengths == "OOD"):
             first, second = (_by_seed(results, verdict, entry) for entry in verdict.test.entries)
@@ -104,10 +114,10 @@ def _by_seed(results, verdict, entry):
     return dict(results.connection.execute(sql, asked).fetchall())
 
 
-def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(generate, results, footers):
+def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(findings, results, footers):
     experiments = [footer["experiment"] for footer in footers]
     steps = {e["train"]["steps"] for e in experiments if (e["task"], e["entry"]) == ("max-retrieval", "set-attention")}
-    shown = re.findall(r"`set-attention`, ([\d,]+) steps", generate.beside_published(results))
+    shown = re.findall(r"`set-attention`, ([\d,]+) steps", findings.beside_published(results))
     assert {int(number.replace(",", "")) for number in shown} == steps
 
 

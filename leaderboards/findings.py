@@ -1,0 +1,287 @@
+"""The tables of README.md: what the published runs say, one function a table."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from lgbench.claims.files import read_claims
+from lgbench.claims.verdicts import decide
+from lgbench.errors import UsageError
+from lgbench.experiment.protocols import BOARDS_PROTOCOL
+from lgbench.reports import predictor_table
+from lgbench.reports.claims import Judged, commands, reasons
+from lgbench.reports.claims import markdown as verdicts_table
+from lgbench.reports.markdown import pipes
+from lgbench.results.boards import Board, Cell
+from lgbench.results.compare import Difference, compare
+from lgbench.results.exponents import exponent
+from lgbench.results.leaderboard import Results
+from lgbench.results.metrics import Metric
+from lgbench.results.overall import Estimate
+from lgbench.results.predictors import Predictor, predictors
+from lgbench.results.values import EVERYWHERE
+
+HERE = Path(__file__).parent
+
+NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm", "attention-layer-norm", "attention-standardize")
+
+WITHOUT_NORM, WITH_NORM = "set-attention", "set-attention+attention-layer-norm"
+"""The other architecture that ran with several norm schemes: with none, and with this one."""
+
+VANISHING = [
+    ("attention-layer-norm", "pre-norm"),
+    ("attention-standardize", "pre-norm"),
+    ("attention-layer-norm", "attention-standardize"),
+    (WITH_NORM, WITHOUT_NORM),
+]
+
+ATTENTIONS = (
+    "adaptive-temperature",
+    "log-length",
+    "ssmax",
+    "entmax15",
+    "sparsemax",
+    "asentmax",
+    "differential",
+    "sigmoid",
+    "selective",
+    "stick-breaking",
+    "nap",
+    "t2r",
+)
+POSITIONS = ("sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire")
+RECURRENT = ("lstm", "gru")
+
+# Accuracy of the softmax model of arXiv 2410.01104 (appendix A), in percent; its authors' numbers, 100,000 steps.
+PUBLISHED = {
+    16: 98.6,
+    32: 97.1,
+    64: 94.3,
+    128: 89.7,
+    256: 81.3,
+    512: 70.1,
+    1024: 53.8,
+    2048: 35.7,
+    4096: 22.6,
+    8192: 15.7,
+    16384: 12.4,
+}
+
+# The same with adaptive temperature at inference.
+PUBLISHED_ADAPTIVE = {
+    16: 98.6,
+    32: 97.1,
+    64: 94.5,
+    128: 89.9,
+    256: 82.1,
+    512: 72.5,
+    1024: 57.7,
+    2048: 39.4,
+    4096: 24.9,
+    8192: 17.5,
+    16384: 14.0,
+}
+
+
+Made = TypeVar("Made")
+
+
+def newest(results: Results, make: Callable[[str], Made]) -> tuple[str, Made] | None:
+    """What `make` makes of the newest version of the protocol of boards that has enough runs for it, and that version.
+
+    None where no version has.
+    """
+    uses = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
+    labels = [str(use) for use in sorted(uses, key=lambda use: -use.version)]
+    return next(((label, made) for label in labels if (made := make(label))), None)
+
+
+def boards_of(results: Results, metric: str = "tvd", name: str | None = None) -> tuple[str, list[Board]]:
+    """The boards of families under the newest version of the protocol of boards."""
+    return newest(results, lambda protocol: results.boards(metric, name, protocol))
+
+
+def summary(results: Results) -> str:
+    """One table: the OOD TVD of every norm scheme alone, by family, with its tier there."""
+    protocol, boards = boards_of(results)
+    rows = {(row.entry, board.name): row for board in boards for row in board.rows}
+    schemes = {*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM}
+    found = {entry for entry, _ in rows if entry.partition("@")[0] in schemes}
+    entries = sorted(found, key=lambda entry: (entry.partition("@")[2], entry))
+    lines = [[f"{protocol}: OOD TVD (tier)", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    for entry in entries:
+        own = [rows.get((entry, board.name)) for board in boards]
+        lines.append([f"`{entry}`", *("-" if row is None else f"{_number(row.cell('OOD'))} ({row.tier})" for row in own)])
+    return _table(lines)
+
+
+def together(results: Results) -> str:
+    """The entries that ran every family, best first: the interquartile mean of their shares of chance, and each family's."""
+    protocol, (board,) = newest(results, lambda protocol: results.overall("tvd", protocol))
+    lines = [
+        [f"{protocol}: OOD TVD / chance", "IQM", "P(better than pre-norm)", *board.families],
+        [":--", *["--:"] * (2 + len(board.families))],
+    ]
+    for row in board.rows:
+        better = "-" if row.improvement is None else _estimate(row.improvement, 2)
+        lines.append([f"`{row.entry}`", _estimate(row.score, 3), better, *(f"{mean:.2f}" for mean in row.families)])
+    return _table(lines)
+
+
+def _estimate(estimate: Estimate, digits: int) -> str:
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def differences(results: Results, pairs: list[tuple[str, str]]) -> str:
+    """A line for each pair of entries: the difference of their OOD TVD, first - second, by family."""
+
+    def compared(protocol: str) -> dict[tuple[str, str], dict[str, Difference]]:
+        found = {}
+        for pair in pairs:
+            with suppress(UsageError):  # no run of one of them
+                found[pair] = {each.name: each.mean for each in compare(results, *pair, "tvd", protocol=protocol)}
+        return found
+
+    protocol, found = newest(results, compared)
+    families = sorted({family for by_family in found.values() for family in by_family})
+    lines = [[f"{protocol}: OOD TVD", *families], [":--", *["--:"] * len(families)]]
+    for pair, by_family in found.items():
+        first, second = pair
+        lines.append([f"`{first}` against `{second}`", *(_judged(by_family.get(family)) for family in families)])
+    return _table(lines)
+
+
+def judged(results: Results) -> Judged:
+    """Every claim in claims/, with what the runs say of it."""
+    return [(claim, decide(claim, results)) for claim in read_claims(HERE / "claims")]
+
+
+def untested(results: Results) -> str:
+    """A line for each claim of which something was not run, with the commands that run it."""
+    lines = []
+    for claim, verdicts in judged(results):
+        lacking = [verdict for verdict in verdicts if verdict.state == "not run"]
+        if lacking:
+            said = [sentence for sentence in reasons(verdicts) if ": not run: " in sentence]
+            lines.append(" ".join([f"- **{claim.claim}**", *said, *(f"`{line}`" for line in commands(claim, lacking))]))
+    return "".join(f"{line}\n" for line in lines) or "Everything that the claims ask for was run.\n"
+
+
+def _judged(difference: Difference | None) -> str:
+    if difference is None:
+        return "-"
+    size = f"{difference.difference:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    if not difference.significant:
+        return size
+    return f"**{'better' if difference.difference < 0 else 'worse'}** {size}"
+
+
+def _number(cell: Cell) -> str:
+    return f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}]"
+
+
+def chance(results: Results) -> str:
+    """Of every family, the chance level, the best entry, and how many entries are better than chance."""
+    protocol, boards = boards_of(results)
+    lines = [[f"{protocol}: TVD", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    for kind in ("ID", "OOD"):
+        levels = [board.chance_level(kind) for board in boards]
+        means = [[cell.mean for row in board.rows if (cell := row.cell(kind))] for board in boards]
+        better = [sum(mean < level for mean in own) for level, own in zip(levels, means, strict=True)]
+        lines.append([f"{kind}: chance level", *(f"{level:.3f}" for level in levels)])
+        lines.append([f"{kind}: best entry", *(f"{min(own):.3f}" for own in means)])
+        counts = (f"{count} of {len(own)}" for count, own in zip(better, means, strict=True))
+        lines.append([f"{kind}: entries better than chance", *counts])
+    return _table(lines)
+
+
+def predicting(results: Results) -> str:
+    """How each probe goes with the OOD TVD of a model, by family."""
+    found = predicted(results)
+    return predictor_table.markdown(found, tvd(results)) if found else "No published run has probes.\n"
+
+
+def predicted(results: Results) -> list[Predictor]:
+    """How each probe goes with the OOD TVD under the newest protocol of boards whose runs have probes."""
+    every = newest(results, lambda protocol: _found(lambda: predictors(results, protocol=protocol)))
+    return every[1] if every else []
+
+
+def tvd(results: Results) -> Metric:
+    return next(metric for metric in results.metrics if metric.name == "tvd")
+
+
+def falling(results: Results) -> str:
+    """The exponent of the length with which `output_std` falls, of every norm scheme alone, by family."""
+    boards = newest(results, lambda protocol: _found(lambda: results.boards("output_std", None, protocol, inside=EVERYWHERE)))
+    if boards is None:
+        return "No published run has probes.\n"
+    protocol, of_families = boards
+    rows = {(row.entry, board.name): row for board in of_families for row in board.rows}
+    schemes = [entry for entry in (*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM)]
+    lines = [[f"{protocol}: exponent", *(board.name for board in of_families)], [":--", *["--:"] * len(of_families)]]
+    for entry in schemes:
+        own = [rows.get((entry, board.name)) for board in of_families]
+        if any(own):
+            lines.append([f"`{entry}`", *(str((row and exponent(row)) or "-").removeprefix("N^") for row in own)])
+    return _table(lines)
+
+
+def _found(make: Callable[[], list[Made]]) -> list[Made]:
+    """Nothing, where no run has what is asked for."""
+    try:
+        return make()
+    except UsageError:
+        return []
+
+
+def beside_published(results: Results) -> str:
+    """Max retrieval: the published model's accuracy, and ours."""
+    _, (board,) = boards_of(results, "accuracy", "max-retrieval")
+    rows, steps = {row.entry: row for row in board.rows}, _steps(results, board)
+    lines = [["accuracy (%) on sets of", *map(str, PUBLISHED)], [":--", *["--:"] * len(PUBLISHED)]]
+    for what, published, entry in (
+        ("softmax", PUBLISHED, WITHOUT_NORM),
+        ("adaptive temperature", PUBLISHED_ADAPTIVE, "set-attention+adaptive-temperature"),
+    ):
+        lines.append([f"{what}, published, 100,000 steps", *map(str, published.values())])
+        ours = [rows[entry].cell("length", length) if entry in rows else None for length in published]
+        shown = [f"{100 * c.mean:.1f} [{100 * c.low:.1f}, {100 * c.high:.1f}]" if c else "-" for c in ours]
+        lines.append([f"{what}, `set-attention`, {steps:,} steps", *shown])
+    return _table(lines)
+
+
+def _steps(results: Results, board: Board) -> int:
+    """For how many steps the runs of a board of one task were trained."""
+    same = {"task": board.name, "version": board.task_version}
+    same |= {"protocol": board.protocol.name, "protocol_version": board.protocol.version}
+    sql = """select max(step) from results where task = $task and task_version = $version
+        and protocol = $protocol and protocol_version = $protocol_version"""
+    ((steps,),) = results.connection.execute(sql, same).fetchall()
+    return int(steps)
+
+
+def _table(lines: list[list[str]]) -> str:
+    return "".join(f"{line}\n" for line in pipes(lines))
+
+
+def tables(results: Results) -> dict[str, str]:
+    """What stands in README.md, by the names that it gives."""
+    return {
+        "verdicts": verdicts_table(judged(results)),
+        "untested": untested(results),
+        "chance": chance(results),
+        "overall": together(results),
+        "summary": summary(results),
+        "norms": differences(results, [(norm, "pre-norm") for norm in ("post-norm", "peri-norm", "peri-init-norm")]),
+        "bema": differences(results, [(f"{norm}@bema", norm) for norm in NORMS]),
+        "ema": differences(results, [(f"{norm}@ema", norm) for norm in NORMS]),
+        "vanishing": differences(results, VANISHING),
+        "attentions": differences(results, [(name, "pre-norm") for name in ATTENTIONS]),
+        "positions": differences(results, [(name, "pre-norm") for name in POSITIONS]),
+        "recurrent": differences(results, [(name, "pre-norm") for name in RECURRENT]),
+        "predicting": predicting(results),
+        "falling": falling(results),
+        "published": beside_published(results),
+    }
