@@ -272,7 +272,7 @@ def test_a_write_that_fails_leaves_the_old_page_and_nothing_else(tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_wrong_usage(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot write .*--out"):
+    with pytest.raises(UsageError, match="cannot write .*name another place"):
         site.write("text", tmp_path / "file" / "deeper")
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5, 16: 0.25}))
     done = command("--results", tmp_path / "runs", "--out", tmp_path / "file")

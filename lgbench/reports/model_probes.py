@@ -76,6 +76,7 @@ def figure(found: ModelRows) -> dict[str, Any]:
 
 
 def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> Any:
+    from lgbench.reports.across import LENGTH
     from lgbench.reports.curve_data import above_zero
     from lgbench.reports.figure import Panel
 
@@ -92,7 +93,7 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
     return Panel(
         metric=metric,
         title=[metric.label],
-        across="length",
+        across=LENGTH,
         marked=lengths,
         cells=above_zero(cells) if logarithmic else cells,
         chance=[],

@@ -66,8 +66,10 @@ def training_numbers(results: Database, models: pa.Table, metric: str) -> pa.Tab
     """
     _, number = NUMBERS[metric]
     raw = {run.run_id: (results.label(run.entry, "raw", run.plugins), number(run)) for run in trainings(results)}
-    found = [row | {"value": raw[row["run_id"]][1]} for row in models.to_pylist() if row["entry"] == raw[row["run_id"]][0]]
-    table = pa.Table.from_pylist(found, schema=models.schema.append(pa.field("value", pa.float64())))
+    own = [raw[run_id] for run_id in models["run_id"].to_pylist()]
+    values = models.append_column("value", pa.array([value for _, value in own], pa.float64()))
+    entries = models["entry"].to_pylist()
+    table = values.filter(pa.array([entry == label for entry, (label, _) in zip(entries, own, strict=True)], pa.bool_()))
     same = {"metric_version": 1, "train_length": 0, "length": LENGTH}
     for name, constant in same.items():
         table = table.append_column(name, pa.repeat(pa.scalar(constant, pa.int32()), len(table)))
