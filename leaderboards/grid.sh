@@ -9,7 +9,7 @@ set -eu
 results=${1:?a results folder}
 lgbench=${LGBENCH:-lgbench}
 
-FAMILIES="dyck set-complement dictionary-lookup max-retrieval tomita"
+FAMILIES="dyck set-complement tomita dictionary-lookup max-retrieval" # the two retrieval tasks take longest
 NORMS=pre-norm,post-norm,peri-norm,peri-init-norm
 ON_ATTENTION=attention-layer-norm,attention-standardize
 
