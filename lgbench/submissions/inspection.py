@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +65,7 @@ class Run:
     @cached_property
     def content(self) -> str:
         """A hash of everything in it, and not of the bytes, which depend on the release of pyarrow."""
-        return digest(asdict(self.footer), self.rows)
+        return digest(self.footer.content, self.rows)
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _other_run_id(path: Path, contents: Contents, record: ExperimentRecord) -> I
 
 
 def _other_content(footer: Footer, contents: Contents) -> Iterator[str]:
-    if contents.packed and contents.rows is not None and digest(asdict(footer), contents.rows) != contents.packed.content:
+    if contents.packed and contents.rows is not None and digest(footer.content, contents.rows) != contents.packed.content:
         yield "its footer or its rows are not those that were filed: they do not fit the checksum that its file has for it"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
@@ -171,7 +171,7 @@ def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry
 
 def _written(runs: Sequence[Run]) -> tuple[str, bytes]:
     """The name and the content of the submission file of these runs, written anew from what was checked."""
-    own = [submission_files.SubmittedRun(run.footer.experiment, asdict(run.footer), run.rows) for run in runs]
+    own = [submission_files.SubmittedRun(run.footer.experiment, run.footer.content, run.rows) for run in runs]
     try:
         return submission_files.written(own)
     except ValueError as error:
@@ -195,7 +195,7 @@ def _content_of(filed: FoundRun, reader: Reader) -> str:
         return filed.content
     contents = reader.read(filed.path)
     assert contents.rows is not None
-    return digest(asdict(footer_of(filed.path, contents)), contents.rows)
+    return digest(footer_of(filed.path, contents).content, contents.rows)
 
 
 def _is_earlier(used: ProtocolUse) -> bool:
