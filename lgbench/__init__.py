@@ -1,7 +1,7 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
-The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population` and
-:func:`read_results`. Plugins may use four modules more: :mod:`lgbench.attending` has what attentions share,
+The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population`,
+:func:`read_results` and :func:`load`. Plugins may use four modules more: :mod:`lgbench.attending` has what attentions share,
 :mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and :mod:`lgbench.testing` the
 checks for their tests.
 """
@@ -58,6 +58,7 @@ from lgbench.hookspecs import hookimpl
 if TYPE_CHECKING:
     from lgbench.execution.populations import PlannedPopulation
     from lgbench.functions import plan, run, run_population
+    from lgbench.kept.loading import LoadedModel, load
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
@@ -78,6 +79,7 @@ __all__ = [
     "Insides",
     "Language",
     "LgbenchError",
+    "LoadedModel",
     "Matrix",
     "Measurement",
     "Model",
@@ -108,6 +110,7 @@ __all__ = [
     "Vectors",
     "Weights",
     "hookimpl",
+    "load",
     "plan",
     "read_results",
     "run",
@@ -115,8 +118,10 @@ __all__ = [
 ]
 
 _LAZY = {
+    "LoadedModel": "lgbench.kept.loading",
     "Random": "lgbench.randomness",
     "PlannedPopulation": "lgbench.execution.populations",
+    "load": "lgbench.kept.loading",
     "plan": "lgbench.functions",
     "read_results": "lgbench.results.leaderboard",
     "run": "lgbench.functions",

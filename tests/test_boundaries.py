@@ -139,6 +139,18 @@ ROOMS = {
         "terminal",
         "training",
     },
+    # Models from kept weights.
+    "kept": {
+        *BASICS,
+        "execution",
+        "experiment",
+        "extensions",
+        "measurement",
+        "process",
+        "results",
+        "submissions",
+        "training",
+    },
     # The front doors: the package, and the command line.
     "functions": {
         "contracts",
@@ -151,7 +163,7 @@ ROOMS = {
         "extensions",
         "results",
     },
-    "": {"contracts", "errors", "hookspecs", "execution", "functions", "randomness", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution", "functions", "kept", "randomness", "results"},
     "cli": {
         *BASICS,
         "claims",

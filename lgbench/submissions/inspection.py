@@ -30,12 +30,12 @@ from lgbench.submissions.disagreements import (
     other_measurements,
     other_plugins,
     other_protocol,
-    other_settings,
     other_sources,
     other_versions,
 )
 from lgbench.submissions.footer import Footer, parse, shown
 from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.rebuilding import as_recorded, refuse, require_same
 from lgbench.submissions.rows import Expected, RowKey, expected_rows, wrong_rows
 
 Rule = Callable[[Footer], Iterable[str]]
@@ -128,17 +128,15 @@ class Inspector:
     def _agreed(self, footer: Footer) -> Experiment:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
         versions = list(other_versions(footer, self.registry)) or other_sources(footer, self.registry)
-        _refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
+        refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
         planned = self._measured(self._replanner.experiment(record), footer)
         if self.bounds and record.protocol.changes:
             models = min(footer.execution.population, MAX_MODELS)
-            _refuse([reason] if (reason := reason_against(planned, models, self.bounds)) else [])
-        _refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
-        # The same plugins, but a source that nobody knows, and a changed checkout of lgbench, are not here as they were there.
-        planned = replace(planned, record=replace(planned.record, plugins=record.plugins))
-        if planned.run_id != record.run_id:
-            _refuse(other_settings(record, planned.record))
+            refuse([reason] if (reason := reason_against(planned, models, self.bounds)) else [])
+        refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
+        planned = as_recorded(planned, record)
+        require_same(planned, record)
         return planned
 
     def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
@@ -250,10 +248,3 @@ def _other_run_id(path: Path, contents: Contents, record: ExperimentRecord) -> I
 def _other_content(footer: Footer, contents: Contents) -> Iterator[str]:
     if contents.packed and contents.rows is not None and digest(footer.content, contents.rows) != contents.packed.content:
         yield "its footer or its rows are not those that were filed: they do not fit the checksum that its file has for it"
-
-
-def _refuse(*kinds: Iterable[str]) -> None:
-    """Raises Refused with all sentences, if there are any."""
-    sentences = [sentence for kind in kinds for sentence in kind]
-    if sentences:
-        raise Refused(sentences)
