@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,12 @@ class FoundRun:
         else:
             path = self.path.with_name(name)
         return weights_files.read(path, kept)
+
+
+def origin_of(path: Path, given: Iterable[Place]) -> Address | None:
+    """The one of these addresses whose copy a file is in; None for a file of this machine alone."""
+    folders = [(each.folder if each.is_file else each) for each in given if isinstance(each, Address)]
+    return next((folder for folder in folders if path.is_relative_to(place_of(folder))), None)
 
 
 def find(run: str | Place, results: str | Place) -> FoundRun:

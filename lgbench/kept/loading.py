@@ -71,13 +71,18 @@ def restore(run: FoundRun, registry: Registry, device: torch.device, probes: Seq
         experiment = rebuilt(run.footer, registry, probes)
     except Refused as error:
         raise Refused([f"{run.where} cannot be loaded here: {sentence}" for sentence in error.sentences]) from error
-    with unchanged(experiment.plugins), seeds.initial(experiment.seed, "weights"):
+    with unchanged(experiment.plugins):
+        return Restored(run, experiment, models_of(run, experiment, content, device))
+
+
+def models_of(run: FoundRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
+    """The model of a run with all of its weights. Raises RunFileError where they are those of another model."""
+    with seeds.initial(experiment.seed, "weights"):
         skeleton = experiment.build()
     try:
-        models = restored(content, skeleton, run.variants, experiment.record.precision, device)
+        return restored(content, skeleton, run.variants, experiment.record.precision, device)
     except RunFileError as error:
         raise RunFileError(f"{run.where} cannot be loaded: {error}") from error
-    return Restored(run, experiment, models)
 
 
 def load(
