@@ -1,4 +1,4 @@
-"""What a trained model predicts after a context: p from its weights, p* from the task; contexts are read as they are written."""
+"""What a trained model predicts after a context: p from its weights, p* from the task; contexts are read as written."""
 
 from __future__ import annotations
 

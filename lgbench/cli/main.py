@@ -10,6 +10,7 @@ import click
 from lgbench.cli.check import check
 from lgbench.cli.claims import claims
 from lgbench.cli.compare import compare
+from lgbench.cli.export import export
 from lgbench.cli.leaderboard import leaderboard
 from lgbench.cli.list import list_names
 from lgbench.cli.new_plugin import new_plugin
@@ -28,7 +29,7 @@ from lgbench.errors import Interrupted, LgbenchError
 SECTIONS = {
     "Run": (run,),
     "Read results": (leaderboard, compare, claims, plot, site, sql),
-    "Use trained models": (predict,),
+    "Use trained models": (predict, export),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),
