@@ -1,9 +1,9 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
 The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population`,
-:func:`read_results` and :func:`load`. Plugins may use four modules more: :mod:`lgbench.attending` has what attentions share,
-:mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and :mod:`lgbench.testing` the
-checks for their tests.
+:func:`read_results`, :func:`load` and :func:`probe`. Plugins may use four modules more: :mod:`lgbench.attending` has what
+attentions share, :mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and
+:mod:`lgbench.testing` the checks for their tests.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from lgbench.execution.populations import PlannedPopulation
     from lgbench.functions import plan, run, run_population
     from lgbench.kept.loading import LoadedModel, load
+    from lgbench.kept.probing import probe
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
@@ -112,6 +113,7 @@ __all__ = [
     "hookimpl",
     "load",
     "plan",
+    "probe",
     "read_results",
     "run",
     "run_population",
@@ -123,6 +125,7 @@ _LAZY = {
     "PlannedPopulation": "lgbench.execution.populations",
     "load": "lgbench.kept.loading",
     "plan": "lgbench.functions",
+    "probe": "lgbench.kept.probing",
     "read_results": "lgbench.results.leaderboard",
     "run": "lgbench.functions",
     "run_population": "lgbench.functions",

@@ -18,6 +18,7 @@ from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
 from lgbench.cli.plugins import plugins
 from lgbench.cli.predict import predict
+from lgbench.cli.probe import probe
 from lgbench.cli.run import run
 from lgbench.cli.show import show
 from lgbench.cli.site import site
@@ -29,7 +30,7 @@ from lgbench.errors import Interrupted, LgbenchError
 SECTIONS = {
     "Run": (run,),
     "Read results": (leaderboard, compare, claims, plot, site, sql),
-    "Use trained models": (predict, export),
+    "Use trained models": (predict, probe, export),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),
