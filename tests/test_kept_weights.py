@@ -88,7 +88,7 @@ def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_th
         (path,) = kept.glob(f"*.{experiment.run_id}.*.safetensors")
         assert path.name == f"{run_files.run_name(experiment.record)}.{about['sha256'][:8]}.safetensors"
         content = path.read_bytes()
-        assert about == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        assert about == {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
         found = load_file(path)
         expected = {f"{v}/{n}": t[index] for v, own in trained.weights.items() for n, t in own.items()}
         expected |= {f"_shared/{n}": t[index] for n, t in trained.buffers.items()}
@@ -105,7 +105,7 @@ def test_every_reader_takes_a_footer_that_names_weights_and_a_submission_keeps_t
             footer = parse(text)
             assert (footer.kept_weights is not None) == ("kept_weights" in footer.content) == has
     with pytest.raises(ValueError, match="sha256"):
-        parse(text.replace(b'"seconds"', b'"kept_weights": {"sha256": "../../x", "bytes": 3}, "seconds"'))
+        parse(text.replace(b'"seconds"', b'"kept_weights": {"sha256": "../../x", "size": 3}, "seconds"'))
 
 
 def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):

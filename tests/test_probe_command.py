@@ -74,7 +74,6 @@ def test_a_terminal_shows_layers_by_lengths_and_a_file_has_all_rows(kept_runs, t
 
 def test_a_narrow_terminal_shows_the_longest_lengths(kept_runs):
 
-
     rows = lgbench.probe(kept_runs.language, "output_std")
     console = Console(width=40, record=True)
     run_probes.table(rows, "raw", console)

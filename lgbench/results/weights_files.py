@@ -35,8 +35,8 @@ class KeptWeights:
 
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     """Of the file."""
-    bytes: Annotated[int, Meta(ge=1, le=MAX_BYTES)]
-    """The size of the file."""
+    size: Annotated[int, Meta(ge=1, le=MAX_BYTES)]
+    """Of the file, in bytes."""
 
     @classmethod
     def of(cls, content: bytes) -> KeptWeights:
@@ -68,7 +68,7 @@ def name_beside(path: Path) -> str | None:
         kept = kept_by(run_files.metadata(path))
     except RunFileError:
         return None
-    return kept and _name(path.stem, kept)
+    return _name(path.stem, kept) if kept else None
 
 
 def of_run(run_file: str, names: Iterable[str]) -> list[str]:
@@ -91,15 +91,15 @@ def read(path: Path, kept: KeptWeights) -> bytes:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            content = file.read() if size == kept.bytes else b""
+            content = file.read() if size == kept.size else b""
     except FileNotFoundError:
         raise RunFileError(
             f"the weights of this run are missing: {path} should be there; copy it beside the run file"
         ) from None
     except OSError as error:
         raise RunFileError(f"the weights {path} cannot be read: {error.strerror}") from error
-    if size != kept.bytes:
-        raise RunFileError(f"the weights {path} are damaged: the file has {size} bytes, and the run kept {kept.bytes}")
+    if size != kept.size:
+        raise RunFileError(f"the weights {path} are damaged: the file has {size} bytes, and the run kept {kept.size}")
     if hashlib.sha256(content).hexdigest() != kept.sha256:
         raise RunFileError(f"the weights {path} are damaged, or of another run: their SHA-256 is not the one in the run file")
     return content

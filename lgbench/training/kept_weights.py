@@ -47,8 +47,9 @@ def restored(content: bytes, skeleton: nn.Module, variants: Sequence[str], preci
         tensors = load(content)
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise RunFileError(f"the weights are not in the safetensors format: {first_line(error)}") from error
-    trained = {name: p for name, p in skeleton.named_parameters() if p.requires_grad}
-    others = {name: p for name, p in skeleton.named_parameters() if not p.requires_grad} | dict(skeleton.named_buffers())
+    trained: dict[str, Tensor] = {name: p for name, p in skeleton.named_parameters() if p.requires_grad}
+    others: dict[str, Tensor] = {name: p for name, p in skeleton.named_parameters() if not p.requires_grad}
+    others |= dict(skeleton.named_buffers())
     expected = {f"{variant}/{name}": tensor for variant in variants for name, tensor in trained.items()}
     expected |= {f"{SHARED}/{name}": tensor for name, tensor in others.items()}
     if wrong := _other(tensors, expected):
