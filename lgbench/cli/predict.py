@@ -39,9 +39,9 @@ def predict(
     plugins: Sequence[Path],
     results: Place,
 ) -> None:
-    """Ask a trained model what comes after a context, beside the right answer p*.
+    """Ask a trained model what comes after a context.
 
-    RUN is a run file that `lgbench run --keep-weights` wrote, its address, or the id of a run in the results folder.
+    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, its address, or the id of a run in the results folder.
     """
     from lgbench.kept.predicting import predicted
     from lgbench.reports.bars import bars
