@@ -41,7 +41,8 @@ def predict(
 ) -> None:
     """Ask a trained model what comes after a context.
 
-    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, its address, or the id of a run in the results folder.
+    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, its
+    address, or the id of a run in the results folder.
     """
     from lgbench.kept.predicting import predicted
     from lgbench.reports.bars import bars

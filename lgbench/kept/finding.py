@@ -13,6 +13,7 @@ from lgbench.results import run_files, weights_files
 from lgbench.results.addresses import Address, Place, place
 from lgbench.results.mirror import fetched, fetched_file, place_of
 from lgbench.submissions.footer import Footer, parse
+from lgbench.submissions.inspection import Run
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -51,6 +52,11 @@ def origin_of(path: Path, given: Iterable[Place]) -> Address | None:
     """The one of these addresses whose copy a file is in; None for a file of this machine alone."""
     folders = [(each.folder if each.is_file else each) for each in given if isinstance(each, Address)]
     return next((folder for folder in folders if path.is_relative_to(place_of(folder))), None)
+
+
+def weights_of(run: Run, given: Iterable[Place]) -> bytes:
+    """The weights of a run that was inspected, at one of the places that somebody named. Raises as `FoundRun.content`."""
+    return FoundRun(run.path, run.where, run.footer, origin_of(run.path, given)).content()
 
 
 def find(run: str | Place, results: str | Place) -> FoundRun:

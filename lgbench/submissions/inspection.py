@@ -25,6 +25,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.footers import digest
 from lgbench.results.metrics import Metric
+from lgbench.results.weights_files import KeptWeights
 from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against
 from lgbench.submissions.disagreements import (
     other_measurements,
@@ -78,10 +79,13 @@ class FoundRun:
     measurements: tuple[Metric, ...]
     content: str | None
     """As of a :class:`Run`, where the file says it."""
+    kept: KeptWeights | None = None
+    """The weights that it kept."""
 
     @classmethod
     def of(cls, run: Run) -> FoundRun:
-        return cls(run.path, run.where, run.footer.experiment, run.footer.measurements, run.content)
+        about = run.footer
+        return cls(run.path, run.where, about.experiment, about.measurements, run.content, about.kept_weights)
 
     def is_named(self, patterns: Sequence[str]) -> bool:
         """Whether its id or its name fits any of the patterns, as in a shell; every run does where there are none."""
@@ -176,7 +180,8 @@ def found_in(paths: Iterable[Path]) -> tuple[list[FoundRun], list[str]]:
                     footer = footer_of(path, contents)
                     where = _where(path, contents, footer.experiment)
                     content = contents.packed.content if contents.packed else None
-                    found.append(FoundRun(path, where, footer.experiment, footer.measurements, content))
+                    about = footer.experiment, footer.measurements, content, footer.kept_weights
+                    found.append(FoundRun(path, where, *about))
     return found, wrong
 
 
