@@ -121,11 +121,12 @@ def _inspected(given: Iterable[Path], registry: Registry, weights_of: WeightsOf 
     """The runs that are to be filed, each once, and everything that is wrong with them and with weights that are asked for."""
     paths, wrong = gather(given)
     runs, unfit = inspect_all(paths, Inspector(registry, RULES))
-    for run in _keeping(runs) if weights_of else ():
-        try:
-            weights_of(run)
-        except RunFileError as error:
-            unfit.append(f"{run.where}: {error}")
+    if weights_of:
+        for run in _keeping(runs):
+            try:
+                weights_of(run)
+            except RunFileError as error:
+                unfit.append(f"{run.where}: {error}")
     return runs, [*wrong, *unfit]
 
 
@@ -136,7 +137,9 @@ def _keeping(runs: Iterable[Run]) -> list[Run]:
 
 def _weights(runs: Iterable[Run], weights_of: WeightsOf | None) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files of weights, one after the other, if anybody asks for them."""
-    for run in _keeping(runs) if weights_of else ():
+    if weights_of is None:
+        return
+    for run in _keeping(runs):
         assert run.footer.kept_weights
         yield weights_files.name_for(run.footer.experiment, run.footer.kept_weights), weights_of(run)
 
