@@ -104,6 +104,8 @@ def test_a_run_is_named_by_file_folder_or_id(kept_runs, tmp_path):
     ways += [(tmp_path, "results"), (tmp_path / "renamed.parquet", "results"), (run_id(kept_runs.vectors), tmp_path)]
     inputs = torch.rand(2, 6, 11)
     answers = [lgbench.load(run, results=results)(inputs) for run, results in ways]
+    (tmp_path / "damaged.parquet").write_bytes(b"x")  # another file, which the id does not name
+    answers.append(lgbench.load(run_id(kept_runs.vectors), results=tmp_path)(inputs))
     assert all(torch.equal(answer, answers[0]) for answer in answers)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,15 +89,18 @@ def find(run: str | Place, results: str | Place) -> FoundRun:
 
 
 def _in_folder(folder: Place, run_id: str) -> Iterator[FoundRun]:
-    """The runs of a folder that may have this id. The names of most files tell."""
+    """The runs of a folder that may have this id. The names of most files tell; of the others, those that are whole."""
     local = fetched(folder) if isinstance(folder, Address) else folder
     origin = folder if isinstance(folder, Address) else None
     if not local.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r} in which the run {run_id} could be; name the folder that has it")
     paths = [*run_files.find(local)]
     named = [path for path in paths if path.name.endswith(f".{run_id}.parquet")]
-    for path in named or [path for path in paths if not _NAMED_BY_RUN.fullmatch(path.name)]:
+    for path in named:
         yield from _runs(path, origin)
+    for path in [] if named else [path for path in paths if not _NAMED_BY_RUN.fullmatch(path.name)]:
+        with suppress(RunFileError):  # which has nothing to do with this run
+            yield from _runs(path, origin)
 
 
 _NAMED_BY_RUN = re.compile(rf".*\.seed-\d+\.{RUN_ID.pattern}\.parquet", re.DOTALL)

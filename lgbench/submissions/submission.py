@@ -15,10 +15,11 @@ from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files, submission_files, weights_files
+from lgbench.results import run_files, submission_files
 from lgbench.results.addresses import Address, Place
 from lgbench.results.footers import digest
 from lgbench.results.mirror import mirrored
+from lgbench.submissions.carried import WeightsOf, files_of_weights, keeping, other_weights, wrong_weights
 from lgbench.submissions.completeness import duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.filing_at_address import Filing, filing
@@ -55,10 +56,6 @@ class Submitted:
     """How many runs were filed already, with the same content."""
     weights: int = 0
     """How many runs have their weights beside the submission file, since somebody asked for it."""
-
-
-WeightsOf = Callable[[Run], bytes]
-"""The weights that a run kept. Raises RunFileError where they are not there, or not those."""
 
 
 def submit(
@@ -121,27 +118,7 @@ def _inspected(given: Iterable[Path], registry: Registry, weights_of: WeightsOf 
     """The runs that are to be filed, each once, and everything that is wrong with them and with weights that are asked for."""
     paths, wrong = gather(given)
     runs, unfit = inspect_all(paths, Inspector(registry, RULES))
-    if weights_of:
-        for run in _keeping(runs):
-            try:
-                weights_of(run)
-            except RunFileError as error:
-                unfit.append(f"{run.where}: {error}")
-    return runs, [*wrong, *unfit]
-
-
-def _keeping(runs: Iterable[Run]) -> list[Run]:
-    """The runs that kept their weights."""
-    return [run for run in runs if run.footer.kept_weights]
-
-
-def _weights(runs: Iterable[Run], weights_of: WeightsOf | None) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files of weights, one after the other, if anybody asks for them."""
-    if weights_of is None:
-        return
-    for run in _keeping(runs):
-        assert run.footer.kept_weights
-        yield weights_files.name_for(run.footer.experiment, run.footer.kept_weights), weights_of(run)
+    return runs, [*wrong, *unfit, *wrong_weights(runs, weights_of)]
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
@@ -165,24 +142,10 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
         *unreadable,
         *unfit,
         *places,
-        *_other_weights(weights, every),
+        *other_weights(weights, every),
         *duplicates([*earlier, *found], []),
         *incomplete(found, registry.tasks, found),
     ]
-
-
-def _other_weights(paths: Iterable[Path], runs: Iterable[FoundRun]) -> Iterator[str]:
-    """A sentence for each file of weights that is of no filed run, or damaged."""
-    kept = {weights_files.name_for(run.record, run.kept): run.kept for run in runs if run.kept}
-    for path in paths:
-        if path.name not in kept:
-            name = path.parent / shown(path.name)[1:-1]
-            yield f"{name} has weights of no filed run, as after a submission that was killed; submit that again, or remove it"
-            continue
-        try:
-            weights_files.read(path, kept[path.name])
-        except RunFileError as error:
-            yield str(error)
 
 
 def _misplaced(runs: Sequence[FoundRun]) -> Iterator[str]:
@@ -221,10 +184,10 @@ def _submitted(
     if reasons:
         count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
         raise Refused(reasons, f"nothing was filed, for {count}:")
-    file = own.file(*_written(new), folder, _weights(new, weights_of)) if new else None
-    for each in _weights(before, weights_of):
+    file = own.file(*_written(new), folder, files_of_weights(new, weights_of)) if new else None
+    for each in files_of_weights(before, weights_of):
         own.add(*each, folder)
-    return Submitted(file, len(new), len(before), len(_keeping(runs)) if weights_of else 0)
+    return Submitted(file, len(new), len(before), len(keeping(runs)) if weights_of else 0)
 
 
 def _written(runs: Sequence[Run]) -> tuple[str, bytes]:
