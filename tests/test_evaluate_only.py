@@ -102,6 +102,7 @@ def one_of_each(path: Path) -> list[int]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_a_forged_table_is_caught_whichever_number_was_changed(copied, installed):
     path = the(copied, "small-even")
     (honest,) = outcomes([path], installed)

@@ -126,10 +126,10 @@ def test_weights_of_no_filed_run_and_damaged_ones_are_named(made, board, install
     assert any("other.safetensors has weights of no filed run" in sentence for sentence in found)
 
 
-@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("place", [0, 3, 5])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(made, board, installed, monkeypatch, place, error):
-    """While any of the six files is written."""
+    """While one of the six files is written, of which the last has the runs."""
     write, written = Path.write_bytes, []
 
     def fails(path, content):
