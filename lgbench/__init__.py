@@ -1,9 +1,9 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
-The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population` and
-:func:`read_results`. Plugins may use four modules more: :mod:`lgbench.attending` has what attentions share,
-:mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and :mod:`lgbench.testing` the
-checks for their tests.
+The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population`,
+:func:`read_results`, :func:`load` and :func:`probe`. Plugins may use four modules more: :mod:`lgbench.attending` has what
+attentions share, :mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and
+:mod:`lgbench.testing` the checks for their tests.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ from lgbench.hookspecs import hookimpl
 if TYPE_CHECKING:
     from lgbench.execution.populations import PlannedPopulation
     from lgbench.functions import plan, run, run_population
+    from lgbench.kept.loading import LoadedModel, load
+    from lgbench.kept.probing import probe
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
@@ -78,6 +80,7 @@ __all__ = [
     "Insides",
     "Language",
     "LgbenchError",
+    "LoadedModel",
     "Matrix",
     "Measurement",
     "Model",
@@ -108,16 +111,21 @@ __all__ = [
     "Vectors",
     "Weights",
     "hookimpl",
+    "load",
     "plan",
+    "probe",
     "read_results",
     "run",
     "run_population",
 ]
 
 _LAZY = {
+    "LoadedModel": "lgbench.kept.loading",
     "Random": "lgbench.randomness",
     "PlannedPopulation": "lgbench.execution.populations",
+    "load": "lgbench.kept.loading",
     "plan": "lgbench.functions",
+    "probe": "lgbench.kept.probing",
     "read_results": "lgbench.results.leaderboard",
     "run": "lgbench.functions",
     "run_population": "lgbench.functions",

@@ -50,6 +50,7 @@ def run(
     plugins: Sequence[str | Path] = (),
     results: str | Place = "results",
     probe: str | Sequence[str] = (),
+    keep_weights: bool = False,
     executor: str = "local",
     ray_address: str | None = None,
     slurm_partition: str | None = None,
@@ -61,7 +62,8 @@ def run(
 
     It takes what the command takes, under the same names; `plugins` are plugin files. A run that is already in `results` is
     read, not repeated. `average=None` tests every averager that comes with lgbench; a list as a value of `set` makes a grid
-    over it. `probe` names probes, or is "all". `results` may be an address such as s3://bucket/folder.
+    over it. `probe` names probes, or is "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs.
+    `results` may be an address such as s3://bucket/folder.
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
@@ -69,7 +71,7 @@ def run(
     engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
     request = _request(task, arch, average, optimizer, seeds, protocol, set, precision, probe)
     files, where = _paths(plugins), place(results)
-    manner = Manner(device, compile, population, checkpoint, workers)
+    manner = Manner(device, compile, population, checkpoint, workers, keep_weights)
     planned = resolve(request, Registry.load(files=files))
     outcome = carry_out(Command(request, planned, manner, engine, files, SilentProgress()), where)
     if outcome.failed:

@@ -65,7 +65,8 @@ def make(
     **request: Any,
 ) -> list[Path]:
     """Real runs of a checkout without changes."""
-    execution = Execution(CPU, compile=False, population=request.pop("population", None))
+    keeps = request.pop("keep_weights", False)
+    execution = Execution(CPU, compile=False, population=request.pop("population", None), keep_weights=keeps)
     asked = Request(request.pop("tasks", ["small"]), archs, request.pop("averagers", ["toy-mean"]), seeds, **request)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "git_commit", lambda: COMMIT)

@@ -26,13 +26,13 @@ from test_workers import rows_of
 
 import lgbench
 from lgbench.cli.main import main
-from lgbench.errors import Interrupted, NoAccess, Refused, RunFileError, StorageError, UsageError
+from lgbench.errors import Interrupted, NoAccess, Refused, RunFailed, RunFileError, StorageError, UsageError
 from lgbench.execution import address_claims, engines, lease, publishing, remote, runner
 from lgbench.execution.address_markers import AddressMarkers
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.work_queue import UNFINISHED, WorkQueue, by_id
-from lgbench.results import mirror, objects, run_files
+from lgbench.results import mirror, objects, run_files, weights_files
 from lgbench.results.addresses import Address
 from lgbench.results.leaderboard import Results, read_results
 from lgbench.results.mirror import mirrored, place_of
@@ -225,6 +225,46 @@ def test_a_population_for_another_engine_is_published(bucket, address, toys_at_h
         files |= lgbench.run_population(population, results=address)
     assert {f"my runs/{name}": content for name, content in files.items()} == {n: bucket.get(n) for n in bucket.names()}
     assert len(files) == 4
+
+
+def test_weights_are_published_before_their_runs_and_stay_if_the_run_was_lost(
+    bucket, address, toys_at_hand, tmp_path, monkeypatch
+):
+    order = []
+    put = objects.Store.put
+    monkeypatch.setattr(objects.Store, "put", lambda s, name, content: (order.append(name), put(s, name, content))[1])
+    lgbench.run(**GRID, **HOW, keep_weights=True, results=address)
+    local = tmp_path / "alone"
+    lgbench.run(**GRID, **HOW, keep_weights=True, results=local)
+    there = files_of(bucket, tmp_path / "published")
+    assert made(there) == made(local)
+    weights = sorted(path.name for path in local.glob("*.safetensors"))
+    assert len(weights) == 4 and all((there / name).read_bytes() == (local / name).read_bytes() for name in weights)
+    for run in there.glob("*.parquet"):
+        name = weights_files.name_beside(run)
+        assert name in weights and order.index(name) < order.index(run.name)
+    no_training(monkeypatch)
+    again = command(*COMMAND, "--keep-weights", "--results", address)
+    assert again.exit_code == 0 and "kept weights" not in again.output
+    bucket.remove(f"my runs/{run.name}")  # whoever forgets the run here forgets its weights, too
+    with publishing.published(Address.of(address), [], print) as work:
+        assert not (work.folder / run.name).exists() and not (work.folder / name).exists()
+        assert len(list(work.folder.glob("*.safetensors"))) == 3
+
+
+def test_what_stands_in_the_place_of_weights_at_an_address_is_named_and_their_run_waits(
+    bucket, address, toys_at_hand, tmp_path
+):
+    one = {**GRID, "task": "toy-walk", "seeds": (0,), "keep_weights": True}
+    lgbench.run(**one, **HOW, results=tmp_path)
+    (weights,) = (path.name for path in tmp_path.glob("*.safetensors"))
+    bucket.put(f"my runs/{weights}", b"something else")
+    with pytest.raises(RunFailed, match=re.escape(f"remove {address}/{weights}")):
+        lgbench.run(**one, **HOW, results=address)
+    assert bucket.names() == [f"my runs/{weights}"]
+    bucket.remove(f"my runs/{weights}")
+    lgbench.run(**one, **HOW, results=address)
+    assert len(bucket.names()) == 2 and bucket.get(f"my runs/{weights}") == (tmp_path / weights).read_bytes()
 
 
 def test_a_run_that_was_removed_at_the_address_is_made_again(bucket, address, toys_at_hand):

@@ -141,6 +141,19 @@ ROOMS = {
         "terminal",
         "training",
     },
+    # Models from kept weights.
+    "kept": {
+        *BASICS,
+        "execution",
+        "experiment",
+        "extensions",
+        "measurement",
+        "process",
+        "results",
+        "results.rows",
+        "submissions",
+        "training",
+    },
     # The front doors: the package, and the command line.
     "functions": {
         "contracts",
@@ -153,7 +166,7 @@ ROOMS = {
         "extensions",
         "results",
     },
-    "": {"contracts", "errors", "hookspecs", "execution", "functions", "randomness", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution", "functions", "kept", "randomness", "results"},
     "cli": {
         *BASICS,
         "claims",
@@ -165,6 +178,7 @@ ROOMS = {
         "extensions",
         "extensions.conformance",
         "extensions.describe",
+        "kept",
         "pretrained",
         "process",
         "reports",

@@ -21,7 +21,7 @@ NAMES = {
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
     *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run", "plan", "run_population"),
-    "PlannedPopulation",
+    *("PlannedPopulation", "LoadedModel", "load", "probe"),
 }
 
 METHODS = {
@@ -37,7 +37,7 @@ METHODS = {
     "BiasModule": {"__call__": "(self, q, k, **tokens)", "forward": "(self, q, k, *args, **tokens)"},
     "Configurable": {"configured": "(self)"},
     "EmbeddingModule": {"__call__": "(self, x, **tokens)", "forward": "(self, x, *args, **tokens)"},
-    "Language": {"strings": "(self, length, random)", "testable_length": "(self, length)"},
+    "Language": {"context": "(self, text)", "strings": "(self, length, random)", "testable_length": "(self, length)"},
     "Measurement": {
         "chance": "(self, distribution, test)",
         "of_contexts": "(self, predictions)",
@@ -63,6 +63,7 @@ METHODS = {
     "Position": {"bias": "(self, spec)", "embed": "(self, width, positions)", "rotate": "(self, spec)"},
     "RotationModule": {"__call__": "(self, q, k, **tokens)", "forward": "(self, q, k, *args, **tokens)"},
     "Task": {
+        "context": "(self, text)",
         "reference": "(self, context)",
         "sample": "(self, length, random)",
         "sibling": "(self, name)",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -264,7 +264,7 @@ def test_a_strangers_settings_are_not_tried_where_none_are_allowed(honest, tmp_p
 def test_a_footer_is_what_a_run_writes(made):
     for path in made:
         about = run_files.metadata(path)
-        assert json.loads(json.dumps(asdict(parse(json.dumps(about).encode())))) == about
+        assert json.loads(json.dumps(parse(json.dumps(about).encode()).content)) == about
 
 
 def test_the_longest_name_may_be_a_files(made):

@@ -95,11 +95,13 @@ set = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max
 asked = {"average": [], "seeds": (0, 1), "protocol": "quick", "set": set, "device": "cpu", "compile": False}
 own = Path(sys.argv[1])
 for population in lgbench.plan("toy-walk", "toy-table", **asked, plugins=[own], workers=1):
-    order = ray_tasks.Order(population, "cpu", 60.0, "/nowhere/else", ((own.name, own.read_bytes()),))
+    order = ray_tasks.Order(population, "cpu", 60.0, "/nowhere/else", ((own.name, own.read_bytes()),), True)
     answer = ray_tasks.train(order)
     assert answer.error is None, answer.error
-    files = lgbench.run_population(population, plugins=[own], device="cpu")
+    files = lgbench.run_population(population, plugins=[own], device="cpu", keep_weights=True)
     assert answer.files.keys() == files.keys() and all(answer.files.values())
+    weights = [name for name in files if name.endswith(".safetensors")]
+    assert len(weights) == len(population.runs) and all(answer.files[name] == files[name] for name in weights)
 order = ray_tasks.Order(population, "cpu", 60.0, "/nowhere/else", ())
 answer = ray_tasks.train(order)
 assert "no task 'toy-walk" in answer.error and not answer.files, answer

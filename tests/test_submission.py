@@ -305,7 +305,9 @@ def test_everything_among_the_filed_runs_that_is_no_run_is_named(filled, install
     put, why = STRAYS[kind]
     path = put(filled / "runs", filed_in(filled))
     (said, *rest) = check_filed(filled, installed)
-    assert said.startswith(f"{path} {why}") and said.endswith("this folder has submission files alone: remove it")
+    assert said.startswith(f"{path} {why}") and said.endswith(
+        "this folder has submission files and weights of their runs alone: remove it"
+    )
     assert not rest
 
 

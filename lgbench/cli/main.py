@@ -10,12 +10,14 @@ import click
 from lgbench.cli.check import check
 from lgbench.cli.claims import claims
 from lgbench.cli.compare import compare
+from lgbench.cli.export import export
 from lgbench.cli.leaderboard import leaderboard
 from lgbench.cli.list import list_names
 from lgbench.cli.new_plugin import new_plugin
 from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
 from lgbench.cli.plugins import plugins
+from lgbench.cli.predict import predict
 from lgbench.cli.predictors import predictors
 from lgbench.cli.probe import probe
 from lgbench.cli.run import run
@@ -27,8 +29,9 @@ from lgbench.cli.verify import verify
 from lgbench.errors import Interrupted, LgbenchError
 
 SECTIONS = {
-    "Run": (run, probe),
+    "Run": (run,),
     "Read results": (leaderboard, compare, claims, predictors, plot, site, sql),
+    "Use trained models": (predict, probe, export),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),

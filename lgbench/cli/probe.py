@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from lgbench.cli.options import Doublings, Names, device_option, doublings, plugin_option, split
-from lgbench.cli.output import complain, console, echo
-from lgbench.cli.setup import installed
+from lgbench.cli.kept import weights_option
+from lgbench.cli.options import Doublings, FolderOrAddress, Names, plugin_option, results_option
+from lgbench.cli.probe_model import LONGEST, SHORTEST, probe_model
+from lgbench.cli.probe_run import probe_run
 from lgbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from lgbench.pretrained.loading import Pretrained
-    from lgbench.pretrained.probing import Probing
-    from lgbench.pretrained.tokens import Contexts
-    from lgbench.results.probe_rows import ModelRows
+from lgbench.results.addresses import Place
 
 DTYPES = ("float32", "bfloat16")
-SHORTEST, LONGEST = 16, 1024
-FITTED = "output_std"
-"""The probe of which the last line has the exponent (arXiv 2504.02827, figure 1)."""
+OF_RUNS = {"weights": "--weights", "results": "--results"}
+OF_MODELS = {name: f"--{name}" for name in ("text", "tokens", "lengths", "contexts", "seed", "dtype")} | {"picture": "--plot"}
+"""The options that a RUN has alone, and those that a --model has alone."""
 
 
 @click.command()
+@click.argument("run", required=False, type=FolderOrAddress(files=True))
 @click.option(
     "--model",
-    required=True,
-    help="Language model: hf: and a folder that save_pretrained wrote, or a name on the Hugging Face hub, as in hf:./my-model.",
+    help="Language model, instead of a RUN: hf: and a folder that save_pretrained wrote, or a name on the Hugging Face hub, "
+    "as in hf:./my-model.",
 )
+@click.option(
+    "--probe",
+    "probes",
+    type=Names("probes"),
+    multiple=True,
+    help="Probes, joined by commas, or all. Can be repeated.  [default: all that apply]",
+)
+@weights_option
 @click.option("--text", type=click.Path(path_type=Path), help="File of text, which the model's own tokenizer reads.")
 @click.option("--tokens", type=click.Path(path_type=Path), help="File of token numbers with white space between them.")
 @click.option(
@@ -44,124 +48,73 @@ FITTED = "output_std"
     "--contexts", type=click.IntRange(1), default=16, show_default=True, help="Contexts of each length, over which means are."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides random tokens and pieces of text.")
-@click.option(
-    "--probe",
-    "probes",
-    type=Names("probes"),
-    multiple=True,
-    help="Probes, joined by commas, or all. Can be repeated.  [default: all that apply]",
-)
 @click.option("--dtype", type=click.Choice(DTYPES), default=DTYPES[0], show_default=True, help="Type of the model's numbers.")
-@device_option
-@click.option("--out", type=click.Path(path_type=Path), help="File of rows to write. Its name ends with .parquet or .csv.")
+@click.option("--out", type=click.Path(path_type=Path), help="File of all rows to write. Its name ends with .parquet or .csv.")
 @click.option(
     "--plot",
     "picture",
     type=click.Path(path_type=Path),
     help="Figure of all layers to write, at most 8. Its name ends with .png, .svg, .pdf or .json.",
 )
+@click.option(
+    "--device", help="Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.  [default: cpu for a RUN, else auto]"
+)
 @plugin_option
+@results_option
+@click.pass_context
 def probe(
-    model: str,
+    ctx: click.Context,
+    run: Place | None,
+    model: str | None,
+    probes: Sequence[str],
+    weights: str,
     text: Path | None,
     tokens: Path | None,
     lengths: tuple[int, ...] | None,
     contexts: int,
     seed: int,
-    probes: Sequence[str],
     dtype: str,
-    device: str,
     out: Path | None,
     picture: Path | None,
+    device: str | None,
     plugins: Sequence[Path],
+    results: Place,
 ) -> None:
-    """Look inside a language model that others trained.
+    """Look inside a trained model: that of a run, or a pretrained language model.
 
-    Probes read the last position of contexts of each length. The contexts are random tokens, or pieces of --text or --tokens
-    that do not overlap. There is a table for each length, with the mean over the heads of each layer.
+    RUN is a run file that `lgbench run --keep-weights` wrote, its address, or the id of a run in the results folder. The
+    numbers are those that `lgbench run --probe` reads at the end of the training.
+
+    With --model, probes read the last position of contexts of each length. The contexts are random tokens, or pieces of --text
+    or --tokens that do not overlap. There is a table for each length, with the mean over the heads of each layer. This needs
+    `pip install 'lgbench[huggingface]'`. A folder is read without the network.
 
     lgbench probe --model hf:./my-model --lengths 16:4096 --probe output_std --plot output-std.pdf
-
-    Needs `pip install 'lgbench[huggingface]'`. A folder is read without the network.
     """
-    from lgbench.execution.device import choose_device, full_float32
-    from lgbench.experiment.probes import ALL, NONE, chosen_probes
-    from lgbench.pretrained.loading import Source, load, require
-    from lgbench.pretrained.probing import Probing
-    from lgbench.pretrained.tokens import text_of
-    from lgbench.reports import files, model_probes, plots
-
-    if text and tokens:
-        raise UsageError("--text and --tokens both say what the model reads: use one of them")
-    if out:
-        model_probes.known_format(out)
-    if picture:
-        plots.known_format(picture)
-    source, where = Source.of(model), choose_device(device)
-    require()
-    registry = installed(plugins)
-    names = chosen_probes(split(probes) or [ALL], registry.measurements)
-    if not names:
-        raise UsageError(f"--probe {NONE} reads nothing: name a probe, or leave it out")
-    chosen = [each for each in registry.measurements if each.name in names]
-    file = text or tokens
-    said = None if file is None else text_of(file)
-    with full_float32():
-        pretrained = load(source, dtype, where)
-        read = _contexts(pretrained, file, said, bool(tokens))
-        found = _probed(Probing(pretrained, read, contexts, seed, chosen, where), _lengths(pretrained, lengths))
-    if out:
-        files.replace(out, model_probes.content(found, out))
-        echo(out)
-    if picture:
-        plots.write(model_probes.figure(found), picture)
-        echo(picture)
+    if (run is None) == (model is None):
+        raise UsageError("name a RUN or a --model, and not both: lgbench probe RUN, or lgbench probe --model hf:./my-model")
+    _refuse(ctx, OF_MODELS if model is None else OF_RUNS, "a --model" if model is None else "a RUN")
+    if run is not None:
+        probe_run(run, probes, weights, out, device or "cpu", plugins, results)
+    if model is not None:
+        probe_model(
+            model,
+            probes,
+            out,
+            device or "auto",
+            plugins,
+            text=text,
+            tokens=tokens,
+            lengths=lengths,
+            contexts=contexts,
+            seed=seed,
+            dtype=dtype,
+            picture=picture,
+        )
 
 
-def _contexts(pretrained: Pretrained, file: Path | None, said: str | None, are_numbers: bool) -> Contexts:
-    """What the model reads: what a file says, or random tokens."""
-    from lgbench.pretrained.loading import tokens_of
-    from lgbench.pretrained.tokens import Pieces, RandomTokens, numbers_of
-
-    if file is None or said is None:
-        return RandomTokens(pretrained.vocabulary)
-    if are_numbers:
-        return Pieces(numbers_of(said, file, pretrained.vocabulary), file.name)
-    return Pieces(tokens_of(said, pretrained), file.name)
-
-
-def _lengths(pretrained: Pretrained, asked: tuple[int, ...] | None) -> tuple[int, ...]:
-    """In order. Raises UsageError for lengths that the model cannot read."""
-    from lgbench.pretrained.tokens import check_lengths
-
-    limit = pretrained.limit
-    if asked is None:
-        longest = LONGEST if limit is None else min(limit, LONGEST)
-        asked = doublings(min(SHORTEST, longest), longest)
-    check_lengths(asked, limit)
-    return tuple(sorted(asked))
-
-
-def _probed(probing: Probing, lengths: Sequence[int]) -> ModelRows:
-    """Everything that is read, which is printed on the way."""
-    from lgbench.reports import model_probes
-    from lgbench.results.metrics import Metric
-    from lgbench.results.probe_rows import ModelRows, ProbeRow
-
-    own = probing.pretrained
-    rows: list[ProbeRow] = []
-    for place, new in enumerate(probing.lengths(lengths)):
-        if place == 0:
-            echo(f"{own.kind} of {len(own.layers)} layers; {probing.n} contexts of {probing.contexts.name} for each length")
-            for sentence in probing.sentences:
-                complain(sentence)
-        metrics = tuple(Metric.of(each) for each in probing.probes)
-        found = ModelRows(own.source.name, probing.contexts.name, probing.n, probing.seed, own.dtype, metrics, tuple(new))
-        model_probes.table(found, console())
-        rows += new
-    found = replace(found, rows=tuple(rows))
-    first = min((row.layer for row in rows if row.metric == FITTED and row.layer is not None), default=None)
-    if fit := found.exponent(FITTED, first):
-        heads = "" if fit.n == 1 else f", the mean of {fit.n} heads with its 95 % interval"
-        echo(f"{FITTED} of layer {first} goes like {fit}{heads}; over independent tokens with equal weights it is N^-0.5")
-    return found
+def _refuse(ctx: click.Context, options: dict[str, str], whose: str) -> None:
+    """Raise UsageError for the first of these options that was given."""
+    for name, option in options.items():
+        if ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP):
+            raise UsageError(f"{option} is for {whose}: leave it out")

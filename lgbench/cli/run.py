@@ -95,6 +95,11 @@ if TYPE_CHECKING:
     "[default: none]",
 )
 @click.option(
+    "--keep-weights",
+    is_flag=True,
+    help="Keep the raw and the averaged weights of each run, in a file beside its run file. They change no number.",
+)
+@click.option(
     "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
 )
 @click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
@@ -115,6 +120,7 @@ def run(
     device: str,
     precision: str,
     probes: Sequence[str],
+    keep_weights: bool,
     compile: bool | None,
     population: int | None,
     workers: int | None,
@@ -138,7 +144,7 @@ def run(
 
     averagers, settings = _averagers(average), joined(changes)
     named = Request(split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes))
-    manner = Manner(device, compile, population, checkpoint, workers)
+    manner = Manner(device, compile, population, checkpoint, workers, keep_weights)
     ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
 
 
@@ -172,7 +178,7 @@ def ordered(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
-    _tell(outcome, planned, results)
+    _tell(outcome, planned, results, manner.keep_weights)
     if request.protocol == DEFAULT_PROTOCOL and not request.changes:
         echo(_longer(request, registry, display))
 
@@ -213,7 +219,7 @@ def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> s
     return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 
 
-def _tell(outcome: PlanOutcome, planned: Plan, results: Place) -> None:
+def _tell(outcome: PlanOutcome, planned: Plan, results: Place, keep_weights: bool) -> None:
     """Say which runs there are, and draw their curves. Raises RunFailed where some failed."""
     from lgbench.execution.scheduler import path_of
     from lgbench.reports import curves
@@ -222,7 +228,7 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Place) -> None:
     if outcome.found:
         where = results / outcome.found[0].name if len(outcome.found) == 1 else f"{results}/"
         echo(f"{_runs(len(outcome.found), 'was', 'were')} done before and not run again: {where}")
-        for sentence in _lacking({path: experiments[path.name] for path in outcome.found}):
+        for sentence in _lacking({path: experiments[path.name] for path in outcome.found}, keep_weights):
             echo(sentence)
     if outcome.written:
         echo(f"{_runs(len(outcome.written))} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
@@ -243,25 +249,37 @@ def _averagers(average: Sequence[str]) -> list[str] | None:
     return others if average else None
 
 
-def _lacking(found: Mapping[Path, Experiment]) -> list[str]:
-    """A sentence for each measurement that some of these runs lack: it was not installed, or --probe did not ask for it."""
+def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
+    """A sentence for each measurement that some of these runs lack, and for weights that were to be kept.
+
+    A measurement was not installed, or --probe did not ask for it.
+    """
     from lgbench.results.metrics import described
     from lgbench.results.run_files import metadata
+    from lgbench.results.weights_files import kept_by
 
     lacking: Counter[str] = Counter()
+    unkept = 0
     for path, experiment in found.items():
         try:
-            known = {(metric.name, metric.version) for metric in described(metadata(path))}
+            about = metadata(path)
         except RunFileError:  # readers of results report it
             continue
+        known = {(metric.name, metric.version) for metric in described(about)}
+        unkept += keep_weights and kept_by(about) is None
         missing = [m for m in experiment.measurements if m.source(experiment.task) and (m.name, m.version) not in known]
         for each in missing:
             name, of_insides = f"{each.name} (version {each.version})", each.name in experiment.probes
             lacking[f"the probe {name}" if of_insides else f"the measurement {name}, which is installed now"] += 1
-    return [
+    sentences = [
         f"{_runs(count, 'lacks', 'lack')} {name}: to measure it, run again with another --results folder"
         for name, count in sorted(lacking.items())
     ]
+    if unkept:
+        sentences.append(
+            f"{_runs(unkept, 'has', 'have')} no kept weights: to keep them, run again with another --results folder"
+        )
+    return sentences
 
 
 def _runs(count: int, one: str = "", several: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
@@ -22,13 +23,19 @@ from lgbench.results.addresses import Address, Place
     required=True,
     help="Folder or address of the leaderboards. The submission file is made in its folder runs/.",
 )
-def submit(runs: Sequence[Place], folder: Place) -> None:
+@click.option(
+    "--weights",
+    is_flag=True,
+    help="File kept weights too, those of each run in a file beside the submission file, for `lgbench verify --evaluate-only`.",
+)
+def submit(runs: Sequence[Place], folder: Place, weights: bool) -> None:
     """File runs among the published ones.
 
     RUNS are run files or submission files, or folders or addresses of them. lgbench checks all runs first: each must be a whole
     run under a published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is
     wrong, lgbench prints every reason and files nothing. Otherwise it writes one submission file with all of them.
     """
+    from lgbench.kept.finding import weights_of
     from lgbench.submissions import submission
 
     try:
@@ -38,9 +45,16 @@ def submit(runs: Sequence[Place], folder: Place) -> None:
     place = folder / submission.RUNS
     if isinstance(place, Address):
         named_as(place)
-    done = submission.submit(here(runs), folder, registry, complain)
+    given = here(runs)
+    done = submission.submit(given, folder, registry, complain, partial(weights_of, given=runs) if weights else None)
     if done.before:
         echo(f"{_runs(done.before)} filed before, with the same content")
+    if weights:
+        echo(
+            f"weights of {_runs(done.weights)} are filed"
+            if done.weights
+            else "no run has kept weights; make runs with --keep-weights"
+        )
     if done.file is None:
         return
     change = "run `make boards`, read the changes, open a pull request"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from lgbench.cli.options import FolderOrAddress, device_option, plugin_option
 from lgbench.cli.output import console, echo
@@ -52,6 +53,12 @@ if TYPE_CHECKING:
     help="Make the tuning runs again, too, that chose a learning rate: once for each entry and task, in a quarter of the steps "
     "for each rate and tuning seed.",
 )
+@click.option(
+    "--evaluate-only",
+    is_flag=True,
+    help="Test kept weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
+    "models, and nothing of the training.",
+)
 @click.option("--unbounded", is_flag=True, help="Do not ask beforehand how much memory and time changed settings need.")
 @device_option
 @plugin_option
@@ -62,6 +69,7 @@ def verify(
     tolerance: float | None,
     hours: float,
     tuning: bool,
+    evaluate_only: bool,
     unbounded: bool,
     device: str,
     plugins: Sequence[Path],
@@ -72,8 +80,12 @@ def verify(
     made, and writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
     differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
     """
+    named_tuning = click.get_current_context().get_parameter_source("tuning") is ParameterSource.COMMANDLINE
+    if evaluate_only and named_tuning and tuning:
+        raise UsageError("--tuning makes tuning runs again, and --evaluate-only trains nothing: leave one of them out")
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
+    from lgbench.kept import evaluating
     from lgbench.submissions import inspection, verification
     from lgbench.submissions.bounds import Bounds
     from lgbench.submissions.verdict import chosen
@@ -88,14 +100,19 @@ def verify(
         if found and not named:
             raise UsageError(_none_named(patterns, found))
         drawn = verification.drawn(named, sample)
-        _echo_runs(drawn, len(named))
+        _echo_runs(drawn, len(named), "testing the weights again of" if evaluate_only else "running again")
         if len(drawn) < len(named):
             echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
         inspected, unfit = inspection.inspect_some(inspection.by_file(drawn), inspection.Inspector(registry, bounds=bounds))
         for sentence in (wrong := [*wrong, *unreadable, *unfit]):
             echo(f"refused: {sentence}")
         shown = ConsoleProgress(console(stderr=True))
-        for outcome in verification.verify(inspected, where, shown, allowed, hours * 3600, tuning):
+        again = (
+            evaluating.evaluate_again(inspected, runs, where, shown, allowed, hours * 3600)
+            if evaluate_only
+            else verification.verify(inspected, where, shown, allowed, hours * 3600, tuning)
+        )
+        for outcome in again:
             outcomes.append(outcome)
             echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
@@ -108,9 +125,9 @@ def verify(
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
-def _echo_runs(runs: Sequence[FoundRun], found: int) -> None:
+def _echo_runs(runs: Sequence[FoundRun], found: int, doing: str) -> None:
     how = ", drawn at random" if len(runs) < found else ""
-    echo(f"running again {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
+    echo(f"{doing} {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
     for run in runs:
         echo(f"  {run.where}")
 

@@ -129,6 +129,24 @@ class Task(ABC):
         """One context, (T,) or (T, F), as a reader would write it."""
         return str(inputs.tolist())
 
+    def context(self, text: str) -> Tensor:
+        """One context, (T,) or (T, F), that a reader wrote as :meth:`text` writes them. `lgbench predict` asks for it.
+
+        Raises ValueError with a sentence about what the task reads. Without a method of its own, a task reads the numbers of
+        its tokens, with blanks or commas between them.
+        """
+        import torch
+
+        if not isinstance(self.signature.inputs, Tokens):
+            raise ValueError("it reads vectors, and does not say how to write them as text")
+        size, words = self.signature.inputs.size, text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
+        for word in words:
+            if not (word.isascii() and word.isdigit() and int(word) < size):
+                raise ValueError(f"{word!r} is none of its tokens, which are the numbers from 0 to {size - 1}, as in '0 1'")
+        if not words:
+            raise ValueError(f"it reads at least one token, a number from 0 to {size - 1}, as in '0 1'")
+        return torch.tensor([int(word) for word in words])
+
     def sibling(self, name: str) -> Task | None:
         """The task of that name where a family has more members than it lists (dyck-K-M), else None.
 
@@ -160,6 +178,22 @@ class Language(Task):
     Input token i < V - 1 is the symbol that class i predicts. Input token V - 1 is the begin token, and class V - 1 is the end
     of the string. A context of length L has T = L + 1 positions, the begin token first.
     """
+
+    def context(self, text: str) -> Tensor:
+        """The symbols that stand in the text, with blanks between them or without, and the begin token before them."""
+        import torch
+
+        symbols = self.answers[:-1]
+        found: list[int] = []
+        rest = "" if text.strip() == "(empty)" else text.strip()
+        while rest:
+            symbol = max((each for each in symbols if rest.startswith(each)), key=len, default="")
+            if not symbol:
+                known = " ".join(symbols[:20]) + (" and others" if len(symbols) > 20 else "")
+                raise ValueError(f"{rest.split()[0]!r} begins with none of its symbols, which are {known}")
+            found.append(symbols.index(symbol))
+            rest = rest.removeprefix(symbol).lstrip()
+        return torch.tensor([len(symbols), *found])
 
     @abstractmethod
     def strings(self, length: int, random: Random) -> Strings:

@@ -9,11 +9,14 @@ from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFailed
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Work, path_of
-from lgbench.results import run_files
+from lgbench.results import run_files, weights_files
+from lgbench.results.weights_files import KeptWeights, kept_by
 
 
 def filed(work: Work, files: Mapping[str, bytes], display: ProgressDisplay) -> list[Path]:
-    """Write the run files of a population, each once and whole; returns their paths. Call it while its claim is held.
+    """Write the run files of a population, each once and whole, with the weights that they kept; returns the run files' paths.
+
+    Call it while its claim is held.
 
     Raises LeaseLost where another command has the population now, and RunFailed where a file is no run of it.
     """
@@ -30,5 +33,10 @@ def filed(work: Work, files: Mapping[str, bytes], display: ProgressDisplay) -> l
             partial.write_bytes(files[path.name])
             if not run_files.is_run(partial, experiment.run_id):
                 raise RunFailed(f"{path.name} came back damaged")
+            if own := kept_by(run_files.metadata(partial)):
+                name = weights_files.name_for(experiment.record, own)
+                if KeptWeights.of(files.get(name, b"")) != own:
+                    raise RunFailed(f"{name} came back damaged")
+                weights_files.write(results / name, files[name], work.claim.folder)
         written.append(path)
     return written

@@ -27,6 +27,8 @@ class Execution:
     """Seconds of training between two checkpoints."""
     workers: int = 1
     """How many processes train at the same time, each a population of its own with one thread."""
+    keep_weights: bool = False
+    """Whether the weights of each run are kept, beside its run file. Changes no number."""
 
     @classmethod
     def on(
@@ -36,11 +38,12 @@ class Execution:
         population: int | None = None,
         checkpoint: float = 60.0,
         workers: int | None = None,
+        keep_weights: bool = False,
     ) -> Execution:
         """`workers` None: one on a GPU. On a CPU as many as torch would use threads, which OMP_NUM_THREADS limits."""
         where = choose_device(device)
         default = torch.get_num_threads() if where.type == "cpu" else 1
-        return cls(where, compile, population, checkpoint, default if workers is None else workers)
+        return cls(where, compile, population, checkpoint, default if workers is None else workers, keep_weights)
 
     def __post_init__(self) -> None:
         if self.population is not None and self.population < 1:

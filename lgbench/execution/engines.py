@@ -30,7 +30,11 @@ def carry_out(command: Command, results: Place) -> PlanOutcome:
     failed: list[RunFailed] = []
     if unfinished(first.of(planned), first.tuning):
         known = {experiment.run_id for experiment in first.tuned(planned)}
-        tuning = replace(_of_stage(command, first), later=unfinished(planned, first.results))
+        tuning = replace(
+            _of_stage(command, first),
+            manner=replace(command.manner, keep_weights=False),
+            later=unfinished(planned, first.results),
+        )
         failed = _run(tuning, results / FOLDER).failed
         for experiment in one_of_each(first.tuned(planned)):
             if experiment.run_id not in known:

@@ -25,10 +25,12 @@ class Manner:
     population: int | None = None
     checkpoint: float = 60.0
     workers: int | None = None
+    keep_weights: bool = False
+    """Of the runs; those of tuning runs never are."""
 
     def here(self) -> Execution:
         """On this machine. Raises UsageError where a number is out of range, or where the device is not here."""
-        return Execution.on(self.device, self.compile, self.population, self.checkpoint, self.workers)
+        return Execution.on(self.device, self.compile, self.population, self.checkpoint, self.workers, self.keep_weights)
 
 
 @dataclass(frozen=True)

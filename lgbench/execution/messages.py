@@ -18,6 +18,7 @@ class Setup(msgspec.Struct, tag=True):
     checkpoint: float
     plugins: list[str]
     """Plugin files."""
+    keep_weights: bool = False
 
 
 class Train(msgspec.Struct, tag=True):

@@ -22,7 +22,7 @@ from lgbench import user_cache
 from lgbench.errors import NoAccess, RunFailed, StorageError
 from lgbench.execution.scheduler import path_of
 from lgbench.experiment.experiment import Experiment
-from lgbench.results import mirror, run_files
+from lgbench.results import mirror, run_files, weights_files
 from lgbench.results.addresses import Address, Place
 from lgbench.results.checksums import is_sealed
 
@@ -108,6 +108,8 @@ class WorkingFolder:
             content = path.read_bytes()
         except FileNotFoundError:  # another command has just set it aside
             return
+        if (weights := weights_files.name_beside(path)) and not self._publish_weights(path.name, weights):
+            return
         if made := self.store.put(path.name, content):
             self._settle(path, made)
         elif found := self.store.get(path.name):
@@ -122,6 +124,18 @@ class WorkingFolder:
             else:
                 why = "an object of its name is there, which is no whole run file, and nothing at an address is replaced"
                 self.failed[path.name] = f"{why}: remove {self.address / path.name}"
+
+    def _publish_weights(self, run: str, name: str) -> bool:
+        """Publish the weights of a run before it. False where something else has their name, which keeps the run here."""
+        try:
+            content = (self.folder / name).read_bytes()
+        except FileNotFoundError:  # somebody has removed them, and the run is worth publishing without them
+            return True
+        if self.store.put(name, content) or ((found := self.store.get(name)) and found[0] == content):
+            return True
+        why = "an object of the name of its weights is there, which is not their file, and nothing at an address is replaced"
+        self.failed[run] = f"{why}: remove {self.address / name}"
+        return False
 
     def _settle(self, path: Path, about: Object) -> None:
         os.utime(path, ns=(time.time_ns(), mirror.stamp(about)))
@@ -145,7 +159,8 @@ class WorkingFolder:
                 continue
             gone = marker.name not in objects and marked < before  # else somebody has published it since
             if gone or before - marked > user_cache.KEPT_SECONDS * 1e9:
-                (self.folder / marker.name).unlink(missing_ok=True)
+                for name in [marker.name, *weights_files.of_run(marker.name, os.listdir(self.folder))]:
+                    (self.folder / name).unlink(missing_ok=True)
                 marker.unlink(missing_ok=True)
                 self._known.discard(marker.name)
 

@@ -60,6 +60,7 @@ class Order:
     """The folder of the claim, which the node may not see."""
     plugins: tuple[tuple[str, bytes], ...]
     """Names and contents of plugin files."""
+    keep_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ class RayTasks:
     def _started(self, work: Work) -> Any:
         """A task of Ray, which trains this population."""
         population, folder = PlannedPopulation.of(work), str(work.claim.folder.resolve())
-        order = Order(population, self.execution.device.type, self.execution.checkpoint, folder, self._plugins)
+        execution = self.execution
+        order = Order(population, execution.device.type, execution.checkpoint, folder, self._plugins, execution.keep_weights)
         return ray.remote(train).options(name=population.title, **self._needs).remote(order)
 
     def _ended(self, work: Work, answer: Answer) -> Done:
@@ -221,7 +223,7 @@ def train(order: Order) -> Answer:
 
 def _made(order: Order, said: _Said) -> dict[str, bytes]:
     plugins = [_file(name, content) for name, content in order.plugins]
-    execution = Execution(choose_device(order.device), checkpoint=order.checkpoint)
+    execution = Execution(choose_device(order.device), checkpoint=order.checkpoint, keep_weights=order.keep_weights)
     claim = Path(order.folder)
     shared = (claim / HEARTBEAT).exists()
     with tempfile.TemporaryDirectory(prefix="lgbench-", dir=claim if shared else None) as folder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -28,6 +28,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
+from lgbench.results import weights_files
 from lgbench.results.addresses import Place, place
 
 
@@ -52,18 +53,21 @@ def run_population(
     device: str = "auto",
     checkpoint: float = 60.0,
     results: str | Place | None = None,
+    keep_weights: bool = False,
 ) -> dict[str, bytes]:
     """Train and test a population of :func:`lgbench.plan`, and return its run files by their paths in the results folder.
 
     Any machine that has the same plugins can do it. Nothing is left on this machine, and nothing outlives a kill. With a folder
     `results`, which machines may share, the files are written there, too: runs that it has are not made again, runs that
     another process makes are waited for, and a training that was killed goes on from its checkpoint. Where `results` is an
-    address such as s3://bucket/folder, the files are published there, and this machine keeps the checkpoints. A process may run
+    address such as s3://bucket/folder, the files are published there, and this machine keeps the checkpoints. With
+    `keep_weights`, the runs keep their weights, whose files come beside the run files; tuning runs keep none. A process may run
     one population at a time, with one thread on a CPU.
 
     Raises UsageError where the plugins of this machine would make other runs, and whatever stops the training.
     """
-    execution = Execution(choose_device(device), checkpoint=checkpoint)
+    keeps = keep_weights and not population.tuning
+    execution = Execution(choose_device(device), checkpoint=checkpoint, keep_weights=keeps)
     if results is None:
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
             files = made_in(Path(scratch), Private(Path(scratch)), population, plugins, execution)
@@ -80,12 +84,12 @@ def _made_at(
     experiments = experiments_of(population, plugins)
     if isinstance(where, Path):
         where.mkdir(parents=True, exist_ok=True)
-        return _made_together(where, experiments, population, plugins, execution)
+        return _contents(where, _made_together(where, experiments, population, plugins, execution))
     with published(where, experiments, SilentProgress().say) as work, shared(work, experiments) as markers:
         names = _made_together(work.folder, experiments, population, plugins, execution, markers)
     for failure in failures(work):
         raise failure
-    return {name: (work.folder / name).read_bytes() for name in names}
+    return _contents(work.folder, names)
 
 
 def _made_together(
@@ -95,8 +99,8 @@ def _made_together(
     plugins: Sequence[str | Path],
     execution: Execution,
     markers: Markers | None = None,
-) -> dict[str, bytes]:
-    """Train a population in a results folder, in which other processes may be making some of its runs."""
+) -> list[str]:
+    """Train a population in a results folder, in which other processes may be making some of its runs. Returns their names."""
     queue = WorkQueue(folder, experiments, markers)
     runner = PopulationRunner(execution, folder, SilentProgress(), loaded(plugins))
     made_by = partial(provenance.made_by, device=execution.device)
@@ -107,7 +111,14 @@ def _made_together(
                     pass
         else:
             time.sleep(WAIT_SECONDS)
-    return {path.name: path.read_bytes() for path in (path_of(experiment, folder) for experiment in experiments)}
+    return [path_of(experiment, folder).name for experiment in experiments]
+
+
+def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Run files of a folder, and the weights of those that kept them and have them there."""
+    files = {name: (folder / name).read_bytes() for name in names}
+    kept = [name for run in files if (name := weights_files.name_beside(folder / run)) and (folder / name).exists()]
+    return files | {name: (folder / name).read_bytes() for name in kept}
 
 
 def made_in(
@@ -121,7 +132,7 @@ def made_in(
     """Train a population in an empty folder, with its checkpoints in a folder that is held, on the same disk."""
     runner = PopulationRunner(execution, folder, display or SilentProgress(), loaded(plugins))
     assignment = Assignment(experiments_of(population, plugins), held, population.models, population.compile)
-    return {path.name: path.read_bytes() for path in runner.run(assignment)}
+    return _contents(folder, [path.name for path in runner.run(assignment)])
 
 
 def experiments_of(population: PlannedPopulation, plugins: Sequence[str | Path] = ()) -> list[Experiment]:

@@ -34,10 +34,12 @@ from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.measurement.probing import probe
 from lgbench.measurement.soundness import reasons
 from lgbench.process.unchanged import unchanged
-from lgbench.results import run_files
+from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
+from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
+from lgbench.training.kept_weights import kept
 from lgbench.training.train import Trained, train
 
 
@@ -119,14 +121,12 @@ class PopulationRunner:
                     path = path_of(experiment, self.folder)
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
+                        weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained) | {"seconds": seconds}
                         require_unchanged()
                         work.held.require()
-                        if path.exists():
-                            aside = set_aside(path)
-                            self.display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
-                        run_files.write(path, rows, footer, scratch=work.held.folder)
+                        self._write(path, experiment, rows, footer, weights, work.held.folder)
                         yield path
                     report(index + 1, None)
 
@@ -168,6 +168,25 @@ class PopulationRunner:
         scores += probed.scores
         chance, points = self._chance_of(experiment), scores_at_points(trained, index)
         return rows_of(experiment, Measured(scores, points, chance, trained.curve, index, trained.diverged[index]))
+
+    def _write(
+        self,
+        path: Path,
+        experiment: Experiment,
+        rows: pa.Table,
+        footer: dict[str, Any],
+        weights: bytes | None,
+        scratch: Path,
+    ) -> None:
+        """Write the files of a run: its weights, if it keeps them, before the run file that names them."""
+        if path.exists():
+            aside = set_aside(path)
+            self.display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
+        if weights is not None:
+            own = KeptWeights.of(weights)
+            weights_files.write(path.with_name(weights_files.name_for(experiment.record, own)), weights, scratch)
+            footer = footer | own.field
+        run_files.write(path, rows, footer, scratch)
 
     def _chance_of(self, experiment: Experiment) -> list[Score]:
         """The chance level of an experiment's task, found once for all seeds and entries."""

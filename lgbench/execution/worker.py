@@ -69,7 +69,7 @@ class Worker:
         self.output = output
         registry = Registry.load(files=map(Path, setup.plugins))
         self._experiments = Replanner(registry)
-        execution = Execution(torch.device(setup.device), checkpoint=setup.checkpoint)
+        execution = Execution(torch.device(setup.device), checkpoint=setup.checkpoint, keep_weights=setup.keep_weights)
         self._runner = PopulationRunner(execution, Path(setup.results), Telling(output), registry.loaded())
 
     def train(self, order: messages.Train) -> messages.Finished:

@@ -85,8 +85,8 @@ class Workers:
 
     def __init__(self, execution: Execution, results: Path, plugins: Sequence[Path], display: ProgressDisplay) -> None:
         self.execution, self.display = execution, display
-        device = str(execution.device)
-        self._setup = messages.Setup(str(results), device, execution.checkpoint, [str(path) for path in plugins])
+        device, files = str(execution.device), [str(path) for path in plugins]
+        self._setup = messages.Setup(str(results), device, execution.checkpoint, files, execution.keep_weights)
         self._events: queue.Queue[tuple[_Worker, messages.FromWorker | None]] = queue.Queue()
         self._workers: list[_Worker] = []
 

@@ -82,10 +82,12 @@ def mirrored(address: Address) -> Copy:
 
 def fetched(address: Address) -> Path:
     """The copy of a folder, or of a single file, which need not exist."""
-    if not address.is_file:
-        return mirrored(address).folder
-    name, folder = address.parts[-1], made(address.folder, COPIES)
-    store = address.folder.store()
+    return fetched_file(address.folder, address.parts[-1]) if address.is_file else mirrored(address).folder
+
+
+def fetched_file(address: Address, name: str) -> Path:
+    """The copy of one object in a folder, which need not exist."""
+    folder, store = made(address, COPIES), address.store()
     if found := store.get(name):
         content, about = found
         _write(folder / name, content, about)

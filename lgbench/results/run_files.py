@@ -92,21 +92,20 @@ def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path
     A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed. That other
     file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
     """
-    content = sealed(_serialized(rows, metadata))
+    content = serialized(rows, metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     with created(path, scratch) as partial:
         partial.write_bytes(content)
 
 
-def _serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
-    """The bytes of a run file, with zeros for the checksum."""
+def serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
+    """The bytes of a run file, with its checksum."""
     about = {name: value for name, value in metadata.items() if name != CHECKSUM}
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
         writer.write_table(rows.cast(SCHEMA).replace_schema_metadata(None))
         writer.add_key_value_metadata({METADATA_KEY: json.dumps(about | {CHECKSUM: ZEROS}).encode()})
-    content: bytes = out.getvalue().to_pybytes()
-    return content
+    return sealed(out.getvalue().to_pybytes())
 
 
 def damaged(path: Path) -> str:

@@ -15,10 +15,11 @@ from lgbench.results.metrics import Metric
 from lgbench.submissions.footer import Footer, shown
 
 
-def other_versions(footer: Footer, registry: Registry) -> Iterator[str]:
-    """Distributions that took part and are not installed in the same version."""
+def other_versions(footer: Footer, registry: Registry, deciding: bool = False) -> Iterator[str]:
+    """Distributions that took part and are not installed in the same version; only those `deciding` numbers, not measuring."""
     installed = _installed(registry)
-    filed = {name: plugin.version for name, plugin in footer.took_part.items()}
+    decide = {plugin.name for plugin in footer.experiment.plugins}
+    filed = {name: plugin.version for name, plugin in footer.took_part.items() if name in decide or not deciding}
     for name, version in {**filed, "lgbench": footer.environment.lgbench}.items():
         is_file = version.startswith("sha256:")
         if name not in installed and is_file:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from lgbench.errors import RunFileError
 from lgbench.execution import lease
 from lgbench.execution.lease import Lease
 from lgbench.execution.markers import MARKERS, Markers
+from lgbench.results import weights_files
 
 FOLDER = ".submission"
 """The hidden folder in the folder of the leaderboards. It is there while somebody submits, and
@@ -37,23 +38,35 @@ class Turn:
         self.place: Path | None = None
         """Where the submission file is, if it is already there."""
 
-    def file(self, name: str, content: bytes, folder: Path) -> Path:
-        """Make a submission file in `folder`, whole; after an error or Ctrl-C there is none."""
+    def file(self, name: str, content: bytes, folder: Path, weights: Iterable[tuple[str, bytes]] = ()) -> Path:
+        """Make a submission file in `folder`, whole, after files of weights. After an error or Ctrl-C there is none of them."""
         path, made = folder / name, not folder.exists()
+        new: list[Path] = []
         try:
             folder.mkdir(exist_ok=True)
             if os.path.lexists(path):
                 raise RunFileError(f"nothing was filed: another file is at {path} already; move it away")
+            for own in weights:
+                new += self.add(*own, folder)
             with created(path, self._held.folder) as partial:
                 partial.write_bytes(content)
                 self._held.require()
                 self.place = path
             return path
         except BaseException:
+            for file in new if not (self.place and os.path.lexists(self.place)) else []:
+                file.unlink(missing_ok=True)
             if made:
                 with suppress(OSError):
                     folder.rmdir()
             raise
+
+    def add(self, name: str, content: bytes, folder: Path) -> list[Path]:
+        """Write weights where they are not there yet; returns their path where they were not."""
+        path, there = folder / name, (folder / name).exists()
+        self._held.require()
+        weights_files.write(path, content, self._held.folder)
+        return [] if there else [path]
 
     def end(self) -> None:
         """Let others have their turn."""

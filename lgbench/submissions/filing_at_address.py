@@ -6,7 +6,7 @@ own object is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +29,13 @@ class Filing:
     left_out: Sequence[str]
     """A sentence for each filed object that no file can be a copy of."""
 
-    def file(self, name: str, content: bytes, folder: Path) -> Path:
-        """Make the object. Returns where in the copy, `folder`, its next copy will be. Raises RunFileError if it cannot."""
+    def file(self, name: str, content: bytes, folder: Path, weights: Iterable[tuple[str, bytes]] = ()) -> Path:
+        """Make the object, after those of weights, which stay if it fails.
+
+        Returns where in the copy, `folder`, its next copy will be. Raises RunFileError if it cannot.
+        """
+        for own in weights:
+            self.add(*own, folder)
         try:
             # The server may have made it, and its answer got lost.
             if not self.store.put(name, content) and not self._has(name, content):
@@ -38,6 +43,17 @@ class Filing:
         except StorageError as error:
             raise RunFileError(f"nothing was filed, or the answer got lost, since {error}; submit the same again") from error
         return folder / name
+
+    def add(self, name: str, content: bytes, folder: Path) -> list[Path]:
+        """Make an object of weights where there is none. Raises RunFileError if it cannot."""
+        try:
+            if self.store.put(name, content):
+                return [folder / name]
+            if not self._has(name, content):
+                raise RunFileError(f"nothing was filed: something else is at {self.store.address / name} already; remove it")
+        except StorageError as error:
+            raise RunFileError(f"nothing was filed, since {error}; submit the same again") from error
+        return []
 
     def _has(self, name: str, content: bytes) -> bool:
         found = self.store.get(name)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, get_args
 
@@ -19,6 +19,7 @@ from lgbench.experiment import tuning
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.extensions.loading import How
 from lgbench.results.metrics import Metric
+from lgbench.results.weights_files import KEY, KeptWeights
 
 MAX_TEXT = 1000
 _LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
@@ -71,7 +72,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Footer:
-    """Everything in a run file beside its rows. `dataclasses.asdict` gives back the JSON."""
+    """Everything in a run file beside its rows."""
 
     experiment: ExperimentRecord
     plugins: tuple[LoadedPlugin, ...]
@@ -82,6 +83,13 @@ class Footer:
     seconds: Seconds
     checksum: Checksum
     """Of the file; see :mod:`lgbench.results.run_files`."""
+    kept_weights: KeptWeights | None = None
+    """None, and no field of the JSON, where the run kept none."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The JSON that it was rebuilt from."""
+        return {name: value for name, value in asdict(self).items() if name != KEY or value is not None}
 
     @property
     def took_part(self) -> Mapping[str, LoadedPlugin]:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -25,17 +25,18 @@ from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.footers import digest
 from lgbench.results.metrics import Metric
+from lgbench.results.weights_files import KeptWeights
 from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against
 from lgbench.submissions.disagreements import (
     other_measurements,
     other_plugins,
     other_protocol,
-    other_settings,
     other_sources,
     other_versions,
 )
 from lgbench.submissions.footer import Footer, parse, shown
 from lgbench.submissions.reader import Contents, Reader
+from lgbench.submissions.rebuilding import as_recorded, refuse, require_same
 from lgbench.submissions.rows import Expected, RowKey, expected_rows, wrong_rows
 
 Rule = Callable[[Footer], Iterable[str]]
@@ -65,7 +66,7 @@ class Run:
     @cached_property
     def content(self) -> str:
         """A hash of everything in it, and not of the bytes, which depend on the release of pyarrow."""
-        return digest(asdict(self.footer), self.rows)
+        return digest(self.footer.content, self.rows)
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,13 @@ class FoundRun:
     measurements: tuple[Metric, ...]
     content: str | None
     """As of a :class:`Run`, where the file says it."""
+    kept: KeptWeights | None = None
+    """The weights that it kept."""
 
     @classmethod
     def of(cls, run: Run) -> FoundRun:
-        return cls(run.path, run.where, run.footer.experiment, run.footer.measurements, run.content)
+        about = run.footer
+        return cls(run.path, run.where, about.experiment, about.measurements, run.content, about.kept_weights)
 
     def is_named(self, patterns: Sequence[str]) -> bool:
         """Whether its id or its name fits any of the patterns, as in a shell; every run does where there are none."""
@@ -128,17 +132,15 @@ class Inspector:
     def _agreed(self, footer: Footer) -> Experiment:
         """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
         versions = list(other_versions(footer, self.registry)) or other_sources(footer, self.registry)
-        _refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
+        refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
         record = footer.experiment
         planned = self._measured(self._replanner.experiment(record), footer)
         if self.bounds and record.protocol.changes:
             models = min(footer.execution.population, MAX_MODELS)
-            _refuse([reason] if (reason := reason_against(planned, models, self.bounds)) else [])
-        _refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
-        # The same plugins, but a source that nobody knows, and a changed checkout of lgbench, are not here as they were there.
-        planned = replace(planned, record=replace(planned.record, plugins=record.plugins))
-        if planned.run_id != record.run_id:
-            _refuse(other_settings(record, planned.record))
+            refuse([reason] if (reason := reason_against(planned, models, self.bounds)) else [])
+        refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
+        planned = as_recorded(planned, record)
+        require_same(planned, record)
         return planned
 
     def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
@@ -178,7 +180,8 @@ def found_in(paths: Iterable[Path]) -> tuple[list[FoundRun], list[str]]:
                     footer = footer_of(path, contents)
                     where = _where(path, contents, footer.experiment)
                     content = contents.packed.content if contents.packed else None
-                    found.append(FoundRun(path, where, footer.experiment, footer.measurements, content))
+                    about = footer.experiment, footer.measurements, content, footer.kept_weights
+                    found.append(FoundRun(path, where, *about))
     return found, wrong
 
 
@@ -248,12 +251,5 @@ def _other_run_id(path: Path, contents: Contents, record: ExperimentRecord) -> I
 
 
 def _other_content(footer: Footer, contents: Contents) -> Iterator[str]:
-    if contents.packed and contents.rows is not None and digest(asdict(footer), contents.rows) != contents.packed.content:
+    if contents.packed and contents.rows is not None and digest(footer.content, contents.rows) != contents.packed.content:
         yield "its footer or its rows are not those that were filed: they do not fit the checksum that its file has for it"
-
-
-def _refuse(*kinds: Iterable[str]) -> None:
-    """Raises Refused with all sentences, if there are any."""
-    sentences = [sentence for kind in kinds for sentence in kind]
-    if sentences:
-        raise Refused(sentences)

@@ -1,4 +1,4 @@
-"""What is among the filed runs and is no submission file: nobody checked it, so nothing of it may go unsaid."""
+"""What is among the filed runs and is no submission file and no weights: nobody checked it, so nothing of it may go unsaid."""
 
 from __future__ import annotations
 
@@ -7,33 +7,36 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from lgbench.results.weights_files import SUFFIX
 from lgbench.submissions.footer import shown
 
 MAX_NAMES = 3
 """How many of the things in a folder are named."""
 
 
-def sorted_out(folder: Path) -> tuple[list[Path], list[str]]:
-    """The files in the folder of filed runs that may be runs, and a sentence for each other thing in it.
+def sorted_out(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
+    """The files in the folder of filed runs that may be runs, those that may be weights, and a sentence for each other thing.
 
     Nothing but their names and kinds is looked at.
     """
     if not os.path.lexists(folder):
-        return [], []
+        return [], [], []
     if folder.is_symlink() or not folder.is_dir():
-        return [], [f"{folder} is no folder of filed runs; put a folder of that name there"]
+        return [], [], [f"{folder} is no folder of filed runs; put a folder of that name there"]
     runs: list[Path] = []
+    weights: list[Path] = []
     strays: list[str] = []
     for path in sorted(folder.iterdir()):
         if reason := _stray(path):
-            strays.append(f"{folder / shown(path.name)[1:-1]} {reason}; this folder has submission files alone: remove it")
+            what = f"{folder / shown(path.name)[1:-1]} {reason}"
+            strays.append(f"{what}; this folder has submission files and weights of their runs alone: remove it")
         else:
-            runs.append(path)
-    return runs, strays
+            (weights if path.name.endswith(SUFFIX) else runs).append(path)
+    return runs, weights, strays
 
 
 def _stray(path: Path) -> str | None:
-    """Why this is no filed run; None where it may be one."""
+    """Why this is neither a filed run nor weights; None where it may be."""
     mode = path.lstat().st_mode
     hidden = "hidden " if path.name.startswith(".") else ""
     if stat.S_ISLNK(mode):
@@ -46,7 +49,7 @@ def _stray(path: Path) -> str | None:
         return "is a hidden file"
     if ".parquet.damaged-" in path.name:
         return "is a damaged file that was set aside"
-    return None if path.name.endswith(".parquet") else "is a file of another kind"
+    return None if path.name.endswith((".parquet", SUFFIX)) else "is a file of another kind"
 
 
 def _contents(folder: Path) -> str:

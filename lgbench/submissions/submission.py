@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
@@ -19,6 +19,7 @@ from lgbench.results import run_files, submission_files
 from lgbench.results.addresses import Address, Place
 from lgbench.results.footers import digest
 from lgbench.results.mirror import mirrored
+from lgbench.submissions.carried import WeightsOf, files_of_weights, keeping, other_weights, wrong_weights
 from lgbench.submissions.completeness import duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
 from lgbench.submissions.filing_at_address import Filing, filing
@@ -53,12 +54,21 @@ class Submitted:
     """How many runs it has."""
     before: int
     """How many runs were filed already, with the same content."""
+    weights: int = 0
+    """How many runs have their weights beside the submission file, since somebody asked for it."""
 
 
 def submit(
-    given: Iterable[Path], folder: Place, registry: Registry, say: Callable[[str], None] = lambda sentence: None
+    given: Iterable[Path],
+    folder: Place,
+    registry: Registry,
+    say: Callable[[str], None] = lambda sentence: None,
+    weights_of: WeightsOf | None = None,
 ) -> Submitted:
     """File the runs of files and folders in one submission file in `folder`/runs: all of them, or none.
+
+    With `weights_of`, the weights of all runs that kept them are filed too, each in a file of its own, before the submission
+    file; also those of runs that were filed before.
 
     A run that is filed already with the same content stays where it is, and is not filed again. Calls `say` with a sentence if
     this process has to wait for another one.
@@ -66,14 +76,14 @@ def submit(
     Raises Refused, with every reason, and then nothing was filed; UsageError where the folder does not exist.
     """
     if isinstance(folder, Address):
-        return _submitted_to(given, folder / RUNS, registry)
+        return _submitted_to(given, folder / RUNS, registry, weights_of)
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
     own: Turn | None = None
     try:
-        runs, wrong = _inspected(given, registry)
+        runs, wrong = _inspected(given, registry, weights_of)
         with turn(folder, say) as own:
-            return _submitted(runs, wrong, folder / RUNS, registry, own)
+            return _submitted(runs, wrong, folder / RUNS, registry, own, weights_of)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; {'all runs were filed before' if _is_filed(own) else 'nothing was filed'}") from None
     except LeaseLost as error:
@@ -88,12 +98,12 @@ def _is_filed(own: Turn | None) -> bool:
     return own is not None and own.place is not None and os.path.lexists(own.place)
 
 
-def _submitted_to(given: Iterable[Path], address: Address, registry: Registry) -> Submitted:
+def _submitted_to(given: Iterable[Path], address: Address, registry: Registry, weights_of: WeightsOf | None) -> Submitted:
     """File runs at an address, where nobody has to wait for a turn."""
     own = filing(address)
     try:
-        runs, wrong = _inspected(given, registry)
-        done = _submitted(runs, [*wrong, *own.left_out], own.folder, registry, own)
+        runs, wrong = _inspected(given, registry, weights_of)
+        done = _submitted(runs, [*wrong, *own.left_out], own.folder, registry, own, weights_of)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed, or all; submit the same again") from None
     if done.file:
@@ -104,11 +114,11 @@ def _submitted_to(given: Iterable[Path], address: Address, registry: Registry) -
     return done
 
 
-def _inspected(given: Iterable[Path], registry: Registry) -> tuple[list[Run], list[str]]:
-    """The runs that are to be filed, each once, and everything that is wrong with them."""
+def _inspected(given: Iterable[Path], registry: Registry, weights_of: WeightsOf | None) -> tuple[list[Run], list[str]]:
+    """The runs that are to be filed, each once, and everything that is wrong with them and with weights that are asked for."""
     paths, wrong = gather(given)
     runs, unfit = inspect_all(paths, Inspector(registry, RULES))
-    return runs, [*wrong, *unfit]
+    return runs, [*wrong, *unfit, *wrong_weights(runs, weights_of)]
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
@@ -118,7 +128,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
     a published protocol were checked when they were filed, and nobody can make them with this lgbench. So of them the footer
     and the place are looked at, and that none comes twice.
     """
-    paths, wrong = sorted_out(folder / RUNS)
+    paths, weights, wrong = sorted_out(folder / RUNS)
     every, unreadable = found_in(paths)
     earlier = [run for run in every if _is_earlier(run.record.protocol)]
     today = by_file(run for run in every if not _is_earlier(run.record.protocol))
@@ -132,6 +142,7 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
         *unreadable,
         *unfit,
         *places,
+        *other_weights(weights, every),
         *duplicates([*earlier, *found], []),
         *incomplete(found, registry.tasks, found),
     ]
@@ -150,7 +161,14 @@ def _misplaced(runs: Sequence[FoundRun]) -> Iterator[str]:
             yield f"{path}: a file with these runs alone is at {path.with_name(name)}"
 
 
-def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry: Registry, own: Turn | Filing) -> Submitted:
+def _submitted(
+    runs: Sequence[Run],
+    wrong: Sequence[str],
+    folder: Path,
+    registry: Registry,
+    own: Turn | Filing,
+    weights_of: WeightsOf | None,
+) -> Submitted:
     """File these runs where they are not filed yet. Raises Refused."""
     filed, unreadable = found_in(run_files.find(folder))
     before, new = _apart(runs, filed)
@@ -166,12 +184,15 @@ def _submitted(runs: Sequence[Run], wrong: Sequence[str], folder: Path, registry
     if reasons:
         count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
         raise Refused(reasons, f"nothing was filed, for {count}:")
-    return Submitted(own.file(*_written(new), folder) if new else None, len(new), len(before))
+    file = own.file(*_written(new), folder, files_of_weights(new, weights_of)) if new else None
+    for each in files_of_weights(before, weights_of):
+        own.add(*each, folder)
+    return Submitted(file, len(new), len(before), len(keeping(runs)) if weights_of else 0)
 
 
 def _written(runs: Sequence[Run]) -> tuple[str, bytes]:
     """The name and the content of the submission file of these runs, written anew from what was checked."""
-    own = [submission_files.SubmittedRun(run.footer.experiment, asdict(run.footer), run.rows) for run in runs]
+    own = [submission_files.SubmittedRun(run.footer.experiment, run.footer.content, run.rows) for run in runs]
     try:
         return submission_files.written(own)
     except ValueError as error:
@@ -195,7 +216,7 @@ def _content_of(filed: FoundRun, reader: Reader) -> str:
         return filed.content
     contents = reader.read(filed.path)
     assert contents.rows is not None
-    return digest(asdict(footer_of(filed.path, contents)), contents.rows)
+    return digest(footer_of(filed.path, contents).content, contents.rows)
 
 
 def _is_earlier(used: ProtocolUse) -> bool:

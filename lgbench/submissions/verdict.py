@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lgbench.errors import LgbenchError
 from lgbench.experiment.tuning import TuningRun
+from lgbench.measurement.chance import CHANCE
 from lgbench.submissions.agreement import (
     Disagreement,
     Tolerance,
@@ -60,6 +61,8 @@ class Verdict:
     tolerance: Tolerance
     otherwise: Sequence[str]
     """Everything that rounding depends on and that is not as in the file."""
+    by_weights: bool = False
+    """Whether kept weights were tested again, and nothing was trained."""
 
     @classmethod
     def of(cls, run: Run, rerun: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS) -> Verdict:
@@ -73,6 +76,22 @@ class Verdict:
         compared = sum(1 for key in filed if key.length is not None or tolerance.points)
         largest = largest_distance(filed, here), largest_mean_distance(filed, here)
         return cls(run, found, compared, *largest, tolerance, otherwise)
+
+    @classmethod
+    def of_weights(cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS) -> Verdict:
+        """Compare what a file says of the trained model with what its kept weights give."""
+        last = run.experiment.train.steps
+        filed, here = (
+            {
+                key: n
+                for key, n in numbers_in(rows).items()
+                if key.length is not None and key.step == last and key.weights != CHANCE
+            }
+            for rows in (run.rows, again)
+        )
+        found = [*other_soundness(run.rows, again), *disagreements(filed, here, tolerance)]
+        largest = largest_distance(filed, here), largest_mean_distance(filed, here)
+        return cls(run, found, len(filed), *largest, tolerance, otherwise, by_weights=True)
 
     def with_tuning(self, again: Sequence[TuningRun]) -> Verdict:
         """With the tuning runs compared, too, that were made again."""
@@ -96,7 +115,7 @@ class Verdict:
         """The verdict for a reader."""
         if not self.disagreements:
             apart = f"scores are at most {self.largest:.2g} apart, and their means over lengths {self.largest_mean:.2g}"
-            how = " with a wide tolerance" if self.is_wide else ""
+            how = (" by its weights" if self.by_weights else "") + (" with a wide tolerance" if self.is_wide else "")
             agree = f"{self.compared} numbers agree {self.tolerance}, {apart}"
             yield f"verified{how}: {self.run.title}: {agree}; {self._why()}"
             return
@@ -111,7 +130,8 @@ class Verdict:
             yield f"  numbers may be rounded otherwise for that reason, if the file is right about it; {wide}"
 
     def _why(self) -> str:
-        return "; ".join(self.otherwise) if self.otherwise else "torch, device, threads and population are as in the file"
+        same = "torch, device and threads" if self.by_weights else "torch, device, threads and population"
+        return "; ".join(self.otherwise) if self.otherwise else f"{same} are as in the file"
 
 
 def other_soundness(filed: pa.Table, rerun: pa.Table) -> Iterator[Disagreement]:

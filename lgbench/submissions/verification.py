@@ -7,10 +7,8 @@ lengths, and by 0.22 at one length; retrieval and set complement far less.
 
 from __future__ import annotations
 
-import math
 import os
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,20 +18,21 @@ from math import comb
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lgbench.errors import LgbenchError
 from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
+from lgbench.measurement.causality import Predict
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.measurement.probing import probe
 from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
+from lgbench.submissions.deadline import Deadline
 from lgbench.submissions.footer import shown
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.tuning_again import TuningAgain, fillers, stack_size
@@ -44,10 +43,6 @@ DEFAULT_SECONDS = 24 * 3600.0
 """How long one population may take."""
 
 Drawn = TypeVar("Drawn")
-
-
-class TooLong(LgbenchError):
-    """A rerun that takes longer than the reviewer allows."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +134,7 @@ class _Verifier:
     def __init__(
         self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, seconds: float, tuning: bool
     ) -> None:
-        self.device, self.display, self.tolerance, self.seconds = device, display, tolerance, seconds
-        self._ends = math.inf
+        self.device, self.display, self.tolerance, self.deadline = device, display, tolerance, Deadline(seconds)
         self._chance: dict[Hashable, list[Score]] = {}
         self._tuning = TuningAgain(device, self._trained) if tuning else None
 
@@ -159,15 +153,15 @@ class _Verifier:
         self, title: str, experiments: Sequence[Experiment], compile: bool, tested: Sequence[Experiment] = ()
     ) -> Trained:
         """`tested`, the first ones, are tested while they train. From now on there is as much time as a population may take."""
-        self._ends = time.monotonic() + self.seconds
+        self.deadline.start()
         models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
         with self.display.phase(Phase.train(f"{title} ({models})", experiments)) as report:
 
             def in_time(step: int, loss: Callable[[], float]) -> None:
-                self._require_time()
+                self.deadline.require()
                 report(step, loss)
 
-            points = points_of(tested or experiments, self.device, self._in_time)
+            points = points_of(tested or experiments, self.device, self.deadline.asking)
             return train(experiments, self.device, in_time, points=points, compile=compile, say=self.display.say)
 
     def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
@@ -187,21 +181,10 @@ class _Verifier:
         for verdict in found:
             yield verdict.with_tuning(self._tuning.runs(verdict.run.experiment)) if self._tuning else verdict
 
-    def _models(self, trained: Trained, index: int, skeleton: nn.Module | None = None) -> dict[str, Callable[[Tensor], Tensor]]:
+    def _models(self, trained: Trained, index: int, skeleton: nn.Module | None = None) -> dict[str, Predict]:
         """One model with each variant of its weights, which may compute by another module of the same architecture."""
         found = trained if skeleton is None else trained.on(skeleton)
-        return {name: self._in_time(model) for name, model in found.models(index).items()}
-
-    def _in_time(self, predict: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        def predict_in_time(inputs: Tensor) -> Tensor:
-            self._require_time()
-            return predict(inputs)
-
-        return predict_in_time
-
-    def _require_time(self) -> None:
-        if time.monotonic() > self._ends:
-            raise TooLong(f"it took longer than {self.seconds / 3600:.3g} hours, the limit; --hours allows more")
+        return {name: self.deadline.asking(model) for name, model in found.models(index).items()}
 
     def _chance_of(self, run: Run) -> list[Score]:
         """The chance level of a run's task, found once for all its runs."""
@@ -215,16 +198,23 @@ class _Verifier:
 
 def _otherwise(run: Run, trained: Trained, population: RerunPopulation, device: torch.device) -> Iterator[str]:
     """A sentence for each thing that rounding depends on and that is not as it was."""
-    there, made = run.footer.environment, run.footer.execution
+    made, here = run.footer.execution, len(population.experiments)
+    yield from other_machine(run, population.threads, device)
+    if made.population != here:
+        yield f"the number of models in the population is {shown(made.population)} in the file and {shown(here)} here"
+    if made.compiled != trained.compiled:
+        yield "the step was compiled and is not here" if made.compiled else "the step is compiled here and was not"
+
+
+def other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]:
+    """The same of what evaluation alone depends on, too."""
+    there = run.footer.environment
     for name, filed, here in (
         ("torch", there.torch, torch.__version__),
         ("the device", there.device, provenance.device_name(device)),
-        ("the number of threads", there.threads, population.threads),
-        ("the number of models in the population", made.population, len(population.experiments)),
+        ("the number of threads", there.threads, threads),
     ):
         if filed != here:
             yield f"{name} is {shown(filed)} in the file and {shown(here)} here"
-    if made.compiled != trained.compiled:
-        yield "the step was compiled and is not here" if made.compiled else "the step is compiled here and was not"
     if device.type != "cpu":
         yield "a GPU adds in no fixed order"

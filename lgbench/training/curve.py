@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 POINTS = 50
@@ -19,6 +20,10 @@ class Curve:
     """(points, P): mean over the covered steps, in nats."""
     gradient_norm: Tensor
     """(points, P): the largest norm over the covered steps, so that a spike is not averaged away."""
+
+
+NO_CURVE = Curve([], torch.empty(0, 1), torch.empty(0, 1))
+"""Of a model that was not trained here."""
 
 
 def curve_steps(steps: int) -> list[int]:

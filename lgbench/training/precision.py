@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 
@@ -20,6 +22,13 @@ def computing(precision: str, device: torch.device) -> AbstractContextManager[ob
     if device.type == "cpu":
         inside.enter_context(_WideNorms())
     return inside
+
+
+def answered(compute: Callable[[Tensor], Tensor], inputs: Tensor, precision: str) -> Tensor:
+    """The logits of a model that computes in a precision, in float32 or wider."""
+    with computing(precision, inputs.device):
+        found = compute(inputs)
+    return found.to(torch.promote_types(found.dtype, torch.float32))
 
 
 class _WideNorms(TorchFunctionMode):

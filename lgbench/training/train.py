@@ -23,7 +23,7 @@ from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
 from lgbench.training.data import stream, training_lengths
 from lgbench.training.population import Population, StepFunction
-from lgbench.training.precision import computing
+from lgbench.training.precision import answered
 
 ReportStep = Callable[[int, Callable[[], float]], None]
 """Called after every step with the number of steps done and a function that gives the mean loss of the latest one."""
@@ -51,12 +51,11 @@ class Models:
         """One model of the population, as a function from inputs to logits. It is in the mode in which the skeleton is."""
         state = {name: tensor[index] for name, tensor in (self.weights[variant] | self.buffers).items()}
 
-        def logits(inputs: Tensor) -> Tensor:
-            with computing(self.precision, inputs.device):
-                found: Tensor = functional_call(self.skeleton, state, (inputs,))
-            return found.to(torch.promote_types(found.dtype, torch.float32))
+        def compute(inputs: Tensor) -> Tensor:
+            found: Tensor = functional_call(self.skeleton, state, (inputs,))
+            return found
 
-        return logits
+        return lambda inputs: answered(compute, inputs, self.precision)
 
 
 @dataclass(frozen=True)

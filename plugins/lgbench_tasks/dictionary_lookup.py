@@ -13,6 +13,7 @@ from lgbench import Answers, Batch, Budget, Random, Signature, Task, Vectors
 
 KEY_WIDTH = 32
 VALUES = 10
+_VALUE_NAMES = [str(value) for value in range(VALUES)]
 AT_ONCE = 2**17
 """Numbers of inputs made at once on a CPU: few enough to stay in its cache."""
 
@@ -68,6 +69,23 @@ class DictionaryLookup(Task):
         """The item with the key that is asked for."""
         keys = inputs[..., :KEY_WIDTH]
         return F.pad((keys[:, :-1] == keys[:, -1:]).all(-1), (0, 1))
+
+    def context(self, text: str) -> Tensor:
+        """As `text` writes it. The keys are random directions, the same for every text with so many items."""
+        *items, query = text.split() or [""]
+        pairs = [(name, value) for name, _, value in (item.rpartition(":") for item in items)]
+        held, asked = dict(pairs), query.removesuffix("?")
+        if not items or len(held) < len(pairs) or not all(name and value in _VALUE_NAMES for name, value in pairs):
+            raise ValueError("it reads items as key:value, each key once, with values from 0 to 9, as in 'a:4 b:8 a?'")
+        if not query.endswith("?") or asked not in held:
+            raise ValueError("it reads, last, one of its keys and a question mark, as in 'a:4 b:8 a?'")
+        keys = Random(1).normal(len(pairs), KEY_WIDTH)[0]
+        inputs = torch.zeros(len(pairs) + 1, KEY_WIDTH + VALUES)
+        inputs[:-1, :KEY_WIDTH] = keys / torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
+        for place, (_, value) in enumerate(pairs):
+            inputs[place, KEY_WIDTH + int(value)] = 1
+        inputs[-1, :KEY_WIDTH] = inputs[[name for name, _ in pairs].index(asked), :KEY_WIDTH]
+        return inputs
 
     def text(self, inputs: Tensor) -> str:
         """Items as key:value, keys named in order of appearance, and the key that is asked for."""

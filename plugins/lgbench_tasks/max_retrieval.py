@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import final
 
@@ -60,6 +61,19 @@ class MaxRetrieval(Task):
         """The item of highest priority."""
         items = inputs[:, :-1, 0]
         return F.pad(items == items.amax(-1, keepdim=True), (0, 1))
+
+    def context(self, text: str) -> Tensor:
+        """As `text` writes it. The query's own priority, which decides nothing, is 0.5."""
+        *items, query = text.split() or [""]
+        found = [re.fullmatch(r"(\d*\.?\d+):(\d)", item) for item in items]
+        if query != "?" or not items or not all(found):
+            raise ValueError(
+                "it reads items as priority:class, with classes from 0 to 9, and the query, as in '0.39:4 0.66:6 ?'"
+            )
+        rows = [[float(item[1]), *(float(kind == int(item[2])) for kind in range(CLASSES))] for item in found if item]
+        if not all(0 <= row[0] <= 1 for row in rows):
+            raise ValueError("priorities are from 0 to 1, as in '0.39:4 0.66:6 ?'")
+        return torch.tensor([*rows, [0.5, *[0.0] * CLASSES]])
 
     def text(self, inputs: Tensor) -> str:
         """Items as priority:class, the query as a question mark."""

@@ -53,6 +53,14 @@ class SetComplement(Task):
         torch.gt(seen_at[:, None, :], steps[:, None], out=p)  # 1 where a token is unseen
         return Batch(inputs, p.mul_(1 / (self.size - 1 - steps[:, None])))
 
+    def context(self, text: str) -> Tensor:
+        inputs = super().context(text)
+        if len(inputs) != len(set(inputs.tolist())) or len(inputs) > self.size - 1:
+            raise ValueError(
+                f"no token may come twice, and at most {self.size - 1} of the {self.size} may come, as in '3 0 17'"
+            )
+        return inputs
+
     def reference(self, context: Tensor) -> Sequence[float]:
         seen = set(context.tolist())
         return [0.0 if token in seen else 1 / (self.size - len(seen)) for token in range(self.size)]

@@ -1,0 +1,45 @@
+"""What commands on kept weights share: their argument and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lgbench.cli.options import FolderOrAddress
+from lgbench.cli.setup import installed, named_as
+from lgbench.errors import unknown
+from lgbench.results.addresses import Address, Place
+
+if TYPE_CHECKING:
+    from lgbench.kept.finding import FoundRun
+    from lgbench.kept.loading import LoadedModel
+
+run_argument = click.argument("run", type=FolderOrAddress(files=True))
+
+weights_option = click.option("--weights", default="raw", show_default=True, help="Weights: raw, or the name of an averager.")
+
+device_of_models = click.option("--device", default="cpu", show_default=True, help="Device: cpu, cuda or mps.")
+
+
+def found(run: Place, results: Place) -> FoundRun:
+    """The run that a user names. Sentences name addresses, and not copies of them."""
+    from lgbench.kept.finding import find
+
+    for each in (run, results):
+        if isinstance(each, Address):
+            named_as(each.folder if each.is_file else each)
+    return find(run, results)
+
+
+def loaded(run: Place, weights: str, results: Place, plugins: Sequence[Path], device: str) -> LoadedModel:
+    """The model that a user names."""
+    from lgbench.execution.device import choose_device
+    from lgbench.kept import loading
+
+    own = found(run, results)
+    if weights not in own.variants:
+        raise unknown("weights", weights, own.variants)
+    return loading.loaded(loading.restore(own, installed(plugins), choose_device(device)), weights)

@@ -1,0 +1,40 @@
+"""`lgbench probe RUN`: probes of the model of a run, read from its kept weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lgbench.cli.kept import found
+from lgbench.cli.options import split
+from lgbench.cli.output import complain, console, echo
+from lgbench.cli.setup import installed
+from lgbench.errors import unknown
+from lgbench.results.addresses import Place
+
+
+def probe_run(
+    run: Place,
+    probes: Sequence[str],
+    weights: str,
+    out: Path | None,
+    device: str,
+    plugins: Sequence[Path],
+    results: Place,
+) -> None:
+    """Print what probes read, and write all rows to a file if one is named."""
+    from lgbench.execution.device import choose_device
+    from lgbench.kept import probing
+    from lgbench.reports import files, run_probes
+
+    if out:
+        run_probes.known_format(out)
+    own = found(run, results)
+    if weights not in own.variants:
+        raise unknown("weights", weights, own.variants)
+    rows = probing.probe_run(own, split(probes) or ["all"], installed(plugins), choose_device(device), complain)
+    echo(f"{own.footer.experiment.title}, {weights} weights; by length, the mean over heads")
+    run_probes.table(rows, weights, console())
+    if out:
+        files.replace(out, run_probes.content(rows, out))
+        echo(out)

@@ -1,0 +1,78 @@
+"""Probing a model from its kept weights: what `lgbench run --probe` would have read at the end of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from lgbench.errors import UsageError
+from lgbench.execution.device import choose_device, full_float32, threads
+from lgbench.experiment.probes import NONE, chosen_probes, undefined
+from lgbench.extensions.registry import Registry
+from lgbench.kept.finding import FoundRun, find
+from lgbench.kept.loading import restore
+from lgbench.measurement.probing import probe as probed
+from lgbench.process.unchanged import unchanged
+from lgbench.results import run_files
+from lgbench.results.addresses import Place
+from lgbench.results.rows import Measured, rows_of
+from lgbench.training.curve import NO_CURVE
+
+
+def probe(
+    run: str | Place,
+    probe: str | Sequence[str] = "all",
+    *,
+    results: str | Place = "results",
+    plugins: Sequence[str | Path] = (),
+    device: str = "cpu",
+) -> pa.Table:
+    """What probes read inside the model of a run that kept its weights, as rows like those of `lgbench run --probe`.
+
+    `probe` names probes, or is "all". All variants of the weights are read. The rest is as in :func:`lgbench.load`.
+    """
+    names = [probe] if isinstance(probe, str) else list(probe)
+    registry = Registry.load(files=[Path(path) for path in plugins])
+    return probe_run(find(run, results), names, registry, choose_device(device))
+
+
+def probe_run(
+    run: FoundRun,
+    names: Sequence[str],
+    registry: Registry,
+    device: torch.device,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> pa.Table:
+    """The same of a run that was found. Calls `say` with a sentence for each thing that cannot be read.
+
+    Raises UsageError where no probe is named, or none is defined for the task.
+    """
+    known = list(registry.measurements)
+    chosen = chosen_probes(names, known)
+    if not chosen:
+        raise UsageError(f"--probe {NONE} reads nothing: name probes, or leave it out for all")
+    whole = restore(run, registry, device, sorted(chosen))
+    experiment = whole.experiment
+    missing = undefined(chosen, known, [experiment.task])
+    if not experiment.probes:
+        raise UsageError("; ".join(missing))
+    for sentence in missing if names != ["all"] else []:
+        say(sentence)
+    with threads(1), full_float32(), unchanged({**experiment.plugins, **experiment.measured_by}):
+        found = probed(experiment, lambda skeleton: whole.models.on(skeleton).models(0), device)
+    for sentence in found.sentences:
+        say(sentence)
+    rows = rows_of(experiment, Measured(found.scores, {}, (), NO_CURVE, 0, _diverged(run)))
+    return rows.filter(pc.is_in(rows["metric"], value_set=pa.array(experiment.probes, pa.string())))
+
+
+def _diverged(run: FoundRun) -> int | None:
+    """The step at which the training diverged, as the rows of the run say."""
+    rows = run_files.read(run.path)
+    steps = rows.filter(pc.equal(rows["run_id"], run.footer.experiment.run_id))["diverged_step"]
+    step: int | None = steps[0].as_py() if len(steps) else None
+    return step

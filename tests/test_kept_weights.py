@@ -1,0 +1,233 @@
+"""Kept weights: those of the training, to the bit, beside their run file, whole or not there; and no number changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import published
+import pytest
+import torch
+from click.testing import CliRunner
+from conftest import BUILT_IN, CPU
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import lgbench
+from lgbench.cli.main import main
+from lgbench.errors import RunFailed
+from lgbench.execution import remote
+from lgbench.execution.arrivals import filed
+from lgbench.execution.claim import Claim
+from lgbench.execution.device import Execution
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.scheduler import Work
+from lgbench.execution.work_queue import WorkQueue, by_id
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.replan import Replanner
+from lgbench.results import run_files, weights_files
+from lgbench.submissions.footer import parse
+from lgbench.submissions.reader import Reader
+from lgbench.training.train import train
+
+WHAT = {"tasks": ["small-even"], "seeds": range(2)}
+CHANGING = ("seconds", "environment", "checksum")
+"""Fields of a footer that differ from one time to the next."""
+
+
+@pytest.fixture(scope="module")
+def installed():
+    return published.registry()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Two runs with their weights. Tests must not write into it."""
+    folder = tmp_path_factory.mktemp("kept")
+    published.make(folder, **WHAT, keep_weights=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Path:
+    """The same runs without."""
+    folder = tmp_path_factory.mktemp("plain")
+    published.make(folder, **WHAT)
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Everything in a folder, and that nothing else is in it. Of run files the rows count, whose footers have the time."""
+    found = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file():
+            found[name] = str(run_files.read(path)).encode() if path.suffix == ".parquet" else path.read_bytes()
+    return found
+
+
+def test_keeping_weights_changes_no_row_no_name_and_nothing_else_in_the_footer(kept, plain):
+    there, here = sorted(plain.glob("*.parquet")), sorted(kept.glob("*.parquet"))
+    assert [path.name for path in there] == [path.name for path in here] and len(here) == 2
+    for without, with_weights in zip(there, here, strict=True):
+        assert run_files.read(without).equals(run_files.read(with_weights))
+        footers = [run_files.metadata(path) for path in (without, with_weights)]
+        assert footers[1].keys() - footers[0].keys() == {"kept_weights"}
+        assert all(footers[0][name] == footers[1][name] for name in footers[0] if name not in CHANGING)
+
+
+def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_the_footer(kept, installed):
+    experiments = plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments
+    trained = train(experiments, CPU)
+    for index, experiment in enumerate(experiments):
+        about = run_files.metadata(run_files.path_for(kept, experiment.record))["kept_weights"]
+        (path,) = kept.glob(f"*.{experiment.run_id}.*.safetensors")
+        assert path.name == f"{run_files.run_name(experiment.record)}.{about['sha256'][:8]}.safetensors"
+        content = path.read_bytes()
+        assert about == {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        found = load_file(path)
+        expected = {f"{v}/{n}": t[index] for v, own in trained.weights.items() for n, t in own.items()}
+        expected |= {f"_shared/{n}": t[index] for n, t in trained.buffers.items()}
+        assert {"raw/table.weight", "toy-mean/table.weight", "_shared/scale"} < found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        with safe_open(path, "pt") as file:
+            assert experiment.run_id in file.metadata()["lgbench"]
+
+
+def test_every_reader_takes_a_footer_that_names_weights_and_a_submission_keeps_the_name(kept, plain, installed):
+    with Reader() as reader:
+        for folder, has in ((kept, True), (plain, False)):
+            text = reader.read(next(folder.glob("*.parquet"))).footer
+            footer = parse(text)
+            assert (footer.kept_weights is not None) == ("kept_weights" in footer.content) == has
+    with pytest.raises(ValueError, match="sha256"):
+        parse(text.replace(b'"seconds"', b'"kept_weights": {"sha256": "../../x", "size": 3}, "seconds"'))
+
+
+def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(BUILT_IN))
+    small = {"train.steps": 4, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 4, "evaluate.max_length": 40}
+    lgbench.run(
+        "tomita-1", "pre-norm", seeds=[0], protocol="standard", set=small, results=tmp_path, workers=1, keep_weights=True
+    )
+    runs, tuning = ({path.suffix for path in folder.iterdir() if path.is_file()} for folder in (tmp_path, tmp_path / ".tuning"))
+    assert (runs, tuning) == ({".parquet", ".safetensors"}, {".parquet"})
+
+
+def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, monkeypatch):
+    monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(): installed))
+    named = ["--task", "small-even", "--arch", "toy-table", "--average", "toy-mean", "--seeds", "0:2"]
+    words = ["run", *named, "--keep-weights", "--results"]
+    done = CliRunner().invoke(main, [*words, str(plain)])
+    assert done.exit_code == 0
+    assert "2 runs have no kept weights: to keep them, run again with another --results folder" in done.stdout
+    assert "kept weights" not in CliRunner().invoke(main, [*words, str(kept)]).stdout
+
+
+# Killed, stopped, and made twice.
+
+
+@pytest.mark.parametrize("link", range(1, 5))
+def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_the_same_files(kept, tmp_path, link):
+    """Two runs have four files. Weights come first, so no run is there whose weights are not."""
+    if not (child := os.fork()):
+        give, calls = os.link, []
+
+        def kill(source, target):
+            calls.append(target)
+            if len(calls) == link:
+                os.kill(os.getpid(), signal.SIGKILL)
+            give(source, target)
+
+        os.link = kill
+        published.make(tmp_path, **WHAT, keep_weights=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    there = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    for path in tmp_path.glob("*.parquet"):
+        assert weights_files.name_beside(path) in there
+    assert len(there) == link - 1 and there <= files(kept).keys()
+    published.make(tmp_path, **WHAT, keep_weights=True)
+    assert files(tmp_path) == files(kept)
+
+
+def test_damaged_weights_of_a_killed_process_are_set_aside(kept, tmp_path):
+    (name,) = (path.name for path in kept.glob("*.seed-0.*.safetensors"))
+    (tmp_path / name).write_bytes((kept / name).read_bytes()[:100])
+    published.make(tmp_path, **WHAT, keep_weights=True)
+    aside = tmp_path / f"{name}.damaged-1"
+    assert aside.stat().st_size == 100
+    aside.unlink()
+    assert files(tmp_path) == files(kept)
+
+
+# On other machines.
+
+
+@pytest.fixture
+def population(installed, monkeypatch):
+    """The two runs as one planned population, and where its plugins are."""
+    monkeypatch.setattr(remote, "_replanner", lambda files: Replanner(installed))
+    experiments = plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments
+    return lgbench.PlannedPopulation(tuple(e.record for e in experiments), 2, False)
+
+
+def test_an_engine_of_ones_own_gets_weights_beside_run_files(kept, population, tmp_path):
+    came = lgbench.run_population(population, device="cpu", keep_weights=True)
+    for name, content in came.items():
+        (tmp_path / name).write_bytes(content)
+    assert files(tmp_path) == files(kept)
+    shared = tmp_path / "shared"
+    again = lgbench.run_population(population, device="cpu", keep_weights=True, results=shared)
+    assert files(shared) == files(kept) and again.keys() == came.keys()
+    assert len(lgbench.run_population(population, device="cpu")) == 2
+
+
+@pytest.mark.parametrize("damage", ["none", "flipped", "missing"])
+def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_or_neither_is(
+    kept, population, installed, tmp_path, damage
+):
+    came = {path.name: path.read_bytes() for path in kept.iterdir()}
+    name = next(name for name in came if ".seed-1." in name and name.endswith(".safetensors"))
+    content = came.pop(name)
+    if damage != "missing":
+        came[name] = content[:-1] + bytes([content[-1] ^ (damage == "flipped")])
+    experiments = [Replanner(installed).experiment(record) for record in population.runs]
+    queue = WorkQueue(tmp_path, experiments)
+    claim = queue.take(by_id(experiments), 2, lambda members: {})
+    assert isinstance(claim, Claim)
+    with claim:
+        if damage == "none":
+            assert len(filed(Work(claim, 2, False), came, SilentProgress())) == 2
+        else:
+            with pytest.raises(RunFailed, match=re.escape(f"{name} came back damaged")):
+                filed(Work(claim, 2, False), came, SilentProgress())
+    expected = {n: c for n, c in files(kept).items() if damage == "none" or ".seed-0." in n}
+    assert files(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_worker_processes_keep_the_same_weights(tmp_path, toys_alone):
+    changes = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
+    asked = {"seeds": (0, 1), "protocol": "quick", "set": changes, "device": "cpu", "compile": False, "population": 1}
+    for name, workers in (("one", 1), ("two", 2)):
+        lgbench.run("toy-walk", "toy-table", **asked, workers=workers, keep_weights=True, results=tmp_path / name)
+    assert files(tmp_path / "one") == files(tmp_path / "two") and len(files(tmp_path / "two")) == 4
+
+
+def test_jobs_of_a_cluster_keep_weights_as_the_command_does():
+    from lgbench.execution.manner import Manner
+
+    assert Manner("cpu", keep_weights=True).here() == Execution(CPU, workers=torch.get_num_threads(), keep_weights=True)
+
+
+def test_a_copied_folder_is_a_folder_of_runs_with_their_weights(kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "copy")
+    for path in (tmp_path / "copy").glob("*.parquet"):
+        own = weights_files.kept_by(run_files.metadata(path))
+        assert own is not None and weights_files.read(path.with_name(weights_files.name_beside(path)), own)

@@ -1,0 +1,329 @@
+"""Loading models from kept weights: every number of the run again, to the bit, or a refusal with the reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import object_storage
+import published
+import pytest
+import torch
+from conftest import CPU, resealed
+from kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
+from object_storage import Bucket
+from safetensors.torch import load_file, save_file
+
+import lgbench
+from lgbench import UsageError
+from lgbench.errors import RunFileError
+from lgbench.execution.device import threads
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.replan import Replanner
+from lgbench.extensions.registry import Registry
+from lgbench.kept.finding import find
+from lgbench.measurement.evaluate import evaluate
+from lgbench.results import objects, run_files
+from lgbench.results.weights_files import KeptWeights
+
+
+def experiment_of(path: Path):
+    return Replanner(Registry.load()).experiment(find(path, "").footer.experiment)
+
+
+def scores_of_loaded(path: Path, *variants: str):
+    """What evaluation measures of loaded models, by the keys of :func:`scores_at_the_end`."""
+    with threads(1):
+        models = {variant: lgbench.load(path, weights=variant) for variant in variants}
+        found = evaluate(experiment_of(path), models, CPU)
+    return {(s.weights, s.metric, s.length, s.layer, s.head): s.value for s in found}
+
+
+def require_same(path: Path, *variants: str) -> None:
+    here = scores_of_loaded(path, *variants)
+    there = {key: value for key, value in scores_at_the_end(path).items() if key[3:] == (None, None) and key in here}
+    assert here == there and len(here) > 10
+    of_whole_models = {key[1] for key in scores_at_the_end(path) if key[3] is None and key[0] in variants}
+    assert of_whole_models - {key[1] for key in here} <= {"logit_gap"}  # a probe
+
+
+def test_a_loaded_model_gives_every_score_of_its_run_to_the_bit(kept_runs):
+    for path in kept_runs.files:
+        require_same(path, "raw", "ema")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arch", ["pre-norm+rope", "lstm", "gru", "deltanet", "mamba-2", "randomised-learned", "fire", "selective"]
+)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_so_does_every_kind_of_model_in_each_precision(tmp_path, arch, precision):
+    changes = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
+    asked = {"seeds": [0, 1, 2], "set": changes, "average": "bema", "precision": precision, "keep_weights": True}
+    lgbench.run("tomita-3", arch, **asked, **HOW, results=tmp_path)
+    for path in tmp_path.glob("*.parquet"):
+        require_same(path, "raw", "bema")
+
+
+def test_its_weights_are_those_that_anybody_can_read_from_the_file(kept_runs):
+    """Without lgbench's reader: the architecture's own module and plain state dicts."""
+    for path in kept_runs.files:
+        experiment, tensors = experiment_of(path), load_file(weights_of(path))
+        inputs = experiment.task.sample(5, lgbench.Random(3)).inputs
+        for variant in ("raw", "ema"):
+            plain = experiment.build().eval().requires_grad_(False)
+            own = {name.partition("/")[2]: t for name, t in tensors.items() if name.split("/")[0] in (variant, "_shared")}
+            plain.load_state_dict(own, strict=False)
+            model = lgbench.load(path, weights=variant)
+            assert own.keys() >= {name for name, _ in plain.named_parameters()}
+            assert torch.equal(model(inputs), plain(inputs))
+        assert any(not torch.equal(t, tensors[f"ema/{n[4:]}"]) for n, t in tensors.items() if n.startswith("raw/"))
+
+
+def test_a_loaded_model_is_a_module_like_others(kept_runs):
+    model = lgbench.load(kept_runs.language)
+    assert isinstance(model, torch.nn.Module) and isinstance(model, lgbench.LoadedModel)
+    assert model.task.name == "dyck-1-2" and model.record.entry == "transformer+peri-norm" and model.weights == "raw"
+    assert not model.training and not any(p.requires_grad for p in model.parameters())
+    inputs = model.task.sample(6, lgbench.Random(2)).inputs
+    model.requires_grad_()
+    model(inputs).logsumexp(-1).sum().backward()
+    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
+
+
+def test_a_run_is_named_by_file_folder_or_id(kept_runs, tmp_path):
+    ways = [
+        (kept_runs.vectors, "results"),
+        (str(kept_runs.vectors), "results"),
+        (run_id(kept_runs.vectors), kept_runs.folder),
+    ]
+    for path in (kept_runs.vectors, weights_of(kept_runs.vectors)):
+        shutil.copy(path, tmp_path)
+    (tmp_path / kept_runs.vectors.name).rename(tmp_path / "renamed.parquet")
+    ways += [(tmp_path, "results"), (tmp_path / "renamed.parquet", "results"), (run_id(kept_runs.vectors), tmp_path)]
+    inputs = torch.rand(2, 6, 11)
+    answers = [lgbench.load(run, results=results)(inputs) for run, results in ways]
+    (tmp_path / "damaged.parquet").write_bytes(b"x")  # another file, which the id does not name
+    answers.append(lgbench.load(run_id(kept_runs.vectors), results=tmp_path)(inputs))
+    assert all(torch.equal(answer, answers[0]) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("0123456789abcdef", "no run 0123456789abcdef in {folder}"),
+        ("{folder}", "{folder} has 2 runs: name one by its file, or by its id, such as"),
+        ("nothing.parquet", "no run file 'nothing.parquet': name one that `lgbench run --keep-weights` wrote"),
+        ("{empty}", "no run file is in {empty}"),
+    ],
+)
+def test_a_name_of_no_run_is_told_in_a_sentence(kept_runs, tmp_path, run, said):
+    names = {"folder": kept_runs.folder, "empty": tmp_path}
+    with pytest.raises(UsageError) as refused:
+        lgbench.load(run.format(**names), results=kept_runs.folder)
+    assert said.format(**names) in str(refused.value)
+
+
+def test_other_weights_than_the_run_has_are_told_with_those_that_it_has(kept_runs):
+    with pytest.raises(UsageError, match="no weights 'bema'; did you mean 'ema'\\? known: ema, raw"):
+        lgbench.load(kept_runs.language, weights="bema")
+
+
+# Refused.
+
+
+def refused(run: Path, **how: object) -> str:
+    with pytest.raises(RunFileError) as error:
+        lgbench.load(run, **how)
+    return str(error.value)
+
+
+@pytest.fixture
+def copy(kept_runs, tmp_path) -> Path:
+    """A run of its own, which a test may damage."""
+    shutil.copy(weights_of(kept_runs.language), tmp_path)
+    return Path(shutil.copy(kept_runs.language, tmp_path))
+
+
+def test_a_run_that_kept_no_weights_is_refused(results_folder):
+    path = next(results_folder.glob("*.parquet"))
+    assert refused(path) == f"{path} kept no weights; make the run with --keep-weights, in a folder that lacks it"
+
+
+def test_weights_that_are_missing_truncated_or_flipped_are_refused(copy):
+    weights, run = weights_of(copy), find(copy, "")
+    content = weights.read_bytes()
+    assert run.content() == content
+    for size in (0, 1, 8, len(content) // 2, len(content) - 1):
+        weights.write_bytes(content[:size])
+        with pytest.raises(RunFileError, match=f"are damaged: the file has {size} bytes, and the run kept {len(content)}"):
+            run.content()
+    for place in (0, 9, 200, len(content) // 2, len(content) - 1):
+        flipped = bytearray(content)
+        flipped[place] ^= 1
+        weights.write_bytes(flipped)
+        with pytest.raises(RunFileError, match="their SHA-256 is not the one in the run file"):
+            run.content()
+    assert f"{weights} are damaged, or of another run" in refused(copy)
+    weights.unlink()
+    assert refused(copy) == f"the weights of this run are missing: {weights} should be there; copy it beside the run file"
+
+
+def test_weights_of_another_model_are_refused_even_where_the_hash_fits(copy):
+    """As somebody makes them who means harm, or a plugin does that changed without saying so."""
+    tensors = load_file(weights_of(copy))
+    name = next(name for name in tensors if name.startswith("raw/"))
+    others = {
+        "is missing": {key: t for key, t in tensors.items() if key != name},
+        "'raw/more' is no tensor of it": tensors | {"raw/more": torch.zeros(1)},
+        "is (1, 2) of torch.float32, and in this model": tensors | {name: torch.zeros(1, 2)},
+        "of torch.float64, and in this model": tensors | {name: tensors[name].double()},
+    }
+    for said, other in others.items():
+        save_file(other, copy.parent / "forged")
+        assert said in refused(forged(copy, (copy.parent / "forged").read_bytes()))
+    assert "not in the safetensors format" in refused(forged(copy, b"not tensors"))
+
+
+def forged(path: Path, content: bytes) -> Path:
+    """A run file that names these bytes as its weights."""
+    folder = path.parent / "other"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    own = KeptWeights.of(content)
+    about = run_files.metadata(path)["kept_weights"]
+    text = path.read_bytes()
+    old, new = (json.dumps(each).encode() for each in (about, own.field["kept_weights"]))
+    new = new + b" " * (len(old) - len(new)) if len(new) <= len(old) else new
+    assert len(new) == len(old) and text.count(old) == 1
+    to = folder / path.name
+    to.write_bytes(resealed(text.replace(old, new)))
+    (folder / weights_of(path).name.replace(about["sha256"][:8], own.sha256[:8])).write_bytes(content)
+    return to
+
+
+@pytest.fixture(scope="module")
+def toy_run(tmp_path_factory) -> Path:
+    """Of a registry whose packages have sources."""
+    (path,) = published.make(
+        tmp_path_factory.mktemp("toys"), seeds=[0], tasks=["small-even"], installed=with_source("0" * 16), keep_weights=True
+    )
+    return path
+
+
+def with_source(source: str, version: str = "1.0") -> Registry:
+    found = published.registry(version)
+    for plugin in found.plugins:
+        if plugin.distribution.name == "lgbench-toys":
+            vars(plugin.distribution)["source"] = source
+    return found
+
+
+@pytest.mark.parametrize(
+    ("registry", "said"),
+    [
+        (lambda: with_source("0" * 16), None),
+        (lambda: with_source("1" * 16), "made with lgbench-toys 1.2.3 of other sources (0000000000000000) than the installed"),
+        (
+            lambda: with_source("0" * 16, "1.1"),
+            "it was made with lgbench-small '1.0', and 1.1 is installed; install that version",
+        ),
+    ],
+)
+def test_other_versions_or_sources_of_plugins_are_refused(toy_run, monkeypatch, registry, said):
+    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): registry()))
+    if said is None:
+        assert lgbench.load(toy_run)(torch.tensor([[2, 1]])).shape == (1, 2, 3)
+    else:
+        assert said in refused(toy_run) and f"{toy_run} cannot be loaded here: " in refused(toy_run)
+
+
+def test_another_lgbench_is_refused(toy_run, tmp_path):
+    shutil.copy(weights_of(toy_run), tmp_path)
+    other = published.forged(toy_run, tmp_path / toy_run.name, lambda about: about["environment"].update(lgbench="0.0.9"))
+    assert "it was made with lgbench '0.0.9', and" in refused(other)
+
+
+def test_a_plugin_file_is_named_again_and_another_content_of_it_is_refused(tmp_path):
+    """Measurements of others decide nothing of a model, so they need not be here."""
+    plugin = tmp_path / "own.py"
+    plugin.write_text(OWN)
+    measuring = tmp_path / "measuring.py"
+    measuring.write_text(MEASURING)
+    asked = {"set": SMALL, "average": (), "seeds": [0], **HOW, "keep_weights": True, "plugins": [plugin, measuring]}
+    assert "ones" in lgbench.run("tomita-1", "own-norm", **asked, results=tmp_path)["metric"].to_pylist()
+    (run,) = tmp_path.glob("*.parquet")
+    assert lgbench.load(run, plugins=[plugin]).record.entry.startswith("transformer+own-norm~")
+    assert "it needs the plugin file 'own.py'" in refused(run)
+    plugin.write_text(OWN + "\n# edited\n")
+    assert "it was made with another 'own.py'" in refused(run, plugins=[plugin])
+
+
+OWN = """
+from torch import nn
+import lgbench
+
+class Own(lgbench.NormScheme):
+    '''Nothing but a norm at the end.'''
+    name = "own-norm"
+    def embed(self, width):
+        return nn.Identity()
+    def residual(self, spec, sublayer):
+        return sublayer
+    def output(self, spec):
+        return nn.Identity()
+    def final(self, width):
+        return nn.LayerNorm(width)
+
+@lgbench.hookimpl
+def lgbench_norms():
+    return [Own()]
+"""
+
+
+MEASURING = """
+import lgbench
+
+class Ones(lgbench.Measurement):
+    about = "One, of everything."
+    name = label = title = "ones"
+    lower_is_better = True
+    range = (0.0, 1.0)
+    def source(self, task):
+        return "contexts"
+    def of_contexts(self, predictions):
+        return predictions.probability.sum(-1)
+
+@lgbench.hookimpl
+def lgbench_measurements():
+    return [Ones()]
+"""
+
+
+# At addresses.
+
+
+def test_a_run_at_an_address_is_loaded_with_its_weights(kept_runs, monkeypatch, tmp_path):
+    for name, value in {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", *objects.ENDPOINTS):
+        monkeypatch.delenv(name, raising=False)
+    with object_storage.moto() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        bucket = Bucket(url, "kept")
+        for path in kept_runs.folder.iterdir():
+            if path.is_file():
+                bucket.put(f"runs/{path.name}", path.read_bytes())
+        inputs = lgbench.Random(2).integers(2, 5)
+        local = lgbench.load(kept_runs.language)(inputs)
+        there = lgbench.load(f"s3://kept/runs/{kept_runs.language.name}")
+        by_id = lgbench.load(run_id(kept_runs.language), results="s3://kept/runs")
+        assert torch.equal(there(inputs), local) and torch.equal(by_id(inputs), local)
+        bucket.remove(f"runs/{weights_of(kept_runs.language).name}")
+        assert "the weights of this run are missing" in refused(f"s3://kept/runs/{kept_runs.language.name}")
+
+
+def test_a_record_of_a_loaded_model_is_that_of_its_run(kept_runs):
+    record = lgbench.load(kept_runs.vectors).record
+    assert isinstance(record, ExperimentRecord) and record.run_id == run_id(kept_runs.vectors)

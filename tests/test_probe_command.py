@@ -1,0 +1,107 @@
+"""Probes of kept weights: the numbers that `lgbench run --probe` read, to the bit, later and from a file."""
+
+from __future__ import annotations
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from kept_runs import HOW, SMALL, run_id
+from rich.console import Console
+
+import lgbench
+from lgbench.cli.main import main
+from lgbench.experiment.probes import is_probe
+from lgbench.extensions.registry import Registry
+from lgbench.reports import run_probes
+from lgbench.results import run_files
+
+NAMES = ["attention_entropy", "output_std"]
+
+
+def probe(*words: object):
+    result = CliRunner().invoke(main, ["probe", *map(str, words)], prog_name="lgbench")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def probe_rows(path):
+    """The rows of probes in a run file, as they stand there."""
+    of_probes = {m.name for m in experiment_measurements(path)}
+    return [row for row in run_files.read(path).to_pylist() if row["metric"] in of_probes]
+
+
+def experiment_measurements(path):
+    return [m for m in Registry.load().measurements if is_probe(m)]
+
+
+def test_probes_of_kept_weights_are_the_rows_of_the_run_to_the_bit(kept_runs):
+    for path in kept_runs.files:
+        rows = lgbench.probe(path)
+        assert rows.schema.equals(run_files.SCHEMA)
+        assert sorted(map(str, rows.to_pylist())) == sorted(map(str, probe_rows(path))) and rows.num_rows > 50
+
+
+def test_a_run_without_probes_is_probed_later(tmp_path):
+    """Once with the probes and once without: what is read later is what was read then."""
+    asked = {"set": SMALL, "average": "ema", "seeds": [3], **HOW, "keep_weights": True}
+    lgbench.run("tomita-4", "post-norm", **asked, results=tmp_path / "plain")
+    lgbench.run("tomita-4", "post-norm", **asked, probe=NAMES, results=tmp_path / "probed")
+    (plain,), (probed,) = ((tmp_path / name).glob("*.parquet") for name in ("plain", "probed"))
+    assert not probe_rows(plain)
+    later = lgbench.probe(run_id(plain), NAMES, results=tmp_path / "plain").to_pylist()
+    assert sorted(map(str, later)) == sorted(map(str, probe_rows(probed))) and later
+
+
+def test_a_terminal_shows_layers_by_lengths_and_a_file_has_all_rows(kept_runs, tmp_path):
+    for ending, read in ((".csv", pyarrow.csv.read_csv), (".parquet", pq.read_table)):
+        out = tmp_path / f"rows{ending}"
+        done = probe(kept_runs.language, "--probe", ",".join(NAMES), "--weights", "ema", "--out", out)
+        assert done.exit_code == 0 and done.stdout.endswith(f"{out}\n")
+        rows = read(out).to_pylist()
+        assert {row["weights"] for row in rows} == {"raw", "ema"} and {row["metric"] for row in rows} == set(NAMES)
+    assert "transformer+peri-norm on dyck-1-2 seed 0, ema weights; by length, the mean over heads" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    (header,) = (words for words in lines if words[:1] == ["probe"])
+    (line,) = (words for words in lines if words[:1] == ["attention_entropy"])
+    mine = [r for r in rows if (r["metric"], r["weights"], r["layer"]) == ("attention_entropy", "ema", 1)]
+    lengths = [int(word) for word in header[2:]]
+    assert lengths == sorted({r["length"] for r in mine}) and len({r["head"] for r in mine}) == 2
+    for length, cell in zip(lengths, line[2:], strict=True):
+        values = [r["value"] for r in mine if r["length"] == length]
+        assert float(cell) == pytest.approx(sum(values) / 2, rel=1e-3, abs=1e-12)
+
+
+def test_a_narrow_terminal_shows_the_longest_lengths(kept_runs):
+
+    rows = lgbench.probe(kept_runs.language, "output_std")
+    console = Console(width=40, record=True)
+    run_probes.table(rows, "raw", console)
+    said = console.export_text()
+    assert " 48" in said and " 1 " not in said.splitlines()[0] and "some lengths do not fit" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--probe", "atention_max"], 2, "no probe 'atention_max'; did you mean 'attention_max'?"),
+        (["--probe", "tvd"], 2, "tvd is no probe, and every run has it"),
+        (["--probe", "none"], 2, "--probe none reads nothing"),
+        (["--weights", "bema"], 2, "no weights 'bema'"),
+        (["--out", "rows.txt"], 2, "no format '.txt'; known: .csv, .parquet"),
+    ],
+)
+def test_wrong_questions_are_told_in_a_sentence(kept_runs, words, code, said):
+    done = probe(kept_runs.language, *words)
+    assert done.exit_code == code and said in done.stderr and done.stdout == ""
+
+
+def test_probes_that_a_task_or_a_model_does_not_have_are_named(results_folder, tmp_path):
+    lgbench.run("tomita-1", "lstm", seeds=[0], average=(), set={"train.steps": 2}, **HOW, keep_weights=True, results=tmp_path)
+    (path,) = tmp_path.glob("*.parquet")
+    done = probe(path, "--probe", "attention_on_source")
+    assert done.exit_code == 2 and "the probe attention_on_source is not defined for tomita-1" in done.stderr
+    done = probe(path, "--probe", "attention_on_source,logit_gap")
+    assert done.exit_code == 0 and "attention_on_source is not defined" in done.stderr and "logit_gap" in done.stdout
+    done = probe(next(results_folder.glob("*.parquet")))
+    assert done.exit_code == 1 and "kept no weights" in done.stderr

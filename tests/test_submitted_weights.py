@@ -1,0 +1,175 @@
+"""Submissions that carry weights: filed before their runs, checked, and tested again by whoever reviews them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import object_storage
+import published
+import pytest
+from click.testing import CliRunner
+from kept_runs import weights_of
+from object_storage import Bucket
+from published import forged
+
+from lgbench.cli.main import main
+from lgbench.errors import Interrupted, Refused, RunFileError
+from lgbench.extensions.registry import Registry
+from lgbench.kept.finding import weights_of as weights_of_run
+from lgbench.results import objects
+from lgbench.submissions import filing
+from lgbench.submissions.submission import check_filed, submit
+
+
+@pytest.fixture(scope="module")
+def installed() -> Registry:
+    return published.registry()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Five seeds of one task with their weights. Tests must not write into it."""
+    folder = tmp_path_factory.mktemp("made")
+    published.make(folder, tasks=["alone"], keep_weights=True)
+    return folder
+
+
+@pytest.fixture
+def board(tmp_path) -> Path:
+    folder = tmp_path / "leaderboards"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def toys_alone_are_installed(monkeypatch, installed):
+    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): installed))
+
+
+def lgbench(*words: object):
+    result = CliRunner().invoke(main, list(map(str, words)), prog_name="lgbench")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def carried(given: Path, board, installed):
+    return submit([given], board, installed, weights_of=lambda run: weights_of_run(run, [given]))
+
+
+def filed(board: Path) -> dict[str, int]:
+    """How many files of each kind are filed."""
+    names = [path.suffix for path in board.rglob("*") if path.is_file()]
+    return {suffix: names.count(suffix) for suffix in sorted(set(names))}
+
+
+def test_weights_are_filed_beside_the_submission_file_and_tested_again_there(made, board, installed):
+    done = lgbench("submit", made, "--to", board, "--weights")
+    assert done.exit_code == 0 and "weights of 5 runs are filed" in done.stdout and "5 runs filed in" in done.stdout
+    assert filed(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
+    for path in made.glob("*.safetensors"):
+        assert (board / "runs" / path.name).read_bytes() == path.read_bytes()
+    done = lgbench("verify", board / "runs", "--evaluate-only")
+    assert done.exit_code == 0 and "5 of 5 runs verified" in done.stdout
+
+
+def test_a_forged_table_is_caught_at_once_in_what_was_filed(made, board, installed, tmp_path):
+    """Its weights are honest, for training others takes as long as an honest run."""
+    lying = Path(shutil.copytree(made, tmp_path / "lying"))
+    path = next(lying.glob("*.seed-3.*.parquet"))
+
+    def better(rows):
+        for row in rows:
+            if row["metric"] == "tvd" and row["weights"] == "raw":
+                row["value"] *= 0.9
+
+    forged(path, path.with_name("forged.parquet"), rows=better)
+    path.with_name("forged.parquet").replace(path)
+    carried(lying, board, installed)
+    done = lgbench("verify", board / "runs", "--evaluate-only")
+    assert done.exit_code == 1 and "4 of 5 runs verified" in done.stderr
+    assert done.stdout.count("differs: toy-table+toy-nothing on alone seed 3: tvd (raw) at length") == 1
+
+
+def test_a_submission_carries_no_weights_unless_asked_to_and_they_may_be_added_later(made, board, installed):
+    lgbench("submit", made, "--to", board)
+    assert filed(board) == {".parquet": 1}
+    assert "the weights of this run are missing" in lgbench("verify", board / "runs", "--evaluate-only").stdout
+    done = lgbench("submit", made, "--to", board, "--weights")
+    assert done.exit_code == 0 and "5 runs filed before" in done.stdout and "weights of 5 runs are filed" in done.stdout
+    assert filed(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
+def test_weights_that_are_not_those_of_the_run_are_refused_and_nothing_is_filed(made, board, installed, tmp_path, damage):
+    own = Path(shutil.copytree(made, tmp_path / "own"))
+    weights = weights_of(next(own.glob("*.seed-2.*.parquet")))
+    content = weights.read_bytes()
+    if damage == "missing":
+        weights.unlink()
+    else:
+        weights.write_bytes(content[:-1] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(Refused) as refused:
+        carried(own, board, installed)
+    (sentence,) = refused.value.sentences
+    assert str(weights) in sentence and ("missing" if damage == "missing" else "damaged") in sentence
+    assert filed(board) == {}
+
+
+def test_weights_of_no_filed_run_and_damaged_ones_are_named(made, board, installed):
+    carried(made, board, installed)
+    (one, two, *_) = sorted((board / "runs").glob("*.safetensors"))
+    one.write_bytes(b"x")
+    two.rename(two.with_name("other.safetensors"))
+    found = check_filed(board, installed)
+    assert len(found) == 2 and any(f"{one} are damaged" in sentence for sentence in found)
+    assert any("other.safetensors has weights of no filed run" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize("place", [0, 3, 5])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(made, board, installed, monkeypatch, place, error):
+    """While one of the six files is written, of which the last has the runs."""
+    write, written = Path.write_bytes, []
+
+    def fails(path, content):
+        if path.name.endswith(".partial"):
+            written.append(path)
+            if len(written) == place + 1:
+                raise error
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", fails)
+    with pytest.raises((Interrupted, RunFileError), match="nothing was filed"):
+        carried(made, board, installed)
+    assert filed(board) == {}
+    assert len(written) == place + 1
+    monkeypatch.setattr(Path, "write_bytes", write)
+    carried(made, board, installed)
+    assert filed(board) == {".parquet": 1, ".safetensors": 5} and not (board / filing.FOLDER).exists()
+
+
+def test_runs_without_weights_are_filed_as_ever(board, installed, tmp_path):
+    published.make(tmp_path / "plain", tasks=["alone"])
+    done = lgbench("submit", tmp_path / "plain", "--to", board, "--weights")
+    assert done.exit_code == 0 and "no run has kept weights; make runs with --keep-weights" in done.stdout
+    assert filed(board) == {".parquet": 1}
+
+
+def test_an_address_takes_weights_before_their_runs(made, installed, monkeypatch, tmp_path):
+    for name, value in {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", *objects.ENDPOINTS):
+        monkeypatch.delenv(name, raising=False)
+    order = []
+    put = objects.Store.put
+    monkeypatch.setattr(objects.Store, "put", lambda s, name, content: (order.append(name), put(s, name, content))[1])
+    with object_storage.moto() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        bucket = Bucket(url, "filed")
+        done = lgbench("submit", made, "--to", "s3://filed/boards", "--weights")
+        assert done.exit_code == 0, done.output
+        suffixes = [Path(name).suffix for name in order if not name.startswith(".")]
+        assert suffixes == [".safetensors"] * 5 + [".parquet"] and len(bucket.names()) == 6
+        done = lgbench("verify", "s3://filed/boards/runs", "--evaluate-only")
+        assert done.exit_code == 0 and "5 of 5 runs verified" in done.stdout, done.output
