@@ -44,12 +44,12 @@ def probe_model(
     from lgbench.pretrained.loading import Source, load, require
     from lgbench.pretrained.probing import Probing
     from lgbench.pretrained.tokens import text_of
-    from lgbench.reports import files, model_probes, plots
+    from lgbench.reports import files, model_probes, plots, row_files
 
     if text and tokens:
         raise UsageError("--text and --tokens both say what the model reads: use one of them")
     if out:
-        model_probes.known_format(out)
+        row_files.known_format(out)
     if picture:
         plots.known_format(picture)
     source, where = Source.of(model), choose_device(device)
@@ -66,7 +66,7 @@ def probe_model(
         read = _contexts(pretrained, file, said, bool(tokens))
         found = _probed(Probing(pretrained, read, contexts, seed, chosen, where), _lengths(pretrained, lengths))
     if out:
-        files.replace(out, model_probes.content(found, out))
+        files.replace(out, row_files.content(model_probes.arrow(found), out))
         echo(out)
     if picture:
         plots.write(model_probes.figure(found), picture)

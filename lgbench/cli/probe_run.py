@@ -25,10 +25,10 @@ def probe_run(
     """Print what probes read, and write all rows to a file if one is named."""
     from lgbench.execution.device import choose_device
     from lgbench.kept import probing
-    from lgbench.reports import files, run_probes
+    from lgbench.reports import files, row_files, run_probes
 
     if out:
-        run_probes.known_format(out)
+        row_files.known_format(out)
     own = found(run, results)
     if weights not in own.variants:
         raise unknown("weights", weights, own.variants)
@@ -36,5 +36,5 @@ def probe_run(
     echo(f"{own.footer.experiment.title}, {weights} weights; by length, the mean over heads")
     run_probes.table(rows, weights, console())
     if out:
-        files.replace(out, run_probes.content(rows, out))
+        files.replace(out, row_files.content(run_probes.chosen(rows), out))
         echo(out)

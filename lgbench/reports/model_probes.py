@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lgbench.errors import UsageError, unknown
+from lgbench.errors import UsageError
 from lgbench.results.metrics import Metric
 from lgbench.results.probe_rows import ModelRows
 
@@ -35,19 +32,6 @@ def table(found: ModelRows, console: Console) -> None:
             lines.add_row(_layer(layer), *("-" if mean is None else f"{mean.value:.4g}" for mean in means))
         console.print(f"length {length}", style="bold", highlight=False)
         console.print(lines)
-
-
-def content(found: ModelRows, path: Path) -> bytes:
-    """All rows, in the format that the file's name says."""
-    return FORMATS[known_format(path)](_arrow(found))
-
-
-def known_format(path: Path) -> str:
-    """The ending of a file that rows can be written to. UsageError for any other."""
-    ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise unknown("format", ending or path.name, FORMATS)
-    return ending
 
 
 def figure(found: ModelRows) -> dict[str, Any]:
@@ -112,7 +96,7 @@ def _layer(layer: int | None) -> str:
     return "model" if layer is None else str(layer)
 
 
-def _arrow(found: ModelRows) -> pa.Table:
+def arrow(found: ModelRows) -> pa.Table:
     versions = {metric.name: metric.version for metric in found.metrics}
     about = {
         "model": pa.string(),
@@ -133,18 +117,3 @@ def _arrow(found: ModelRows) -> pa.Table:
         "n": pa.array([row.n for row in rows], pa.int64()),
     }
     return pa.table(columns)
-
-
-def _parquet(rows: pa.Table) -> bytes:
-    out = BytesIO()
-    pq.write_table(rows, out)
-    return out.getvalue()
-
-
-def _csv(rows: pa.Table) -> bytes:
-    out = BytesIO()
-    pyarrow.csv.write_csv(rows, out)
-    return out.getvalue()
-
-
-FORMATS: dict[str, Callable[[pa.Table], bytes]] = {".parquet": _parquet, ".csv": _csv}

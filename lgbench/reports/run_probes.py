@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from io import BytesIO
 from math import isfinite
-from pathlib import Path
 from statistics import fmean
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from lgbench.errors import unknown
 from lgbench.reports.widths import fits
 
 COLUMNS = ("run_id", "entry", "task", "seed", "weights", "metric", "step", "length", "layer", "head", "value", "n")
 """Of a file."""
-FORMATS = (".parquet", ".csv")
 
 _Line = tuple[str, int | None]
 """A probe and a layer."""
@@ -57,19 +52,6 @@ def _lines(lines: Sequence[_Line], lengths: Sequence[int], means: dict[tuple[_Li
     return found
 
 
-def known_format(path: Path) -> str:
-    """The ending of a file that rows can be written to. UsageError for any other."""
-    ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise unknown("format", ending or path.name, FORMATS)
-    return ending
-
-
-def content(rows: pa.Table, path: Path) -> bytes:
-    """All rows, in the format that the file's name says."""
-    out, chosen = BytesIO(), rows.select(COLUMNS)
-    if known_format(path) == ".csv":
-        pyarrow.csv.write_csv(chosen, out)
-    else:
-        pq.write_table(chosen, out, compression="zstd")
-    return out.getvalue()
+def chosen(rows: pa.Table) -> pa.Table:
+    """The columns of a file."""
+    return rows.select(COLUMNS)
