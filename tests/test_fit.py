@@ -119,6 +119,15 @@ def test_where_one_seed_fitted_it_the_longer_lengths_rank(tmp_path):
     assert board.ranked_by == "OOD" and [row.entry for row in board.rows] == ["least", "more"]
 
 
+@pytest.mark.parametrize(("level", "order"), [(0.35, ("OOD", ["least", "more"])), (0.3, ("ID", ["more", "least"]))])
+def test_where_an_entry_beats_chance_on_longer_inputs_they_rank_though_nobody_fitted(tmp_path, level, order):
+    """As on set complement, where chance is near perfect on short inputs."""
+    entries(tmp_path, least=LEARNS_LEAST, more=LEARNS_MORE)
+    write_rows(tmp_path / "chance.parquet", simulated({8: 0.01, 16: level}, weights="chance", run_id="f" * 16))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert (board.ranked_by, [row.entry for row in board.rows]) == order
+
+
 def test_a_family_of_several_tasks_is_ranked_by_the_longer_lengths(tmp_path):
     entries(tmp_path, tasks=("one", "two"), least=LEARNS_LEAST, more=LEARNS_MORE)
     results = Results(tmp_path)

@@ -92,7 +92,7 @@ def test_a_table_names_the_tasks_that_were_not_fitted_and_by_how_many_seeds(boar
 def test_a_task_that_no_seed_fitted_is_named_with_all_seeds(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5, 16: 0.5}))
     said, order = table.notes(Results(tmp_path).boards("tvd")[0])
-    assert "Not fitted" in said and "alpha by all models" in said and "the order is that of ID" in order
+    assert "Not fitted" in said and "alpha by all models" in said and "ID orders the board" in order
 
 
 def test_where_everything_is_fitted_nothing_is_noted(tmp_path):

@@ -155,7 +155,7 @@ def notes(board: Board) -> list[str]:
         found.append(f"Not fitted: {', '.join(tasks)}.")
     if board.ranked_by == "ID" and any(row.cell("OOD") for row in board.rows):
         found.append(
-            "No entry has fitted the lengths that models were trained on, so longer ones tell nothing: the order is that of ID."
+            "No entry has fitted the lengths that models were trained on, or beats chance on longer ones: ID orders the board."
         )
     if board.learning_rates:
         found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")

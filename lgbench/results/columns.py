@@ -121,8 +121,8 @@ class Models:
     """Entry and seed of each model that looks ahead, on any task."""
     not_finite: frozenset[tuple[str, int]] = frozenset()
     """Entry and seed of each model with answers that are not finite, on any task."""
-    unfitted: bool = False
-    """Whether no model has fitted the lengths that it was trained on, so that longer ones tell nothing."""
+    unlearned: bool = False
+    """Whether no model has fitted the lengths that it was trained on, and no entry beats chance on longer ones."""
 
     @staticmethod
     def too_many(found: Values) -> str | None:
@@ -179,8 +179,8 @@ class Models:
 
     @property
     def ranked_by(self) -> Column:
-        """The column that orders entries: the OOD mean, or the ID mean where nothing OOD was measured or nothing was fitted."""
-        return ID if OOD not in self.columns or (self.unfitted and ID in self.columns) else OOD
+        """The column that orders entries: the OOD mean; the ID mean where nothing OOD was measured, or nothing was learned."""
+        return ID if OOD not in self.columns or (self.unlearned and ID in self.columns) else OOD
 
     def column(self, column: Column, entries: Sequence[str]) -> Floats:
         """(entries, S), in the order of `entries`."""

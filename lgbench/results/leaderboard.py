@@ -17,7 +17,7 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results import run_files
 from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
-from lgbench.results.columns import Models, Values
+from lgbench.results.columns import OOD, Models, Values, mean_of_known
 from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.fit import NotFitted, not_fitted
 from lgbench.results.overall import Family, Overall, overall
@@ -156,15 +156,11 @@ class Results(MeasuredValues):
     def _in_order(
         self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
     ) -> list[Unranked]:
-        """The same; boards of one task that no model has fitted are ranked by the lengths that models were trained on."""
-        unfitted = self._not_fitted(name, protocol, apart)
+        """The same; a board of one task on which longer inputs tell nothing is ranked by the ID mean."""
+        unlearned = _unlearned(self._measured(PRIMARY_METRIC, name, protocol, apart), self._not_fitted(name, protocol, apart))
         found = []
         for each in self._measured(metric, name, protocol, apart, inside):
-            lost, models = unfitted.get(each.key[:3], {}), each.models
-            if len(models.tasks) == 1 and all(
-                {*models.seeds_of(entry)} <= lost.get(entry, {}).get(models.tasks[0], set()) for entry in models.entries
-            ):
-                models = replace(models, unfitted=True)
+            models = replace(each.models, unlearned=each.key[:3] in unlearned)
             about = replace(each.about, ranked_by=models.ranked_by[0])
             found.append(each._replace(about=about, models=models))
         return found
@@ -270,6 +266,30 @@ def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFit
             if lost:
                 found[place][entry][task].add(seed)
     return found
+
+
+def _unlearned(measured: Sequence[Unranked], lost: Mapping[tuple[Any, ...], NotFitted]) -> set[tuple[Any, ...]]:
+    """The boards of one task that no seed of any entry has fitted, and where no entry beats chance on longer inputs either."""
+    found, seen = set(), set()
+    for each in measured:
+        key, models = each.key[:3], each.models
+        if key in seen or len(models.tasks) > 1:
+            continue  # of several versions of the metric, the newest comes first
+        seen.add(key)
+        (task,) = models.tasks
+        fitted = (set(models.seeds_of(e)) - lost.get(key, {}).get(e, {}).get(task, set()) for e in models.entries)
+        if not any(fitted) and not _beats_chance(each):
+            found.add(key)
+    return found
+
+
+def _beats_chance(board: Unranked) -> bool:
+    """Whether the OOD mean of any entry is better than that of chance."""
+    if OOD not in board.models.columns or OOD not in board.chance.columns:
+        return False
+    sign = board.about.metric.sign
+    level = sign * mean_of_known(board.chance.columns[OOD][0])
+    return bool((sign * mean_of_known(board.models.columns[OOD]) < level).any())
 
 
 def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:
