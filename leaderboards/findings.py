@@ -1,6 +1,6 @@
 """The tables of README.md: what the published runs say, one function a table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -87,29 +87,46 @@ PUBLISHED_ADAPTIVE = {
 Made = TypeVar("Made")
 
 
+def versions(results: Results) -> list[str]:
+    """The versions of the protocol of boards that were run, the newest first."""
+    uses = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
+    return [str(use) for use in sorted(uses, key=lambda use: -use.version)]
+
+
 def newest(results: Results, make: Callable[[str], Made]) -> tuple[str, Made] | None:
     """What `make` makes of the newest version of the protocol of boards that has enough runs for it, and that version.
 
     None where no version has.
     """
-    uses = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
-    labels = [str(use) for use in sorted(uses, key=lambda use: -use.version)]
-    return next(((label, made) for label in labels if (made := make(label))), None)
+    return next(((label, made) for label in versions(results) if (made := make(label))), None)
 
 
-def boards_of(results: Results, metric: str = "tvd", name: str | None = None) -> tuple[str, list[Board]]:
-    """The boards of families under the newest version of the protocol of boards."""
-    return newest(results, lambda protocol: results.boards(metric, name, protocol))
+def boards_of(results: Results) -> list[Board]:
+    """Of each family, its board under the newest version of the protocol of boards."""
+    found: dict[str, Board] = {}
+    for board in results.boards("tvd", protocol=BOARDS_PROTOCOL):
+        if board.name not in found or board.protocol.version > found[board.name].protocol.version:
+            found[board.name] = board
+    return list(found.values())
+
+
+def titles(boards: Sequence[Board]) -> tuple[str, list[str]]:
+    """What stands before a table of boards, and the titles of its columns: the protocol stands once, if all have the same."""
+    protocols = {str(board.protocol) for board in boards}
+    if len(protocols) == 1:
+        return f"{protocols.pop()}: ", [board.name for board in boards]
+    return "", [f"{board.name}, {board.protocol}" for board in boards]
 
 
 def summary(results: Results) -> str:
     """One table: the OOD TVD of every norm scheme alone, by family, with its tier there."""
-    protocol, boards = boards_of(results)
+    boards = boards_of(results)
+    before, columns = titles(boards)
     rows = {(row.entry, board.name): row for board in boards for row in board.rows}
     schemes = {*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM}
     found = {entry for entry, _ in rows if entry.partition("@")[0] in schemes}
     entries = sorted(found, key=lambda entry: (entry.partition("@")[2], entry))
-    lines = [[f"{protocol}: OOD TVD (tier)", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    lines = [[f"{before}OOD TVD (tier)", *columns], [":--", *["--:"] * len(boards)]]
     for entry in entries:
         own = [rows.get((entry, board.name)) for board in boards]
         lines.append([f"`{entry}`", *("-" if row is None else f"{_number(row.cell('OOD'))} ({row.tier})" for row in own)])
@@ -134,22 +151,21 @@ def _estimate(estimate: Estimate, digits: int) -> str:
 
 
 def differences(results: Results, pairs: list[tuple[str, str]]) -> str:
-    """A line for each pair of entries: the difference of their OOD TVD, first - second, by family."""
+    """A line for each pair of entries: the difference of their OOD TVD, first - second, by family; a table for each version."""
+    return "\n".join(filter(None, (_differences(results, pairs, protocol) for protocol in versions(results))))
 
-    def compared(protocol: str) -> dict[tuple[str, str], dict[str, Difference]]:
-        found = {}
-        for pair in pairs:
-            with suppress(UsageError):  # no run of one of them
-                found[pair] = {each.name: each.mean for each in compare(results, *pair, "tvd", protocol=protocol)}
-        return found
 
-    protocol, found = newest(results, compared)
+def _differences(results: Results, pairs: list[tuple[str, str]], protocol: str) -> str:
+    found = {}
+    for pair in pairs:
+        with suppress(UsageError):  # no run of one of them
+            found[pair] = {each.name: each.mean for each in compare(results, *pair, "tvd", protocol=protocol)}
     families = sorted({family for by_family in found.values() for family in by_family})
     lines = [[f"{protocol}: OOD TVD", *families], [":--", *["--:"] * len(families)]]
     for pair, by_family in found.items():
         first, second = pair
         lines.append([f"`{first}` against `{second}`", *(_judged(by_family.get(family)) for family in families)])
-    return _table(lines)
+    return _table(lines) if found else ""
 
 
 def judged(results: Results) -> Judged:
@@ -183,8 +199,9 @@ def _number(cell: Cell) -> str:
 
 def chance(results: Results) -> str:
     """Of every family, the chance level, the best entry, and how many entries are better than chance."""
-    protocol, boards = boards_of(results)
-    lines = [[f"{protocol}: TVD", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    boards = boards_of(results)
+    before, columns = titles(boards)
+    lines = [[f"{before}TVD", *columns], [":--", *["--:"] * len(boards)]]
     for kind in ("ID", "OOD"):
         levels = [board.chance_level(kind) for board in boards]
         means = [[cell.mean for row in board.rows if (cell := row.cell(kind))] for board in boards]
@@ -238,7 +255,7 @@ def _found(make: Callable[[], list[Made]]) -> list[Made]:
 
 def beside_published(results: Results) -> str:
     """Max retrieval: the published model's accuracy, and ours."""
-    _, (board,) = boards_of(results, "accuracy", "max-retrieval")
+    _, (board,) = newest(results, lambda protocol: results.boards("accuracy", "max-retrieval", protocol))
     rows, steps = {row.entry: row for row in board.rows}, _steps(results, board)
     lines = [["accuracy (%) on sets of", *map(str, PUBLISHED)], [":--", *["--:"] * len(PUBLISHED)]]
     for what, published, entry in (

@@ -39,7 +39,7 @@ def boards_page(results: Results) -> str:
 
 def pictures(results: Results) -> dict[Path, Spec]:
     """The specification of every picture."""
-    found = {HERE / "overview.svg": figure(boards_of(results)[1], [f"transformer+{norm}" for norm in NORMS])}
+    found = {HERE / "overview.svg": figure(boards_of(results), [f"transformer+{norm}" for norm in NORMS])}
     if told := predicted(results):
         found[HERE / "predictors.svg"] = predictor_figure.figure(told, tvd(results))
     return found

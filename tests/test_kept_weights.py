@@ -144,8 +144,10 @@ def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_t
             give(source, target)
 
         os.link = kill
-        published.make(tmp_path, **WHAT, keep_weights=True)
-        os._exit(0)
+        try:
+            published.make(tmp_path, **WHAT, keep_weights=True)
+        finally:
+            os._exit(1)  # whatever happens, or the child would go on with the other tests
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     there = {path.name for path in tmp_path.iterdir() if path.is_file()}
