@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import signal
@@ -131,25 +130,31 @@ def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, m
 # Killed, stopped, and made twice.
 
 
+TESTS = Path(__file__).parent
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import published
+give, calls = os.link, []
+
+def kill(source, target):
+    calls.append(target)
+    if len(calls) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    give(source, target)
+
+os.link = kill
+published.make(published.Path(sys.argv[2]), tasks=["small-even"], seeds=range(2), keep_weights=True)
+"""
+"""Makes what the fixture `kept` has, and dies before so many files get their names."""
+
+
 @pytest.mark.parametrize("link", range(1, 5))
-def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_the_same_files(kept, tmp_path, link):
+def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_the_same_files(kept, tmp_path, warm, link):
     """Two runs have four files. Weights come first, so no run is there whose weights are not."""
-    if not (child := os.fork()):
-        give, calls = os.link, []
-
-        def kill(source, target):
-            calls.append(target)
-            if len(calls) == link:
-                os.kill(os.getpid(), signal.SIGKILL)
-            give(source, target)
-
-        os.link = kill
-        try:
-            published.make(tmp_path, **WHAT, keep_weights=True)
-        finally:
-            os._exit(1)  # whatever happens, or the child would go on with the other tests
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    with warm.start([TESTS, tmp_path, link], KILLED) as process:
+        said = process.stderr.read()
+        assert process.wait() == -signal.SIGKILL, said
     there = {path.name for path in tmp_path.iterdir() if path.is_file()}
     for path in tmp_path.glob("*.parquet"):
         assert weights_files.name_beside(path) in there

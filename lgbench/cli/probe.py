@@ -80,7 +80,7 @@ def probe(
     plugins: Sequence[Path],
     results: Place,
 ) -> None:
-    """Look inside a trained model: that of a run, or a pretrained language model.
+    """Look inside a trained model, of a run or pretrained.
 
     RUN is a run file that `lgbench run --keep-weights` wrote, its address, or the id of a run in the results folder. The
     numbers are those that `lgbench run --probe` reads at the end of the training.
