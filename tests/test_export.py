@@ -96,8 +96,9 @@ def test_the_card_has_the_numbers_of_the_run(exported, kept_runs):
     assert "4 steps of 4 contexts" in card and run_id(kept_runs.language) in card and 'takes `weights`: "raw", "ema"' in card
 
 
-def test_a_plugin_file_goes_with_its_model(tmp_path):
-    plugin = tmp_path / "own.py"
+@pytest.mark.parametrize("name", ["load.py", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch.py", "ß-😀.py"))])
+def test_a_plugin_file_of_any_name_goes_with_its_model(tmp_path, name):
+    plugin = tmp_path / name
     plugin.write_text(OWN)
     asked = {"set": SMALL, "average": (), "seeds": [0], **HOW, "keep_weights": True, "plugins": [plugin]}
     lgbench.run("tomita-1", "own-norm", **asked, results=tmp_path / "results")
@@ -105,10 +106,10 @@ def test_a_plugin_file_goes_with_its_model(tmp_path):
     done = export(tmp_path / "results", "--plugin", plugin, "--to", tmp_path / "model")
     assert done.exit_code == 0 and not (tmp_path / "no").exists()
     plugin.unlink()
-    assert (tmp_path / "model" / "own.py").read_text() == OWN
+    assert (tmp_path / "model" / "plugins" / name).read_text() == OWN
     model = runpy.run_path(str(tmp_path / "model" / "load.py"))["load"]()
     assert model.record.entry.startswith("transformer+own-norm~")
-    assert "The plugin is in this folder: own.py" in (tmp_path / "model" / "README.md").read_text()
+    assert f"The plugin is in this folder: plugins/{name}" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_run_of_a_submission_file_is_exported_alone(kept_runs, tmp_path):

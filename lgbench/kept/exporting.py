@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -41,6 +40,10 @@ if __name__ == "__main__":
 '''
 
 
+PLUGINS = "plugins"
+"""The folder of plugin files, whose names may be any: those of other files of the export, or of modules that Python imports."""
+
+
 def export(run: FoundRun, folder: Path, registry: Registry, plugins: Sequence[Path] = ()) -> list[str]:
     """Write a folder that stands alone, whole or not at all, and return the names of its files. It must not exist, or be empty.
 
@@ -53,26 +56,28 @@ def export(run: FoundRun, folder: Path, registry: Registry, plugins: Sequence[Pa
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}.", suffix=".partial", dir=folder.parent))
     try:
-        for name, content in _files(run, plugins).items():
+        files = _files(run, plugins)
+        for name, content in files.items():
+            (made / name).parent.mkdir(exist_ok=True)
             (made / name).write_bytes(content)
         made.chmod(0o755)
         os.rename(made, folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(files)
 
 
 def _files(run: FoundRun, plugins: Sequence[Path]) -> Mapping[str, bytes]:
-    """The contents of the files by their names."""
+    """The contents of the files by their paths in the folder."""
     footer, record, kept = run.footer, run.footer.experiment, run.footer.kept_weights
     assert kept
     rows = run_files.read(run.path)
     rows = rows.filter(pc.equal(rows["run_id"], record.run_id))
     weights, name = weights_files.name_for(record, kept), run_files.name_for(record)
-    own = {path.name: path.read_bytes() for path in plugins if path.name in _plugin_files(footer)}
-    listed = "[" + ", ".join(f"HERE / {json.dumps(file)}" for file in own) + "]"
-    code = CODE.format(variants=", ".join(run.variants), run=json.dumps(name), plugins=listed)
+    own = {f"{PLUGINS}/{path.name}": path.read_bytes() for path in plugins if path.name in _plugin_files(footer)}
+    listed = "[" + ", ".join(f"HERE / {ascii(file)}" for file in own) + "]"
+    code = CODE.format(variants=", ".join(run.variants), run=ascii(name), plugins=listed)
     return {
         "README.md": card(footer, rows, weights, list(own)).encode(),
         "load.py": code.encode(),
