@@ -42,7 +42,7 @@ def predicted(model: LoadedModel, text: str) -> Prediction:
         )
     with torch.inference_mode():
         device = next(model.model.parameters()).device
-        logits = model(inputs[None].to(device))[0, -1].double().cpu()
+        logits = model(inputs[None].to(device))[0, -1].cpu().double()  # a device may have no float64
     return Prediction(task.text(inputs), tuple(task.answers), logits.softmax(-1).tolist(), _right(task, inputs))
 
 
