@@ -102,6 +102,18 @@ def command(*words: str):
     return CliRunner().invoke(main, [*map(str, words)], prog_name="lgbench")
 
 
+@pytest.fixture
+def theirs(bucket, address, toys_at_hand, at, server) -> dict[str, bytes]:
+    """What another machine makes of the grid. It has published nothing of it yet."""
+    at(server, "theirs")
+    lgbench.run(**GRID, **HOW, results=address)
+    found = {name: bucket.get(name) for name in bucket.names()}
+    for name in found:
+        bucket.remove(name)
+    at(server)
+    return found
+
+
 def no_training(monkeypatch) -> None:
     def never(*arguments, **options):
         raise AssertionError("trained again")
@@ -300,13 +312,7 @@ def test_what_cannot_be_published_is_kept_and_the_same_command_publishes_it_with
     assert done.exit_code == 0 and "4 runs were done before" in done.stdout and len(bucket.names()) == 4
 
 
-def test_the_run_that_another_machine_published_first_stays(bucket, address, toys_at_hand, at, server, tmp_path, monkeypatch):
-    at(server, "theirs")
-    lgbench.run(**GRID, **HOW, results=address)
-    theirs = {name: bucket.get(name) for name in bucket.names()}
-    for name in theirs:
-        bucket.remove(name)
-    at(server)
+def test_the_run_that_another_machine_published_first_stays(bucket, address, theirs, monkeypatch):
     mine = sorted(theirs)[0]
     train = runner.train
 
@@ -326,14 +332,8 @@ def test_the_run_that_another_machine_published_first_stays(bucket, address, toy
 
 
 def test_runs_that_another_machine_publishes_after_the_beginning_are_brought_and_not_made_again(
-    bucket, address, toys_at_hand, at, server, monkeypatch
+    bucket, address, theirs, monkeypatch
 ):
-    at(server, "theirs")
-    lgbench.run(**GRID, **HOW, results=address)
-    theirs = {name: bucket.get(name) for name in bucket.names()}
-    for name in theirs:
-        bucket.remove(name)
-    at(server)
     bring = publishing.WorkingFolder.bring
 
     def before(work, runs):
