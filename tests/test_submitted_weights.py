@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import object_storage
@@ -126,10 +128,9 @@ def test_weights_of_no_filed_run_and_damaged_ones_are_named(made, board, install
     assert any("other.safetensors has weights of no filed run" in sentence for sentence in found)
 
 
-@pytest.mark.parametrize("place", [0, 3, 5])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(made, board, installed, monkeypatch, place, error):
-    """While one of the six files is written, of which the last has the runs."""
+@contextmanager
+def cut_short(monkeypatch, place: int, error: BaseException) -> Iterator[None]:
+    """Writing the file of this number, counted from 0, fails."""
     write, written = Path.write_bytes, []
 
     def fails(path, content):
@@ -139,14 +140,34 @@ def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(made, board, in
                 raise error
         return write(path, content)
 
-    monkeypatch.setattr(Path, "write_bytes", fails)
-    with pytest.raises((Interrupted, RunFileError), match="nothing was filed"):
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fails)
+        yield
+    assert len(written) == place + 1
+
+
+@pytest.mark.parametrize("place", [0, 3, 5])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(made, board, installed, monkeypatch, place, error):
+    """While one of the six files is written, of which the last has the runs."""
+    with cut_short(monkeypatch, place, error), pytest.raises((Interrupted, RunFileError), match="nothing was filed"):
         carried(made, board, installed)
     assert filed(board) == {}
-    assert len(written) == place + 1
-    monkeypatch.setattr(Path, "write_bytes", write)
     carried(made, board, installed)
     assert filed(board) == {".parquet": 1, ".safetensors": 5} and not (board / filing.FOLDER).exists()
+
+
+def test_weights_that_come_later_are_filed_with_the_new_runs_or_not_at_all(made, board, installed, monkeypatch, tmp_path):
+    """The last of the sixteen files has the new runs; the weights of those that were filed before are among the others."""
+    lgbench("submit", made, "--to", board)
+    both = Path(shutil.copytree(made, tmp_path / "both"))
+    published.make(both, tasks=["small"], keep_weights=True)
+    full = OSError(28, "No space left on device")
+    with cut_short(monkeypatch, 15, full), pytest.raises(RunFileError, match="nothing was filed"):
+        carried(both, board, installed)
+    assert filed(board) == {".parquet": 1}
+    done = carried(both, board, installed)
+    assert (done.filed, done.before, done.weights) == (10, 5, 15) and filed(board) == {".parquet": 2, ".safetensors": 15}
 
 
 def test_runs_without_weights_are_filed_as_ever(board, installed, tmp_path):

@@ -184,8 +184,9 @@ def _submitted(
     if reasons:
         count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
         raise Refused(reasons, f"nothing was filed, for {count}:")
-    file = own.file(*_written(new), folder, files_of_weights(new, weights_of)) if new else None
-    for each in files_of_weights(before, weights_of):
+    weights = files_of_weights([*new, *before], weights_of)
+    file = own.file(*_written(new), folder, weights) if new else None
+    for each in weights:  # those that no submission file comes after
         own.add(*each, folder)
     return Submitted(file, len(new), len(before), len(keeping(runs)) if weights_of else 0)
 
