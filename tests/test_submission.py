@@ -296,6 +296,10 @@ STRAYS = {
         lambda f, run: Path(shutil.copy(run, f / f"{run.name}.damaged-1")),
         "is a damaged file that was set aside",
     ),
+    "damaged weights": (
+        lambda f, run: Path(shutil.copy(run, f / f"{run.stem}.safetensors.damaged-1")),
+        "is a damaged file that was set aside",
+    ),
     "a name with an escape": (lambda f, run: _made(f / "a\x1b[31m\n") and f / "a\\x1b[31m\\n", "is a folder with nothing"),
 }
 

@@ -47,7 +47,7 @@ def _stray(path: Path) -> str | None:
         return f"is no {hidden}regular file"
     if hidden:
         return "is a hidden file"
-    if ".parquet.damaged-" in path.name:
+    if any(f"{suffix}.damaged-" in path.name for suffix in (".parquet", SUFFIX)):
         return "is a damaged file that was set aside"
     return None if path.name.endswith((".parquet", SUFFIX)) else "is a file of another kind"
 
