@@ -10,7 +10,6 @@ import click
 
 from lgbench.cli.options import FolderOrAddress
 from lgbench.cli.setup import installed, named_as
-from lgbench.errors import unknown
 from lgbench.results.addresses import Address, Place
 
 if TYPE_CHECKING:
@@ -40,6 +39,5 @@ def loaded(run: Place, weights: str, results: Place, plugins: Sequence[Path], de
     from lgbench.kept import loading
 
     own = found(run, results)
-    if weights not in own.variants:
-        raise unknown("weights", weights, own.variants)
+    own.require_variant(weights)
     return loading.loaded(loading.restore(own, installed(plugins), choose_device(device)), weights)

@@ -9,7 +9,6 @@ from lgbench.cli.kept import found
 from lgbench.cli.options import split
 from lgbench.cli.output import complain, console, echo
 from lgbench.cli.setup import installed
-from lgbench.errors import unknown
 from lgbench.results.addresses import Place
 
 
@@ -30,8 +29,7 @@ def probe_run(
     if out:
         row_files.known_format(out)
     own = found(run, results)
-    if weights not in own.variants:
-        raise unknown("weights", weights, own.variants)
+    own.require_variant(weights)
     rows = probing.probe_run(own, split(probes) or ["all"], installed(plugins), choose_device(device), complain)
     echo(f"{own.footer.experiment.title}, {weights} weights; by length, the mean over heads")
     run_probes.table(rows, weights, console())

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
-from torch import nn
 
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.kept.finding import FoundRun, origin_of
+from lgbench.kept.finding import FoundRun
 from lgbench.kept.loading import models_of
-from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.process.unchanged import unchanged
@@ -26,7 +23,6 @@ from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import SAME_BITS, Failure, Verdict
 from lgbench.submissions.verification import DEFAULT_SECONDS, other_machine
 from lgbench.training.curve import NO_CURVE
-from lgbench.training.train import Models
 
 
 def evaluate_again(
@@ -59,21 +55,15 @@ def _tested(
     deadline: Deadline,
 ) -> Verdict:
     experiment, footer = run.experiment, run.footer
-    found = FoundRun(Path(run.path), run.where, footer, origin_of(run.path, given))
+    found = FoundRun.of(run, given)
     content, number = found.content(), min(footer.environment.threads, os.cpu_count() or 1)
     with threads(number), full_float32(), unchanged({**experiment.plugins, **experiment.measured_by}):
-        models = models_of(found, experiment, content, device)
+        models = partial(deadline.models, models_of(found, experiment, content, device), 0)
         deadline.start()
         with display.phase(Phase.evaluate(f"{run.title} again", [experiment])) as report:
-            scores = evaluate(experiment, _in_time(models, deadline), device)
-            scores += probe(experiment, partial(_in_time, models, deadline), device).scores
+            scores = evaluate(experiment, models(), device)
+            scores += probe(experiment, models, device).scores
             report(1, None)
     diverged = run.rows["diverged_step"][0].as_py()
     again = rows_of(experiment, Measured(scores, {}, (), NO_CURVE, 0, diverged))
     return Verdict.of_weights(run, again, list(other_machine(run, number, device)), tolerance)
-
-
-def _in_time(models: Models, deadline: Deadline, skeleton: nn.Module | None = None) -> dict[str, Predict]:
-    """The model with each variant of its weights, which may compute by another module of the same architecture."""
-    own = models if skeleton is None else models.on(skeleton)
-    return {name: deadline.asking(model) for name, model in own.models(0).items()}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lgbench.errors import RunFileError, UsageError
+from lgbench.errors import RunFileError, UsageError, unknown
 from lgbench.results import run_files, weights_files
 from lgbench.results.addresses import Address, Place, place
 from lgbench.results.mirror import fetched, fetched_file, place_of
@@ -31,10 +31,20 @@ class FoundRun:
     origin: Address | None = None
     """The address that the file is a copy from."""
 
+    @classmethod
+    def of(cls, run: Run, given: Iterable[Place]) -> FoundRun:
+        """A run that was inspected, at one of the places that somebody named."""
+        return cls(run.path, run.where, run.footer, origin_of(run.path, given))
+
     @property
     def variants(self) -> tuple[str, ...]:
         """The names of its weights."""
         return ("raw", *self.footer.experiment.averagers)
+
+    def require_variant(self, weights: str) -> None:
+        """Raise UsageError where it has no weights of this name."""
+        if weights not in self.variants:
+            raise unknown("weights", weights, self.variants)
 
     def content(self) -> bytes:
         """The file of its weights. Raises RunFileError where there is none, or not the one that the run kept."""
@@ -57,7 +67,7 @@ def origin_of(path: Path, given: Iterable[Place]) -> Address | None:
 
 def weights_of(run: Run, given: Iterable[Place]) -> bytes:
     """The weights of a run that was inspected, at one of the places that somebody named. Raises as `FoundRun.content`."""
-    return FoundRun(run.path, run.where, run.footer, origin_of(run.path, given)).content()
+    return FoundRun.of(run, given).content()
 
 
 def find(run: str | Place, results: str | Place) -> FoundRun:
@@ -81,7 +91,7 @@ def find(run: str | Place, results: str | Place) -> FoundRun:
     every = [each for path in paths for each in _runs(path, origin)]
     if len(every) != 1:
         first = every[0].footer.experiment.run_id if every else ""
-        how = f"name one by its file, or by its id, such as {first}, with the folder as that of results"
+        how = f"name one by its file, or by its id, such as {first}, with this as the results folder"
         raise UsageError(
             f"{named} has {len(every)} runs: {how}" if every else f"no run file is in {named}; name a run's file, or its id"
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lgbench import seeds
 from lgbench.contracts import Task
-from lgbench.errors import Refused, RunFileError, unknown
+from lgbench.errors import Refused, RunFileError
 from lgbench.execution.device import choose_device, full_float32
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
@@ -102,8 +102,7 @@ def load(
     that the run kept, and where the run was made with another lgbench, or with other plugins, than those that are here.
     """
     found = find(run, results)
-    if weights not in found.variants:
-        raise unknown("weights", weights, found.variants)
+    found.require_variant(weights)
     whole = restore(found, Registry.load(files=[Path(path) for path in plugins]), choose_device(device))
     return loaded(whole, weights)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lgbench.errors import LgbenchError
 from lgbench.measurement.causality import Predict
+from lgbench.training.train import Models
 
 
 class TooLong(LgbenchError):
@@ -39,3 +40,8 @@ class Deadline:
             return predict(inputs)
 
         return predict_in_time
+
+    def models(self, models: Models, index: int, skeleton: nn.Module | None = None) -> dict[str, Predict]:
+        """The same of one model with each variant of its weights, which may compute by another module of its architecture."""
+        own = models if skeleton is None else models.on(skeleton)
+        return {name: self.asking(model) for name, model in own.models(index).items()}

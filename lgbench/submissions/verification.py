@@ -18,14 +18,12 @@ from math import comb
 from typing import TypeVar
 
 import torch
-from torch import nn
 
 from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
-from lgbench.measurement.causality import Predict
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.measurement.probing import probe
@@ -170,9 +168,9 @@ class _Verifier:
         with self.display.phase(Phase.evaluate(f"{population.runs[0].title} again", population.asked)) as report:
             for index, run in enumerate(population.runs):
                 experiment = run.experiment
-                models = self._models(trained, index)
-                scores = evaluate(experiment, models, self.device)
-                scores += probe(experiment, partial(self._models, trained, index), self.device).scores
+                models = partial(self.deadline.models, trained, index)
+                scores = evaluate(experiment, models(), self.device)
+                scores += probe(experiment, models, self.device).scores
                 points = scores_at_points(trained, index)
                 measured = Measured(scores, points, self._chance_of(run), trained.curve, index, trained.diverged[index])
                 otherwise = list(_otherwise(run, trained, population, self.device))
@@ -180,11 +178,6 @@ class _Verifier:
                 report(index + 1, None)
         for verdict in found:
             yield verdict.with_tuning(self._tuning.runs(verdict.run.experiment)) if self._tuning else verdict
-
-    def _models(self, trained: Trained, index: int, skeleton: nn.Module | None = None) -> dict[str, Predict]:
-        """One model with each variant of its weights, which may compute by another module of the same architecture."""
-        found = trained if skeleton is None else trained.on(skeleton)
-        return {name: self.deadline.asking(model) for name, model in found.models(index).items()}
 
     def _chance_of(self, run: Run) -> list[Score]:
         """The chance level of a run's task, found once for all its runs."""
