@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -10,14 +11,14 @@ from click.core import ParameterSource
 
 from lgbench.cli.kept import weights_option
 from lgbench.cli.options import Doublings, FolderOrAddress, Names, plugin_option, results_option
-from lgbench.cli.probe_model import LONGEST, SHORTEST, probe_model
+from lgbench.cli.probe_model import LONGEST, SHORTEST, ModelOptions, probe_model
 from lgbench.cli.probe_run import probe_run
 from lgbench.errors import UsageError
 from lgbench.results.addresses import Place
 
 DTYPES = ("float32", "bfloat16")
 OF_RUNS = {"weights": "--weights", "results": "--results"}
-OF_MODELS = {name: f"--{name}" for name in ("text", "tokens", "lengths", "contexts", "seed", "dtype")} | {"picture": "--plot"}
+OF_MODELS = {option.name: f"--{option.name}" for option in fields(ModelOptions)} | {"picture": "--plot"}
 """The options that a RUN has alone, and those that a --model has alone."""
 
 
@@ -97,20 +98,8 @@ def probe(
     if run is not None:
         probe_run(run, probes, weights, out, device or "cpu", plugins, results)
     if model is not None:
-        probe_model(
-            model,
-            probes,
-            out,
-            device or "auto",
-            plugins,
-            text=text,
-            tokens=tokens,
-            lengths=lengths,
-            contexts=contexts,
-            seed=seed,
-            dtype=dtype,
-            picture=picture,
-        )
+        own = ModelOptions(text, tokens, lengths, contexts, seed, dtype, picture)
+        probe_model(model, probes, out, device or "auto", plugins, own)
 
 
 def _refuse(ctx: click.Context, options: dict[str, str], whose: str) -> None:

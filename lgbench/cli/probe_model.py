@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,20 +23,22 @@ FITTED = "output_std"
 """The probe of which the last line has the exponent (arXiv 2504.02827, figure 1)."""
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options that a --model has alone."""
+
+    text: Path | None
+    tokens: Path | None
+    lengths: tuple[int, ...] | None
+    contexts: int
+    seed: int
+    dtype: str
+    picture: Path | None
+    """The file of the figure."""
+
+
 def probe_model(
-    model: str,
-    probes: Sequence[str],
-    out: Path | None,
-    device: str,
-    plugins: Sequence[Path],
-    *,
-    text: Path | None,
-    tokens: Path | None,
-    lengths: tuple[int, ...] | None,
-    contexts: int,
-    seed: int,
-    dtype: str,
-    picture: Path | None,
+    model: str, probes: Sequence[str], out: Path | None, device: str, plugins: Sequence[Path], own: ModelOptions
 ) -> None:
     """Print what probes read, a table for each length; write all rows to a file, and a figure, where they are named."""
     from lgbench.execution.device import choose_device, full_float32
@@ -46,12 +48,12 @@ def probe_model(
     from lgbench.pretrained.tokens import text_of
     from lgbench.reports import files, model_probes, plots, row_files
 
-    if text and tokens:
+    if own.text and own.tokens:
         raise UsageError("--text and --tokens both say what the model reads: use one of them")
     if out:
         row_files.known_format(out)
-    if picture:
-        plots.known_format(picture)
+    if own.picture:
+        plots.known_format(own.picture)
     source, where = Source.of(model), choose_device(device)
     require()
     registry = installed(plugins)
@@ -59,18 +61,18 @@ def probe_model(
     if not names:
         raise UsageError(f"--probe {NONE} reads nothing: name a probe, or leave it out")
     chosen = [each for each in registry.measurements if each.name in names]
-    file = text or tokens
+    file = own.text or own.tokens
     said = None if file is None else text_of(file)
     with full_float32():
-        pretrained = load(source, dtype, where)
-        read = _contexts(pretrained, file, said, bool(tokens))
-        found = _probed(Probing(pretrained, read, contexts, seed, chosen, where), _lengths(pretrained, lengths))
+        pretrained = load(source, own.dtype, where)
+        read = _contexts(pretrained, file, said, bool(own.tokens))
+        found = _probed(Probing(pretrained, read, own.contexts, own.seed, chosen, where), _lengths(pretrained, own.lengths))
     if out:
         files.replace(out, row_files.content(model_probes.arrow(found), out))
         echo(out)
-    if picture:
-        plots.write(model_probes.figure(found), picture)
-        echo(picture)
+    if own.picture:
+        plots.write(model_probes.figure(found), own.picture)
+        echo(own.picture)
 
 
 def _contexts(pretrained: Pretrained, file: Path | None, said: str | None, are_numbers: bool) -> Contexts:
