@@ -82,6 +82,38 @@ def test_averaged_weights_and_trainings_that_diverged_are_left_out(tmp_path):
     assert (found.correlation, found.entries, found.models) == (pytest.approx(1), 1, 3)
 
 
+def test_models_that_boards_do_not_rank_are_left_out(tmp_path):
+    for seed, score in enumerate((0.1, 0.2, 0.3)):
+        write(tmp_path, "alpha", "good", seed, {8: 0.1, 64: score}, {64: score})
+    for seed, flag in enumerate(("looks_ahead", "not_finite")):
+        write(tmp_path, "alpha", "bad", seed, {8: 0.1, 64: 0.9}, {64: 0.0})
+        flags = simulated(
+            {64: 1.0}, task="alpha", family="alpha", entry="bad", seed=seed, metric=flag, run_id=f"{9 + seed:016x}"
+        )
+        write_rows(tmp_path / f"{flag}.parquet", flags, experiment={}, measurements=TOLD)
+    (found,) = predictors(Results(tmp_path))
+    assert (found.correlation, found.entries, found.models) == (pytest.approx(1), 1, 3)
+
+
+def test_of_several_versions_of_a_measurement_the_newest_counts_and_no_file_counts_twice(tmp_path):
+    for seed, score in enumerate((0.1, 0.2, 0.3)):
+        write(tmp_path, "alpha", "one", seed, {8: 0.1, 16: 0.5, 64: score}, {64: score})
+        own = {"task": "alpha", "family": "alpha", "entry": "one", "seed": seed, "run_id": f"{seed + 9:016x}"}
+        again = simulated({16: 0.5}, **own) + simulated({64: score - 0.5}, metric="attention_entropy", layer=1, head=1, **own)
+        write_rows(tmp_path / f"again-{seed}.parquet", again, experiment={}, measurements=TOLD)
+    (reading, *_) = first = Results(tmp_path).readings("tvd", None, None, 8)
+    assert reading[-2:] == pytest.approx((0.1, (0.5 + 0.1) / 2)) and len(first) == 3
+    for seed in range(3):
+        own = {"task": "alpha", "family": "alpha", "entry": "one", "seed": seed, "run_id": f"{seed + 19:016x}"}
+        newer = [
+            row for head in (1, 2) for row in simulated({64: -seed}, metric="attention_entropy", layer=1, head=head, **own)
+        ]
+        rows = [row | {"metric_version": 2} for row in newer]
+        write_rows(tmp_path / f"newer-{seed}.parquet", rows, experiment={}, measurements=TOLD)
+    (found,) = predictors(Results(tmp_path))
+    assert found.correlation == pytest.approx(-1)
+
+
 def test_runs_without_probes_are_told_in_a_sentence(tmp_path):
     write_rows(tmp_path / "one.parquet", simulated({8: 0.1, 64: 0.2}), experiment={}, measurements=TOLD)
     with pytest.raises(UsageError, match="no run has a probe beside its scores; `lgbench run --probe all` makes such runs"):
