@@ -65,7 +65,7 @@ def probe_model(
     with full_float32():
         pretrained = load(source, dtype, where)
         read = _contexts(pretrained, file, said, bool(tokens))
-        found = _probed(Probing(pretrained, read, contexts, seed, chosen, where), _lengths(pretrained, lengths))
+        found = _probed(Probing(pretrained, read, contexts, seed, chosen, where), _lengths(pretrained, lengths, contexts))
     if out:
         files.replace(out, row_files.content(model_probes.arrow(found), out))
         echo(out)
@@ -86,15 +86,15 @@ def _contexts(pretrained: Pretrained, file: Path | None, said: str | None, are_n
     return Pieces(tokens_of(said, pretrained), file.name)
 
 
-def _lengths(pretrained: Pretrained, asked: tuple[int, ...] | None) -> tuple[int, ...]:
-    """In order. Raises UsageError for lengths that the model cannot read."""
+def _lengths(pretrained: Pretrained, asked: tuple[int, ...] | None, contexts: int) -> tuple[int, ...]:
+    """In order. Raises UsageError for lengths that the model cannot read, and for too many tokens."""
     from lgbench.pretrained.tokens import check_lengths
 
     limit = pretrained.limit
     if asked is None:
         longest = LONGEST if limit is None else min(limit, LONGEST)
         asked = doublings(min(SHORTEST, longest), longest)
-    check_lengths(asked, limit)
+    check_lengths(asked, limit, contexts)
     return tuple(sorted(asked))
 
 
