@@ -142,7 +142,8 @@ def test_the_command_prints_what_was_found_and_draws_it(drawn, tmp_path):
         }
     ]
     line = f"| attention_entropy | **{found.correlation:+.2f} {found.low:+.2f} to {found.high:+.2f}** |"
-    assert line in command("--results", folder, "--format", "markdown").output.splitlines()
+    header, _, *lines = command("--results", folder, "--format", "markdown").output.splitlines()
+    assert header == "| quick/1: rank correlation with OOD TVD | alpha, 5 entries |" and line in lines
     out = tmp_path / "drawn.json"
     done = command("--results", folder, "--out", out)
     assert done.exit_code == 0 and "alpha: 5 entries, 15 models on a task" in done.output
@@ -152,6 +153,17 @@ def test_the_command_prints_what_was_found_and_draws_it(drawn, tmp_path):
     for layer in drawn_layers:
         values = spec["datasets"][layer["data"]["name"]]
         assert values == [{"probe": "attention_entropy", "value": found.correlation, "low": found.low, "high": found.high}]
+
+
+def test_a_table_says_of_how_many_entries_it_is_where_not_all_have_every_probe(tmp_path):
+    write(tmp_path, "alpha", "two", 0, {8: 0.1, 64: 0.3}, {64: 3})
+    for seed in range(2):
+        write(tmp_path, "alpha", "one", seed, {8: 0.1, 64: seed / 10}, {64: seed})
+        own = {"task": "alpha", "family": "alpha", "entry": "one", "seed": seed, "run_id": f"{seed + 9:016x}"}
+        gap = simulated({64: seed}, metric="logit_gap", **own)
+        write_rows(tmp_path / f"gap-{seed}.parquet", gap, experiment={}, measurements=TOLD)
+    assert "alpha: 1 to 2 entries, 2 to 3 models on a task" in command("--results", tmp_path).output
+    assert "| alpha, 1 to 2 entries |" in command("--results", tmp_path, "--format", "markdown").output
 
 
 def test_another_length_is_asked_for_in_training_lengths(drawn):

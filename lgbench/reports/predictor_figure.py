@@ -27,7 +27,7 @@ def figure(found: Sequence[Predictor], metric: Metric, times: int = TIMES) -> Sp
     spec: Spec = alt.hconcat(*panels, spacing=BETWEEN).to_dict()
     title = f"Rank correlation of probes with {metric.label} beyond the training range, {found[0].protocol}"
     subtitle = [
-        f"over entries and seeds, probes read at {times} times the training length; lines are 95 % intervals over entries"
+        f"over entries and seeds, probes read at up to {times} times the training length; lines are 95 % intervals over entries"
     ]
     content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
     page = on_paper(title, subtitle)
