@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
+from lgbench.reports.figure import LETTER
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.predictors import MIN_ENTRIES, predictors
@@ -149,6 +150,9 @@ def test_the_command_prints_what_was_found_and_draws_it(drawn, tmp_path):
     assert done.exit_code == 0 and "alpha: 5 entries, 15 models on a task" in done.output
     spec = json.loads(out.read_text())
     (panel,) = spec["hconcat"]
+    title = spec["title"]
+    assert " ".join(title["text"]) == "Rank correlation of probes with TVD beyond the training range, quick/1"
+    assert max(map(len, [*title["text"], *title["subtitle"]])) * LETTER <= title["limit"]  # nothing is cut off
     zero, *drawn_layers = panel["layer"]
     for layer in drawn_layers:
         values = spec["datasets"][layer["data"]["name"]]
