@@ -29,6 +29,9 @@ NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm", "attention-laye
 WITHOUT_NORM, WITH_NORM = "set-attention", "set-attention+attention-layer-norm"
 """The other architecture that ran with several norm schemes: with none, and with this one."""
 
+SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM)
+"""Every norm scheme alone."""
+
 VANISHING = [
     ("attention-layer-norm", "pre-norm"),
     ("attention-standardize", "pre-norm"),
@@ -123,8 +126,7 @@ def summary(results: Results) -> str:
     boards = boards_of(results)
     before, columns = titles(boards)
     rows = {(row.entry, board.name): row for board in boards for row in board.rows}
-    schemes = {*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM}
-    found = {entry for entry, _ in rows if entry.partition("@")[0] in schemes}
+    found = {entry for entry, _ in rows if entry.partition("@")[0] in SCHEMES}
     entries = sorted(found, key=lambda entry: (entry.partition("@")[2], entry))
     lines = [[f"{before}OOD TVD (tier)", *columns], [":--", *["--:"] * len(boards)]]
     for entry in entries:
@@ -236,9 +238,8 @@ def falling(results: Results) -> str:
         return "No published run has probes.\n"
     protocol, of_families = boards
     rows = {(row.entry, board.name): row for board in of_families for row in board.rows}
-    schemes = [entry for entry in (*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM)]
     lines = [[f"{protocol}: exponent", *(board.name for board in of_families)], [":--", *["--:"] * len(of_families)]]
-    for entry in schemes:
+    for entry in SCHEMES:
         own = [rows.get((entry, board.name)) for board in of_families]
         if any(own):
             lines.append([f"`{entry}`", *(str((row and exponent(row)) or "-").removeprefix("N^") for row in own)])

@@ -12,6 +12,7 @@ from lgbench.reports import plots, predictor_figure
 from lgbench.reports.figure import Spec, figure
 from lgbench.reports.table import markdown
 from lgbench.results.leaderboard import Results
+from lgbench.results.predictors import TIMES
 
 HERE = Path(__file__).parent
 
@@ -41,7 +42,7 @@ def pictures(results: Results) -> dict[Path, Spec]:
     """The specification of every picture."""
     found = {HERE / "overview.svg": figure(boards_of(results), [f"transformer+{norm}" for norm in NORMS])}
     if told := predicted(results):
-        found[HERE / "predictors.svg"] = predictor_figure.figure(told, tvd(results))
+        found[HERE / "predictors.svg"] = predictor_figure.figure(told, tvd(results), TIMES)
     return found
 
 

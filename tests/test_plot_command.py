@@ -238,3 +238,13 @@ def test_plot_imports_neither_torch_nor_a_plugin_and_its_help_nothing_heavy(fold
     assert not after_help & {"torch", "duckdb", "altair", "numpy", "vl_convert"}
     assert "altair" in after_plot and "torch" not in after_plot
     assert not {name for name in after_plot if name.startswith("lgbench_")}
+
+
+def test_logarithmic_axes_say_how_many_means_they_leave_out(tmp_path):
+    write_rows(tmp_path / "one.parquet", simulated({8: 0.0, 16: 0.5, 64: 0.25}))
+    out = tmp_path / "a.json"
+    said = "1 of 3 means are not above 0, and logarithmic axes leave them out"
+    assert said in plot("--task", "alpha", "--loglog", "--out", out, "--results", tmp_path).stderr
+    (cells,) = (rows for name, rows in json.loads(out.read_text())["datasets"].items() if name.startswith("cells"))
+    assert [row["length"] for row in cells] == [16, 64]
+    assert said not in plot("--task", "alpha", "--out", out, "--results", tmp_path).stderr

@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
+from lgbench.reports.figure import LETTER
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.predictors import MIN_ENTRIES, predictors
@@ -82,6 +83,38 @@ def test_averaged_weights_and_trainings_that_diverged_are_left_out(tmp_path):
     assert (found.correlation, found.entries, found.models) == (pytest.approx(1), 1, 3)
 
 
+def test_models_that_boards_do_not_rank_are_left_out(tmp_path):
+    for seed, score in enumerate((0.1, 0.2, 0.3)):
+        write(tmp_path, "alpha", "good", seed, {8: 0.1, 64: score}, {64: score})
+    for seed, flag in enumerate(("looks_ahead", "not_finite")):
+        write(tmp_path, "alpha", "bad", seed, {8: 0.1, 64: 0.9}, {64: 0.0})
+        flags = simulated(
+            {64: 1.0}, task="alpha", family="alpha", entry="bad", seed=seed, metric=flag, run_id=f"{9 + seed:016x}"
+        )
+        write_rows(tmp_path / f"{flag}.parquet", flags, experiment={}, measurements=TOLD)
+    (found,) = predictors(Results(tmp_path))
+    assert (found.correlation, found.entries, found.models) == (pytest.approx(1), 1, 3)
+
+
+def test_of_several_versions_of_a_measurement_the_newest_counts_and_no_file_counts_twice(tmp_path):
+    for seed, score in enumerate((0.1, 0.2, 0.3)):
+        write(tmp_path, "alpha", "one", seed, {8: 0.1, 16: 0.5, 64: score}, {64: score})
+        own = {"task": "alpha", "family": "alpha", "entry": "one", "seed": seed, "run_id": f"{seed + 9:016x}"}
+        again = simulated({16: 0.5}, **own) + simulated({64: score - 0.5}, metric="attention_entropy", layer=1, head=1, **own)
+        write_rows(tmp_path / f"again-{seed}.parquet", again, experiment={}, measurements=TOLD)
+    (reading, *_) = first = Results(tmp_path).readings("tvd", None, None, 8)
+    assert reading[-2:] == pytest.approx((0.1, (0.5 + 0.1) / 2)) and len(first) == 3
+    for seed in range(3):
+        own = {"task": "alpha", "family": "alpha", "entry": "one", "seed": seed, "run_id": f"{seed + 19:016x}"}
+        newer = [
+            row for head in (1, 2) for row in simulated({64: -seed}, metric="attention_entropy", layer=1, head=head, **own)
+        ]
+        rows = [row | {"metric_version": 2} for row in newer]
+        write_rows(tmp_path / f"newer-{seed}.parquet", rows, experiment={}, measurements=TOLD)
+    (found,) = predictors(Results(tmp_path))
+    assert found.correlation == pytest.approx(-1)
+
+
 def test_runs_without_probes_are_told_in_a_sentence(tmp_path):
     write_rows(tmp_path / "one.parquet", simulated({8: 0.1, 64: 0.2}), experiment={}, measurements=TOLD)
     with pytest.raises(UsageError, match="no run has a probe beside its scores; `lgbench run --probe all` makes such runs"):
@@ -110,16 +143,31 @@ def test_the_command_prints_what_was_found_and_draws_it(drawn, tmp_path):
         }
     ]
     line = f"| attention_entropy | **{found.correlation:+.2f} {found.low:+.2f} to {found.high:+.2f}** |"
-    assert line in command("--results", folder, "--format", "markdown").output.splitlines()
+    header, _, *lines = command("--results", folder, "--format", "markdown").output.splitlines()
+    assert header == "| quick/1: rank correlation with OOD TVD | alpha, 5 entries |" and line in lines
     out = tmp_path / "drawn.json"
     done = command("--results", folder, "--out", out)
     assert done.exit_code == 0 and "alpha: 5 entries, 15 models on a task" in done.output
     spec = json.loads(out.read_text())
     (panel,) = spec["hconcat"]
+    title = spec["title"]
+    assert " ".join(title["text"]) == "Rank correlation of probes with TVD beyond the training range, quick/1"
+    assert max(map(len, [*title["text"], *title["subtitle"]])) * LETTER <= title["limit"]  # nothing is cut off
     zero, *drawn_layers = panel["layer"]
     for layer in drawn_layers:
         values = spec["datasets"][layer["data"]["name"]]
         assert values == [{"probe": "attention_entropy", "value": found.correlation, "low": found.low, "high": found.high}]
+
+
+def test_a_table_says_of_how_many_entries_it_is_where_not_all_have_every_probe(tmp_path):
+    write(tmp_path, "alpha", "two", 0, {8: 0.1, 64: 0.3}, {64: 3})
+    for seed in range(2):
+        write(tmp_path, "alpha", "one", seed, {8: 0.1, 64: seed / 10}, {64: seed})
+        own = {"task": "alpha", "family": "alpha", "entry": "one", "seed": seed, "run_id": f"{seed + 9:016x}"}
+        gap = simulated({64: seed}, metric="logit_gap", **own)
+        write_rows(tmp_path / f"gap-{seed}.parquet", gap, experiment={}, measurements=TOLD)
+    assert "alpha: 1 to 2 entries, 2 to 3 models on a task" in command("--results", tmp_path).output
+    assert "| alpha, 1 to 2 entries |" in command("--results", tmp_path, "--format", "markdown").output
 
 
 def test_another_length_is_asked_for_in_training_lengths(drawn):

@@ -500,6 +500,7 @@ def test_weights_that_a_folder_lacks_are_named(saved, tmp_path):
         (["--model", "hf:NO_WEIGHTS"], "transformers cannot load the model in"),
         (["--model", "hf:T5"], "is a t5 model, which is no causal language model"),
         (["--model", "hf:LLAMA", "--lengths", "16:1024"], "the model reads 512 positions at most (max_position_embeddings)"),
+        (["--model", "hf:LLAMA", "--lengths", "16", "--contexts", "999999999999"], "use fewer --contexts or shorter --lengths"),
         (["--model", "hf:LLAMA", "--lengths", "0,3"], "--lengths names a length below 1"),
         (["--model", "hf:LLAMA", "--lengths", "64:16"], "use the first and the last of lengths that double, as in 16:4096"),
         (["--model", "hf:LLAMA", "--lengths", "long"], "'long' names no lengths"),
@@ -571,7 +572,7 @@ def test_without_transformers_a_sentence_says_what_to_install(monkeypatch, saved
 
 
 def test_lengths_are_checked_against_the_limit():
-    check_lengths((16, 32), 32)
-    check_lengths((16, 10**6), None)
+    check_lengths((16, 32), 32, 4)
+    check_lengths((16, 10**6), None, 4)
     with pytest.raises(UsageError, match="use --lengths up to 32"):
-        check_lengths((16, 33), 32)
+        check_lengths((16, 33), 32, 4)

@@ -446,6 +446,7 @@ def test_a_map_has_a_row_for_each_layer(runs, tmp_path):
             "--layer, --head and --heatmap are for probes, and tvd is measured of whole models",
         ),
         (["--metric", "output_std", "--heatmap", "--fit"], "--heatmap draws all layers"),
+        (["--metric", "output_std", "--layer", "99"], "no run has layer 99 of output_std; layers that were read: 1"),
         (["--metric", "output_std", "--x", "step", "--fit"], "draw against the length"),
     ):
         code, found = command("plot", *words, "--results", runs / "with", "--out", out)

@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from lgbench.cli.options import (
-    RESULTS,
-    NameInResults,
-    Seeds,
-    claims_option,
-    device_option,
-    json_option,
-    plugin_option,
-    results_option,
-)
+from lgbench.cli.option_types import RESULTS, NameInResults, Seeds
+from lgbench.cli.options import claims_option, device_option, json_option, plugin_option, results_option
 from lgbench.cli.output import console, echo, echo_data
 from lgbench.cli.run import ordered
 from lgbench.cli.setup import installed, opened, warn

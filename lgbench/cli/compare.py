@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lgbench.cli.options import board_options, results_option
+from lgbench.cli.options import board_options, format_option, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import opened, warn
 from lgbench.results.addresses import Place
@@ -14,14 +14,7 @@ from lgbench.results.addresses import Place
 @click.argument("first")
 @click.argument("second")
 @board_options("Metric to compare by.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "markdown", "json"]),
-    default="table",
-    show_default=True,
-    help="Format of the output.",
-)
+@format_option("markdown", "json")
 @results_option
 def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Place) -> None:
     """Test whether two entries are significantly different.

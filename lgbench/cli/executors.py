@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lgbench.cli.options import Change
+from lgbench.cli.option_types import Change
 
 _OPTIONS = (
     click.option(

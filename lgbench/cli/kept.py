@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import FolderOrAddress
+from lgbench.cli.option_types import FolderOrAddress
 from lgbench.cli.setup import installed, named_as
 from lgbench.results.addresses import Address, Place
 

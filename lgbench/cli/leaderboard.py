@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lgbench.cli.options import baseline_option, board_options, results_option
+from lgbench.cli.options import baseline_option, board_options, format_option, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import boards_of, opened
 from lgbench.results.addresses import Place
@@ -12,14 +12,7 @@ from lgbench.results.addresses import Place
 
 @click.command()
 @board_options("Metric to rank by.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "markdown", "csv", "json"]),
-    default="table",
-    show_default=True,
-    help="Format of the output.",
-)
+@format_option("markdown", "csv", "json")
 @baseline_option
 @results_option
 def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, baseline: str | None, results: Place) -> None:

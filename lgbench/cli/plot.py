@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import Lengths, NameInResults, board_options, results_option, split
+from lgbench.cli.option_types import Lengths, NameInResults
+from lgbench.cli.options import board_options, results_option, split
 from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import boards_of, opened, warn
 from lgbench.contracts import TRAINING_METRICS
@@ -105,29 +106,31 @@ def plot(
     path = out or Path(f"{task or 'overview'}-{metric}{kind}.png")
     plots.known_format(path)
     runs = opened(results)
-    if across not in (LENGTH, STEP):
-        inside = _inside(runs, metric, layer, head, heatmap, also=TRAINING_METRICS)
-        asked = Asked(across, metric, task, protocol, lengths or (), inside)
-        plots.write(_against_setting(runs, asked, split(named), loglog), path)
-        echo(path)
-        return
-    if metric in TRAINING_METRICS and metric not in runs.metric_names:
-        raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
-    inside = _inside(runs, metric, layer, head, heatmap)
-    found = boards_of(runs, metric, task, protocol, inside=inside)
-    if fit and len(found) > 1:
-        raise UsageError(f"--fit writes the exponents of one board, and {len(found)} are found; choose with --task")
-    steps = _steps(runs, metric, task, protocol, lengths or ()) if across == STEP else None
-    entries = _chosen(plots.entries_of(found), split(named))
-    drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
-    if heatmap:
-        spec = _by_layer(runs, drawn, entries, head)
-    elif steps is None:
-        spec = _against_lengths(drawn, entries, loglog, fit)
+    inside = _inside(runs, across, metric, layer, head, heatmap)
+    asked = Asked(across, metric, task, protocol, lengths or (), inside)
+    if across in (LENGTH, STEP):
+        spec = _on_boards(runs, asked, split(named), loglog, fit, heatmap)
     else:
-        spec = _against_steps(steps, entries, lengths or (), metric)
+        spec = _against_setting(runs, asked, split(named), loglog)
     plots.write(spec, path)
     echo(path)
+
+
+def _on_boards(runs: Results, asked: Asked, named: Sequence[str], loglog: bool, fit: bool, heatmap: bool) -> Spec:
+    """Against lengths or steps."""
+    from lgbench.reports import plots
+
+    found = boards_of(runs, asked.metric, asked.name, asked.protocol, inside=asked.inside)
+    if fit and len(found) > 1:
+        raise UsageError(f"--fit writes the exponents of one board, and {len(found)} are found; choose with --task")
+    steps = _steps(runs, asked.metric, asked.name, asked.protocol, asked.lengths) if asked.setting == STEP else None
+    entries = _chosen(plots.entries_of(found), named)
+    drawn = [board for board in found if any(row.entry in entries for row in board.rows)]
+    if heatmap and asked.inside:
+        return _by_layer(runs, drawn, entries, asked.inside.head)
+    if steps is None:
+        return _against_lengths(drawn, entries, loglog, fit)
+    return _against_steps(steps, entries, asked.lengths, asked.metric)
 
 
 def _require_fitting(
@@ -158,14 +161,18 @@ def _chosen(known: Sequence[str], named: Sequence[str]) -> list[str]:
     return entries
 
 
-def _inside(
-    runs: Results, metric: str, layer: int | None, head: int | None, heatmap: bool, also: Sequence[str] = ()
-) -> Inside | None:
-    """Where a probe is drawn; None for any other metric, which has no layers. `also` names metrics that no run describes."""
+def _inside(runs: Results, across: str, metric: str, layer: int | None, head: int | None, heatmap: bool) -> Inside | None:
+    """Where a probe is drawn; None for any other metric, which has no layers. Raises UsageError for what cannot be drawn."""
     from lgbench.results.values import Inside
 
+    if across in (LENGTH, STEP) and metric in TRAINING_METRICS and metric not in runs.metric_names:
+        raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
+    also = () if across in (LENGTH, STEP) else TRAINING_METRICS  # which no run describes
     runs.check(metric, None, None, also=also)
-    if metric not in also and (metric not in runs.ranking_names or runs.layers(metric)):
+    known = [] if metric in also else runs.layers(metric)
+    if layer is not None and known and layer not in known:
+        raise UsageError(f"no run has layer {layer} of {metric}; layers that were read: {', '.join(map(str, known))}")
+    if metric not in also and (metric not in runs.ranking_names or known):
         return Inside(layer, head)
     if layer is not None or head is not None or heatmap:
         raise UsageError(f"--layer, --head and --heatmap are for probes, and {metric} is measured of whole models")
@@ -197,6 +204,9 @@ def _against_lengths(drawn: Sequence[Board], entries: Sequence[str], loglog: boo
     from lgbench.reports import figure
 
     _require_room(len(drawn), "boards", "--task or --protocol")
+    if loglog:
+        rows = (row for board in drawn for row in board.rows if row.entry in entries)
+        _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"])
     return figure.figure(drawn, entries, loglog, fit)
 
 
@@ -226,7 +236,15 @@ def _against_setting(runs: Results, asked: Asked, named: Sequence[str], loglog: 
     entries = [entry for entry in entries if entry in lines]
     drawn = [sweep for sweep in found if {*entries} & {*sweep.lines}]
     _require_room(len(drawn), "boards and lengths", "--task, --protocol or --length")
+    if loglog:
+        _say_left_out([cell.mean for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ())])
     return sweep_figure.sweep_figure(drawn, asked.setting, entries, loglog)
+
+
+def _say_left_out(means: Sequence[float]) -> None:
+    """Complain of the means that a logarithmic axis cannot show."""
+    if lost := sum(mean <= 0 for mean in means):
+        complain(f"{lost} of {len(means)} means are not above 0, and logarithmic axes leave them out")
 
 
 def _require_room(panels: int, things: str, options: str) -> None:

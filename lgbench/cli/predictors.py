@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.options import board_options, results_option
+from lgbench.cli.options import board_options, format_option, results_option
 from lgbench.cli.output import console, echo, echo_data
 from lgbench.cli.setup import opened
 from lgbench.errors import UsageError
@@ -22,14 +22,7 @@ from lgbench.results.addresses import Place
     show_default=True,
     help="Read probes at the longest length that boards show up to so many times the training length.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "markdown", "json"]),
-    default="table",
-    show_default=True,
-    help="Format of the output.",
-)
+@format_option("markdown", "json")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lgbench.cli.options import doublings, split
+from lgbench.cli.option_types import doublings
+from lgbench.cli.options import split
 from lgbench.cli.output import complain, console, echo
 from lgbench.cli.setup import installed
 from lgbench.errors import UsageError
@@ -66,7 +67,8 @@ def probe_model(
     with full_float32():
         pretrained = load(source, own.dtype, where)
         read = _contexts(pretrained, file, said, bool(own.tokens))
-        found = _probed(Probing(pretrained, read, own.contexts, own.seed, chosen, where), _lengths(pretrained, own.lengths))
+        lengths = _lengths(pretrained, own.lengths, own.contexts)
+        found = _probed(Probing(pretrained, read, own.contexts, own.seed, chosen, where), lengths)
     if out:
         files.replace(out, row_files.content(model_probes.arrow(found), out))
         echo(out)
@@ -87,15 +89,15 @@ def _contexts(pretrained: Pretrained, file: Path | None, said: str | None, are_n
     return Pieces(tokens_of(said, pretrained), file.name)
 
 
-def _lengths(pretrained: Pretrained, asked: tuple[int, ...] | None) -> tuple[int, ...]:
-    """In order. Raises UsageError for lengths that the model cannot read."""
+def _lengths(pretrained: Pretrained, asked: tuple[int, ...] | None, contexts: int) -> tuple[int, ...]:
+    """In order. Raises UsageError for lengths that the model cannot read, and for too many tokens."""
     from lgbench.pretrained.tokens import check_lengths
 
     limit = pretrained.limit
     if asked is None:
         longest = LONGEST if limit is None else min(limit, LONGEST)
         asked = doublings(min(SHORTEST, longest), longest)
-    check_lengths(asked, limit)
+    check_lengths(asked, limit, contexts)
     return tuple(sorted(asked))
 
 

@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lgbench.cli.executors import executor_options
-from lgbench.cli.options import (
-    RESULTS,
-    Change,
-    Names,
-    Seeds,
-    device_option,
-    joined,
-    plugin_option,
-    results_option,
-    split,
-)
+from lgbench.cli.option_types import RESULTS, Change, Names, Seeds
+from lgbench.cli.options import device_option, joined, plugin_option, results_option, split
 from lgbench.cli.output import console, echo
 from lgbench.cli.setup import installed
 from lgbench.contracts import DEFAULT_OPTIMIZER

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.options import Names, plugin_option
+from lgbench.cli.option_types import Names
+from lgbench.cli.options import plugin_option
 from lgbench.cli.output import echo
 from lgbench.cli.setup import installed
 from lgbench.extensions.describe import KINDS

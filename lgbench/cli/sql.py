@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lgbench.cli.options import results_option
+from lgbench.cli.options import format_option, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import opened
 from lgbench.results.addresses import Place
@@ -12,14 +12,7 @@ from lgbench.results.addresses import Place
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-    help="Format of the output.",
-)
+@format_option("csv", "json")
 @click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @results_option
 def sql(query: str, form: str, unsafe: bool, results: Place) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from lgbench.cli.options import FolderOrAddress
+from lgbench.cli.option_types import FolderOrAddress
 from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import here, installed, named_as
 from lgbench.errors import Interrupted

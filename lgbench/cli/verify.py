@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from lgbench.cli.options import FolderOrAddress, device_option, plugin_option
+from lgbench.cli.option_types import FolderOrAddress
+from lgbench.cli.options import device_option, plugin_option
 from lgbench.cli.output import console, echo
 from lgbench.cli.setup import here, installed
 from lgbench.errors import Interrupted, Unverified, UsageError

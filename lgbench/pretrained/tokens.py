@@ -18,6 +18,9 @@ from lgbench.randomness import Random
 
 PURPOSE = "probe"
 
+MAX_TOKENS = 2**27
+"""Of the contexts of all lengths, which are drawn before the first is read: 1 GiB."""
+
 
 class Contexts(ABC):
     """Where contexts come from. Seed and length decide them, on every machine."""
@@ -86,11 +89,14 @@ def numbers_of(text: str, path: Path, vocabulary: int) -> Tensor:
     return torch.tensor([int(word) for word in words], dtype=torch.int64)
 
 
-def check_lengths(lengths: tuple[int, ...], limit: int | None) -> None:
-    """Raises UsageError for a length that no context has, or that the model cannot read."""
+def check_lengths(lengths: tuple[int, ...], limit: int | None, contexts: int) -> None:
+    """Raises UsageError for a length that no context has or that the model cannot read, and for too many tokens."""
     if not lengths or min(lengths) < 1:
         raise UsageError("--lengths names a length below 1; use lengths such as 16:4096 or 16,100,500")
     longest = max(lengths)
     if limit is not None and longest > limit:
         over = f"the model reads {limit} positions at most (max_position_embeddings), and --lengths asks for {longest}"
         raise UsageError(f"{over}: use --lengths up to {limit}")
+    if (tokens := contexts * sum(lengths)) > MAX_TOKENS:
+        many = f"{contexts} contexts of each length have {tokens} tokens, and {MAX_TOKENS} is the most"
+        raise UsageError(f"{many}: use fewer --contexts or shorter --lengths")

@@ -27,7 +27,7 @@ def table(found: ModelRows, console: Console) -> None:
         lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for name in ("layer", *(metric.label for metric in found.metrics)):
             lines.add_column(escape(name.replace(" ", "\n")), justify="right")
-        for layer in found.layers():
+        for layer in found.layers:
             means = [found.mean(metric.name, length, layer) for metric in found.metrics]
             lines.add_row(_layer(layer), *("-" if mean is None else f"{mean.value:.4g}" for mean in means))
         console.print(f"length {length}", style="bold", highlight=False)
@@ -87,7 +87,7 @@ def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> A
 
 
 def _spread(found: ModelRows) -> list[int | None]:
-    layers = found.layers()
+    layers = found.layers
     last, count = len(layers) - 1, min(len(layers), MAX_LAYERS)
     return [layers[round(i * last / max(1, count - 1))] for i in range(count)]
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
 
-from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.figure import LETTER, Spec, on_paper
 from lgbench.reports.marks import PAPER
 from lgbench.results.metrics import Metric
-from lgbench.results.predictors import TIMES, Predictor
+from lgbench.results.predictors import Predictor
 
 PANEL, BETWEEN, LABELS, ROW = 92, 8, 66, 12
 """The widths of a panel, of the space between two, and of the names of probes, and the height of a line, in points."""
 
+BOLD_LETTER = 1.3 * LETTER
+"""About the width of a letter of the title."""
 
-def figure(found: Sequence[Predictor], metric: Metric, times: int = TIMES) -> Spec:
+
+def figure(found: Sequence[Predictor], metric: Metric, times: int) -> Spec:
     """Families side by side, all of one protocol. The probe that tells most, in the mean over families, stands first."""
     strength: dict[str, list[float]] = {}
     for each in found:
@@ -26,12 +30,12 @@ def figure(found: Sequence[Predictor], metric: Metric, times: int = TIMES) -> Sp
     panels = [_panel([each for each in found if each.family == name], name, order, name == families[0]) for name in families]
     spec: Spec = alt.hconcat(*panels, spacing=BETWEEN).to_dict()
     title = f"Rank correlation of probes with {metric.label} beyond the training range, {found[0].protocol}"
-    subtitle = [
-        f"over entries and seeds, probes read at {times} times the training length; lines are 95 % intervals over entries"
-    ]
+    said = f"over entries and seeds, probes read at up to {times} times the training length; "
+    said += "lines are 95 % intervals over entries"
+    width = LABELS + len(families) * (PANEL + BETWEEN)
     content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
-    page = on_paper(title, subtitle)
-    page["title"]["limit"] = LABELS + len(families) * (PANEL + BETWEEN)
+    page = on_paper(title, wrap(said, int(width / LETTER)))
+    page["title"] |= {"text": wrap(title, int(width / BOLD_LETTER)), "limit": width}
     return page | content
 
 

@@ -27,16 +27,19 @@ def table(found: Sequence[Predictor], metric: Metric, console: Console) -> None:
         for row in rows:
             lines.add_row(*row)
         console.print(lines)
-        for family, entries, models in sorted({(each.family, each.entries, each.models) for each in own}):
-            console.print(f"{family}: {entries} entries, {models} models on a task", style="dim", highlight=False, markup=False)
+        for family in sorted({each.family for each in own}):
+            models = _counted("model", [each.models for each in own if each.family == family])
+            said = f"{family}: {_entries(own, family)}, {models} on a task"
+            console.print(said, style="dim", highlight=False, markup=False)
 
 
 def markdown(found: Sequence[Predictor], metric: Metric) -> str:
-    """GitHub tables; the probe that tells most of a family is bold."""
+    """GitHub tables, which say of how many entries each column is; the probe that tells most of a family is bold."""
     parts = []
     for protocol, own in _by_protocol(found).items():
         (_, *families), *rows = _cells(own, "**{}**".format)
-        header = [f"{protocol}: rank correlation with OOD {metric.label}", *families]
+        columns = [f"{family}, {_entries(own, family)}" for family in families]
+        header = [f"{protocol}: rank correlation with OOD {metric.label}", *columns]
         parts.append("\n".join(pipes([header, [":--", *["--:"] * len(families)], *rows])) + "\n")
     return "\n".join(parts)
 
@@ -55,6 +58,18 @@ def _by_protocol(found: Sequence[Predictor]) -> dict[str, list[Predictor]]:
     for each in found:
         every.setdefault(str(each.protocol), []).append(each)
     return every
+
+
+def _entries(found: Sequence[Predictor], family: str) -> str:
+    """Of how many entries the correlations of a family are."""
+    return _counted("entry", [each.entries for each in found if each.family == family])
+
+
+def _counted(thing: str, counts: Sequence[int]) -> str:
+    """Such as "4 entries", or "8 to 26 entries" where not all models have every probe."""
+    things = {"entry": "entries"}.get(thing, f"{thing}s")
+    least, most = min(counts), max(counts)
+    return f"{least} to {most} {things}" if least < most else f"{most} {thing if most == 1 else things}"
 
 
 def _cells(found: Sequence[Predictor], bold: Callable[[str], str]) -> list[list[str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -17,24 +17,14 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results import run_files
 from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
-from lgbench.results.columns import OOD, Models, Values, mean_of_known
+from lgbench.results.columns import Models, Values
 from lgbench.results.entries import BASELINE_ENTRY
-from lgbench.results.fit import NotFitted, not_fitted
+from lgbench.results.fit import NotFitted
 from lgbench.results.overall import Family, Overall, overall
 from lgbench.results.steps import BoardSteps, board_steps
 from lgbench.results.tables import packaged
+from lgbench.results.unranked import Key, Unranked, rows_by_board, seeds_not_fitted, unlearned
 from lgbench.results.values import Inside, MeasuredValues
-
-
-class Key(NamedTuple):
-    """Everything that a board has one of."""
-
-    name: str
-    task_version: int
-    protocol: int
-    """The number of the protocol in the table `protocols`."""
-    metric_version: int
-
 
 Sentences = Mapping[Key, list[str]]
 Counts = Mapping[Key, dict[str, int]]
@@ -43,16 +33,6 @@ Counts = Mapping[Key, dict[str, int]]
 
 ByEntry = dict[str, dict[str, list[float]]]
 """Learning rates by entry and task."""
-
-
-class Unranked(NamedTuple):
-    """A board that has no rows yet, and the values that its rows are made from."""
-
-    key: Key
-    about: Board
-    models: Models
-    chance: Models
-    """The chance level, as one entry with one seed; without tasks where it is unknown."""
 
 
 class Results(MeasuredValues):
@@ -113,7 +93,7 @@ class Results(MeasuredValues):
         self.check(metric, name, protocol)
         self.require_ranks(metric)
         asked = metric, name, protocol, apart
-        rows = dict(_boards_of(self._table("steps", *asked)))
+        rows = dict(rows_by_board(self._table("steps", *asked)))
         found = []
         for each in self._measured(*asked):
             if each.key in rows:
@@ -147,7 +127,7 @@ class Results(MeasuredValues):
         """
         asked = metric, name, protocol, apart, inside
         if asked not in self._answers:
-            every = (self._board(metric, *own) for own in _boards_of(self.values(*asked)))
+            every = (self._board(metric, *own) for own in rows_by_board(self.values(*asked)))
             found = [each for each in every if each]
             found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
             self._answers[asked] = found
@@ -157,10 +137,10 @@ class Results(MeasuredValues):
         self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
     ) -> list[Unranked]:
         """The same; a board of one task on which longer inputs tell nothing is ranked by the ID mean."""
-        unlearned = _unlearned(self._measured(PRIMARY_METRIC, name, protocol, apart), self._not_fitted(name, protocol, apart))
+        lost = unlearned(self._measured(PRIMARY_METRIC, name, protocol, apart), self._not_fitted(name, protocol, apart))
         found = []
         for each in self._measured(metric, name, protocol, apart, inside):
-            models = replace(each.models, unlearned=each.key[:3] in unlearned)
+            models = replace(each.models, unlearned=each.key[:3] in lost)
             about = replace(each.about, ranked_by=models.ranked_by[0])
             found.append(each._replace(about=about, models=models))
         return found
@@ -169,7 +149,7 @@ class Results(MeasuredValues):
         """By family or task, version and protocol. Where several versions of the metric are measured, the newest one counts."""
         asked = name, protocol, apart
         if asked not in self._lost:
-            self._lost[asked] = _not_fitted(self._measured(PRIMARY_METRIC, *asked))
+            self._lost[asked] = seeds_not_fitted(self._measured(PRIMARY_METRIC, *asked))
         return self._lost[asked]
 
     @cached_property
@@ -240,56 +220,10 @@ class Results(MeasuredValues):
         return incomplete, lacking
 
 
-def _boards_of(values: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
-    """The rows of each board, which follow each other."""
-    names = list(Key._fields)
-    start = 0
-    every = values.rename_columns(["name", *names[1:], *values.column_names[len(names) :]])
-    for row in every.group_by(names, use_threads=False).aggregate([([], "count_all")]).to_pylist():
-        yield Key(*(row[name] for name in names)), every.slice(start, row["count_all"])
-        start += row["count_all"]
-
-
 def named_chance(chance: pa.Table) -> pa.Table:
     """The chance level as one entry with one seed."""
     named = {"entry": pa.repeat("chance", len(chance)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(chance))}
     return pa.table({name: named.get(name, chance[name]) for name in chance.column_names})
-
-
-def _not_fitted(measured: Sequence[Unranked]) -> Mapping[tuple[Any, ...], NotFitted]:
-    judged: dict[tuple[Any, ...], dict[tuple[str, str, int], bool]] = defaultdict(dict)
-    for each in reversed(measured):
-        judged[each.key[:3]] |= not_fitted(each.models, each.about.metric, each.chance)
-    found: dict[tuple[Any, ...], dict[str, dict[str, set[int]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(set)))
-    for place, own in judged.items():
-        for (entry, task, seed), lost in own.items():
-            if lost:
-                found[place][entry][task].add(seed)
-    return found
-
-
-def _unlearned(measured: Sequence[Unranked], lost: Mapping[tuple[Any, ...], NotFitted]) -> set[tuple[Any, ...]]:
-    """The boards of one task that no seed of any entry has fitted, and where no entry beats chance on longer inputs either."""
-    found, seen = set(), set()
-    for each in measured:
-        key, models = each.key[:3], each.models
-        if key in seen or len(models.tasks) > 1:
-            continue  # of several versions of the metric, the newest comes first
-        seen.add(key)
-        (task,) = models.tasks
-        fitted = (set(models.seeds_of(e)) - lost.get(key, {}).get(e, {}).get(task, set()) for e in models.entries)
-        if not any(fitted) and not _beats_chance(each):
-            found.add(key)
-    return found
-
-
-def _beats_chance(board: Unranked) -> bool:
-    """Whether the OOD mean of any entry is better than that of chance."""
-    if OOD not in board.models.columns or OOD not in board.chance.columns:
-        return False
-    sign = board.about.metric.sign
-    level = sign * mean_of_known(board.chance.columns[OOD][0])
-    return bool((sign * mean_of_known(board.models.columns[OOD]) < level).any())
 
 
 def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from lgbench.results.columns import mean_of_known
 from lgbench.results.exponents import Exponent, fitted
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import Floats, interval
+from lgbench.results.statistics import interval
 
 
 class ProbeRow(NamedTuple):
@@ -54,14 +55,14 @@ class ModelRows:
     def lengths(self) -> list[int]:
         return sorted({row.length for row in self.rows})
 
-    def layers(self, metric: str | None = None) -> list[int | None]:
+    @property
+    def layers(self) -> list[int | None]:
         """The layers that were read, in order; None, for the whole model, comes last."""
-        found = {row.layer for row in self.rows if metric in (None, row.metric)}
-        return sorted(found, key=lambda layer: (layer is None, layer or 0))
+        return sorted({row.layer for row in self.rows}, key=lambda layer: (layer is None, layer or 0))
 
     def mean(self, metric: str, length: int, layer: int | None) -> Mean | None:
         """Over the heads of a layer; None where the probe has no value there."""
-        known = _values(self.rows, metric, length, layer)
+        known = np.array([row.value for row in self._at(metric, layer) if row.length == length and row.value is not None])
         if not known.size:
             return None
         low, high = (end.item() for end in interval(known[None]))
@@ -70,7 +71,7 @@ class ModelRows:
 
     def exponent(self, metric: str, layer: int | None) -> Exponent | None:
         """Of the length, with its interval over the heads of a layer; None where a power law cannot be fitted to any head."""
-        own = [row for row in self.rows if row.metric == metric and row.layer == layer]
+        own = self._at(metric, layer)
         heads = sorted({row.head or 0 for row in own})
         lengths = sorted({row.length for row in own})
         values = np.full((len(lengths), len(heads)), np.nan)
@@ -79,9 +80,13 @@ class ModelRows:
                 values[lengths.index(row.length), heads.index(row.head or 0)] = row.value
         return fitted(np.array(lengths, dtype=np.float64), values) if len(lengths) > 1 else None
 
+    def _at(self, metric: str, layer: int | None) -> list[ProbeRow]:
+        return self._by_place.get((metric, layer), [])
 
-def _values(rows: Iterable[ProbeRow], metric: str, length: int, layer: int | None) -> Floats:
-    own: Sequence[float] = [
-        row.value for row in rows if (row.metric, row.length, row.layer) == (metric, length, layer) and row.value is not None
-    ]
-    return np.array(own, dtype=np.float64)
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int | None], list[ProbeRow]]:
+        """The rows by probe and layer, since tables and figures ask for every one of them."""
+        found: dict[tuple[str, int | None], list[ProbeRow]] = defaultdict(list)
+        for row in self.rows:
+            found[row.metric, row.layer].append(row)
+        return found

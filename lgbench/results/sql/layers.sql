@@ -33,17 +33,7 @@ each_head as (
     group by all
 )
 
-select
-    entry,
-    task,
-    task_version,
-    protocol,
-    metric,
-    metric_version,
-    layer,
-    length,
-    avg(value) as value,
-    count(distinct seed) as seeds
+select * exclude (head, seed, value), avg(value) as value, count(distinct seed) as seeds
 from each_head
 group by all
 order by all

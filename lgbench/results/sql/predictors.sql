@@ -1,7 +1,8 @@
 -- What probes read in each model at one length, beside its score beyond the training range: one row a task, probe, entry and seed.
--- The length is the longest that boards show, up to $times the training length. Trainings that diverged are left out.
+-- The length is the longest that boards show, up to $times the training length. Trainings that diverged are left out, and so are
+-- models that boards do not rank.
 --
--- Of several versions of a task under one protocol, the newest.
+-- Of several versions of a task under one protocol, the newest; of several versions of a metric there, too.
 --
 -- Parameters: $metric, the score; $unranked, the metrics by which no value is better; $times; $name and $protocols as in values.sql.
 
@@ -16,40 +17,52 @@ with points as (
         and (metric = $metric or layer is not null or list_contains($unranked, metric))
 ),
 
-shown as (
-    select
-        * exclude (point, last_step),
-        point.length as length,
-        point.value as value,
-        point.in_distribution as in_distribution
+newest as (
+    select * exclude (point, last_step), point.length as length, point.value as value, point.in_distribution as in_distribution
     from points
+    anti join (from unsound where looks_ahead or not_finite) using (task, task_version, protocol, entry, seed)
     where point.length is not null
         and point.on_boards
         and point.step = last_step
         and isfinite(point.value)
     qualify task_version = max(task_version) over (partition by task, protocol)
+        and metric_version = max(metric_version) over (partition by task, task_version, protocol, metric)
+),
+
+shown as (
+    select
+        protocol,
+        family,
+        task,
+        metric,
+        entry,
+        seed,
+        layer,
+        head,
+        length,
+        bool_or(in_distribution) as in_distribution,
+        -- the same in all files, unless something is wrong with one of them
+        median(value) as value
+    from newest
+    group by all
 ),
 
 scored as (
-    select task, task_version, protocol, entry, seed, avg(value) as score
+    select task, protocol, entry, seed, avg(value) as score
     from shown
     where metric = $metric
         and not in_distribution
     group by all
 ),
 
-trained as (
-    select task, task_version, protocol, max(length) filter (in_distribution) as length
-    from shown
-    group by all
-),
-
 places as (
-    select task, task_version, protocol, max(s.length) as length
-    from shown as s
-    join trained as t using (task, task_version, protocol)
-    where s.metric <> $metric
-        and s.length <= $times * t.length
+    select task, protocol, max(length) as length
+    from (
+        select *, max(length) filter (in_distribution) over (partition by task, protocol) as trained
+        from shown
+    )
+    where metric <> $metric
+        and length <= $times * trained
     group by all
 )
 
@@ -63,8 +76,8 @@ select
     avg(s.value) as value,
     any_value(o.score) as score
 from shown as s
-join places as p using (task, task_version, protocol, length)
-join scored as o using (task, task_version, protocol, entry, seed)
+join places as p using (task, protocol, length)
+join scored as o using (task, protocol, entry, seed)
 where s.metric <> $metric
 group by all
 order by all
