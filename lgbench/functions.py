@@ -122,10 +122,10 @@ def plan(
             stage = Stage.begin(experiments, where, silent.say)
             tuning = bool(unfinished(stage.of(experiments), stage.tuning))
             stage = replace(stage, first=tuning)
-            experiments, folder = stage.plan(planned).experiments, stage.tuning if tuning else stage.results
+            planned, folder = stage.plan(planned), stage.tuning if tuning else stage.results
         else:
             folder = folder_of(where, experiments, silent.say)
-        return list(scheduled(Scheduler(experiments, folder, execution, silent, lambda group, error: None), tuning))
+        return list(scheduled(Scheduler(planned, folder, execution, silent, lambda group, error: None), tuning))
 
 
 def _request(

@@ -10,7 +10,7 @@ from typing import get_args
 import lgbench
 from lgbench import attending, chain, contracts, hookspecs, noise, testing
 
-VERSION = (3, 1)
+VERSION = (3, 2)
 
 HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "optimizers", "positions", "tasks"}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import Scheduler, grouped
-from lgbench.experiment.plan import Plan
+from lgbench.execution.tuning import Stage
+from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
@@ -118,7 +121,7 @@ def sizes(experiments, folder, execution) -> list[int]:
         raise error
 
     found = []
-    for work in Scheduler(experiments, folder, execution, SilentProgress(), fail):
+    for work in Scheduler(Plan(tuple(experiments), ()), folder, execution, SilentProgress(), fail):
         with work.claim as claim:
             found.append(len(claim.experiments))
     return found
@@ -237,9 +240,31 @@ def test_a_long_training_is_compiled_and_a_short_one_is_not_and_the_log_says_why
     said = []
     display = SilentProgress()
     display.say = said.append
-    work = next(iter(Scheduler(experiments, tmp_path, Execution(CPU), display, lambda tried, error: None)))
+    asked = Plan(experiments, ())
+    work = next(iter(Scheduler(asked, tmp_path, Execution(CPU), display, lambda tried, error: None)))
     with work.claim:
         assert work.compile == pays
     (sentence,) = said
     needed, saved = (int(number) for number in re.findall(r"about (\d+) s", sentence))
     assert (saved > needed) == pays == sentence.startswith("compiling the training step")
+
+
+def test_both_stages_of_a_command_count_all_steps_that_share_programs(registry):
+    """A tuning run alone is too short for twelve programs, one for each length. With the runs that follow, they pay."""
+    request = Request(["dictionary-lookup"], ["pre-norm"], [], range(5), "standard", {})
+    whole = plan(request, registry)
+    first = Stage(Path("none"), Path("none"), first=True).plan(whole)
+    (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
+    assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
+    display, said = SilentProgress(), []
+    display.say = said.append
+    gains = [
+        Scheduler(asked, Path("none"), Execution(CPU, workers=2), display, None).stacks_of(group)
+        for asked, group in [
+            (first, tuning),
+            (replace(first, experiments=whole.experiments), runs),
+            (replace(first, every=()), tuning),
+        ]
+    ]
+    assert [gain.compile for gain in gains] == [True, True, False]
+    assert gains[0].why == gains[1].why != gains[2].why

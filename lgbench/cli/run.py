@@ -184,7 +184,8 @@ def _forecast(command: Command, results: Place) -> None:
     stage = Stage.begin(plan.experiments, results, display.say)
     stages = [("run", plan, stage.results)]
     if any(experiment.tuning_runs for experiment in plan.experiments):
-        stages.insert(0, ("tuning run", stage.plan(plan), stage.tuning))
+        first = stage.plan(plan)
+        stages = [("tuning run", first, stage.tuning), ("run", replace(first, experiments=plan.experiments), stage.results)]
     forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in stages]
     for kind, forecast in forecasts:
         for line in forecast.lines(kind):

@@ -66,7 +66,7 @@ class Forecast:
     @classmethod
     def of(cls, plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay) -> Forecast:
         """Runs a few training steps of each group, not compiled, for at most a few seconds."""
-        scheduler = Scheduler(plan.experiments, folder, execution, display, lambda group, error: None)
+        scheduler = Scheduler(plan, folder, execution, display, lambda group, error: None)
         left = sum(map(len, scheduler.groups))
         found = cls(len(plan.experiments) - left, scheduler.begun(), execution.workers, cost.free_memory(execution.device))
         for group in scheduler.groups:

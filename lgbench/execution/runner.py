@@ -70,7 +70,7 @@ def run_plan(
         failed.append(failure)
 
     runner = PopulationRunner(execution, folder, display, plan.loaded)
-    scheduler = Scheduler(plan.experiments, folder, execution, display, fail, wait, markers)
+    scheduler = Scheduler(plan, folder, execution, display, fail, wait, markers)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):

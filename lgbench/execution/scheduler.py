@@ -18,6 +18,7 @@ from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training import cost
 from lgbench.training.train import compiling_gain, step_cost
@@ -82,7 +83,7 @@ class Scheduler:
 
     def __init__(
         self,
-        experiments: Sequence[Experiment],
+        plan: Plan,
         folder: Path,
         execution: Execution,
         display: ProgressDisplay,
@@ -96,14 +97,18 @@ class Scheduler:
         """
         self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
         self.folder = folder
-        self._queue = WorkQueue(folder, experiments, markers)
-        self.groups = grouped(unfinished(experiments, folder))
+        self._queue = WorkQueue(folder, plan.experiments, markers)
+        self.groups = grouped(unfinished(plan.experiments, folder))
         """Of the runs that had no file at the beginning."""
         self._left = [by_id(group) for group in self.groups]
         """Of each group the runs that were not tried here. Some may have a file by now."""
         self._index = {group[0].population_key: index for index, group in enumerate(self.groups)}
         self._given: list[tuple[int, Claim]] = []
         """With the index of the group; claims that were not ended when this was last asked for."""
+        self._sharing: dict[Hashable, list[Group]] = defaultdict(list)
+        """The groups of the whole command, finished or not, that share compiled programs: so both stages decide alike."""
+        for group in grouped(plan.every or plan.experiments):
+            self._sharing[group[0].program_key].append(group)
         self._stacks: dict[int, Stacks] = {}
 
     def __iter__(self) -> Iterator[Work | None]:
@@ -217,7 +222,8 @@ class Scheduler:
         """Whether to compile: as asked for, else where it takes less time in all. With the reason."""
         if self.execution.compile is not None:
             return self.execution.compile, ""
-        saved, needed = compiling_gain(todo, each, self.execution.device, stack, self.execution.workers)
+        sharing = self._sharing[todo[0].program_key]
+        saved, needed = compiling_gain(sharing, each, self.execution.device, stack, self.execution.workers)
         how = "compiling" if saved > needed else "not compiling"
         would = ("takes", "saves") if saved > needed else ("would take", "save")
         why = f"{how} the training step, which {would[0]} about {needed:.0f} s and {would[1]} about {saved:.0f} s"

@@ -46,7 +46,9 @@ class Stage:
 
     def plan(self, planned: Plan) -> Plan:
         """The plan of this stage alone."""
-        return replace(planned, experiments=tuple(self.of(planned.experiments)))
+        runs = [run for experiment in one_of_each(planned.experiments) for run in experiment.tuning_runs]
+        every = (*runs, *planned.experiments)
+        return replace(planned, experiments=tuple(self.of(planned.experiments)), every=every)
 
     def of(self, planned: Sequence[Experiment]) -> list[Experiment]:
         """What it trains: the tuning runs that are needed, or the experiments whose learning rate is known."""

@@ -82,6 +82,13 @@ class Experiment:
         made_of = (record.entry, record.optimizer, record.options, record.averagers, record.precision)
         return (self.task.signature, made_of, shared, self.evaluate)
 
+    @property
+    def program_key(self) -> Hashable:
+        """Experiments with equal keys share compiled programs, in populations of one size. Their number of steps may differ."""
+        shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
+        record = self.record
+        return (self.task.signature, record.entry, record.optimizer, record.options, record.precision, shared)
+
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""
         other = replace(self, record=self.record.with_seed(seed))

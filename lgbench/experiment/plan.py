@@ -54,6 +54,8 @@ class Plan:
     refusals: tuple[str, ...]
     loaded: tuple[Distribution, ...] = ()
     """Every distribution of plugins that was loaded, by name."""
+    every: tuple[Experiment, ...] = ()
+    """All that the command trains, where these are the experiments of one stage of it; else empty."""
 
 
 @dataclass(frozen=True)

@@ -174,19 +174,18 @@ def step_cost(experiment: Experiment, device: torch.device) -> cost.Cost:
 
 
 def compiling_gain(
-    group: Sequence[Experiment], each: cost.Cost, device: torch.device, stack: int, workers: int
+    sharing: Sequence[Sequence[Experiment]], each: cost.Cost, device: torch.device, stack: int, workers: int
 ) -> tuple[float, float]:
-    """Seconds that compiling would save a group that trains in stacks, and seconds that it would take.
+    """Seconds that compiling would save groups that share programs and train in stacks, and seconds that it would take.
 
-    Every stack takes all its steps, and workers take stacks at the same time. The program is compiled once for all of them.
+    Every stack takes all its steps, and workers take stacks at the same time. A program is compiled once for all of them.
     From counts, not from a clock, so that the same command always trains in the same way.
     """
     compiling = cost.COMPILING.get(device.type)
     if compiling is None:  # nobody has measured whether it pays there
         return 0.0, math.inf
-    turns = -(-len(group) // (stack * workers))
-    saved = turns * compiling.saved(each, stack, group[0].train.steps)
-    return saved, compiling.seconds(each, _programs(group[0]))
+    steps = sum(-(-len(group) // (stack * workers)) * group[0].train.steps for group in sharing)
+    return compiling.saved(each, stack, steps), compiling.seconds(each, _programs(sharing[0][0]))
 
 
 def _programs(experiment: Experiment) -> int:
