@@ -16,6 +16,7 @@ from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import grouped
+from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
@@ -114,15 +115,31 @@ def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(re
         assert (fast.tensors()[name] - tensor).abs().max() <= WEIGHTS, name
 
 
-@pytest.mark.long
-def test_lengths_that_vary_are_compiled_one_by_one(toy_registry, planned):
+class Asking(nn.Module):
+    """A model that asks for the number of positions."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        logits = self.model(inputs)
+        return logits * 2 if inputs.shape[1] == 4 else logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asks", "programs"), [(False, 1), (True, 2)])
+def test_lengths_that_vary_share_a_program_unless_the_model_asks_for_them(toy_registry, planned, monkeypatch, asks, programs):
+    if asks:
+        build = Experiment.build
+        monkeypatch.setattr(Experiment, "build", lambda experiment: Asking(build(experiment)))
     settings = {"train_steps": 20, "train_min_length": 4, "train_max_length": 5, "train_average_every": 2}
     experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
     assert set(training_lengths(experiments[0].task, experiments[0].train)) == {4, 5}
     said: list[str] = []
     plain = train(experiments, CPU)
     fast = train(experiments, CPU, compile=True, say=said.append)
-    assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"] * 2
+    assert [sentence.partition(" in ")[0] for sentence in said] == ["compiled the training step"] * programs
     assert fast.compiled and not plain.compiled
     assert_same_numbers(fast, plain, atol=WEIGHTS)
 

@@ -44,6 +44,11 @@ def training_lengths(task: Task, training: Training) -> list[int]:
     return _lengths(task, training, 0, training.steps)
 
 
+def batch_shapes(task: Task, training: Training) -> int:
+    """How many shapes the batches of a training have: one for each context length."""
+    return len(set(training_lengths(task, training)))
+
+
 def _lengths(task: Task, training: Training, start: int, stop: int) -> list[int]:
     low, high = training.min_length, training.max_length
     if task.signature.answers is Answers.EVERY_PREFIX:

@@ -62,6 +62,12 @@ def step_cost(experiment: Experiment) -> Cost:
     return replace(found, kept=found.kept + min(experiment.train.steps, CHUNK) * shapes.bytes)
 
 
+def traces_all_lengths(experiment: Experiment) -> bool:
+    """Whether the training step can be traced for batches of all lengths at once. Computes nothing."""
+    batch = Shapes.of(experiment, experiment.train.max_length).batch()
+    return Population([experiment], CPU).traces_all_lengths([tensor[None] for tensor in batch])
+
+
 def pass_memory(experiment: Experiment, positions: int, contexts: int) -> int:
     """Bytes that testing one model takes besides its contexts: the weights of all variants, and a pass over so many contexts.
 

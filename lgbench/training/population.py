@@ -20,12 +20,16 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
 from lgbench.randomness import Random, device_of_data
 from lgbench.training.curve import curve_steps
-from lgbench.training.data import CHUNK
+from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.program import program
 from lgbench.training.step import Layout, Rates, TrainState, counting, step_of, views
+from lgbench.training.tracing import NOTHING, SMALLEST, SizesMatter, traced
 
 NOISE_AT_ONCE = 2**18
 """Numbers of noise drawn at once at most, for as many steps as that is; those of one step are. Changes no number."""
+
+POSITIONS = 2
+"""The dimension of the inputs, (P, B, T, ...), whose size is another one in batches of another length."""
 
 StepFunction = Callable[..., Tensor]
 """One training step: the tensors of a batch, each with a leading P -> losses (P,)."""
@@ -67,6 +71,7 @@ class Population:
             diverged=torch.zeros(models, dtype=torch.int64, device=device),
         )
 
+        self.batch_shapes = batch_shapes(experiments[0].task, training)
         self.steps = training.steps
         self.marks = curve_steps(self.steps)
         self.covered = {mark: mark - before for before, mark in pairwise([0, *self.marks])}
@@ -107,23 +112,48 @@ class Population:
         return self._step(self.state, self.buffers, self._rates, *batch)
 
     def compiled(self, report: Callable[[], None]) -> StepFunction:
-        """:meth:`advance` as a program for every shape of a batch. Calls `report` before a program is compiled.
+        """:meth:`advance` as a program for batches of all lengths, or as one for each. Calls `report` before it compiles one.
 
-        A program is made when its shape comes first. Then the function may raise anything, before any tensor is changed.
+        A program is made when a shape of its batches comes first. Then the function may raise anything, before any tensor is
+        changed. Where one program is for all lengths, contexts of a single position are trained as they are.
         """
-        own, form = tree_flatten((self.state, self.buffers, self._rates))  # all are changed in place, so they stay the same
+        own, step = self._flat()
         programs: dict[Hashable, StepFunction] = {}
+        varying = {len(own): POSITIONS} if self.batch_shapes > 1 else NOTHING
+
+        def advance(*batch: Tensor) -> Tensor:
+            nonlocal varying
+            if varying and batch[0].shape[POSITIONS] < SMALLEST:
+                return self.advance(*batch)
+            batch = (batch[0].contiguous(), *batch[1:])
+            shapes = "all" if varying else tuple(tensor.shape for tensor in batch)
+            if shapes not in programs:
+                try:
+                    programs[shapes] = program(step, [*own, *batch], report, varying)
+                except SizesMatter:
+                    varying = NOTHING
+                    return advance(*batch)
+            return programs[shapes](*own, *batch)
+
+        return advance
+
+    def traces_all_lengths(self, batch: Sequence[Tensor]) -> bool:
+        """Whether one program is for batches of all lengths. Computes nothing."""
+        own, step = self._flat()
+        try:
+            traced(step, [*own, *batch], {len(own): POSITIONS})
+        except SizesMatter:
+            return False
+        return True
+
+    def _flat(self) -> tuple[list[Tensor], StepFunction]:
+        """The tensors that a step changes, all in place, and :meth:`advance` as a function of these and of a batch."""
+        own, form = tree_flatten((self.state, self.buffers, self._rates))
 
         def step(*tensors: Tensor) -> Tensor:
             return self._step(*tree_unflatten(tensors[: len(own)], form), *tensors[len(own) :])
 
-        def advance(*batch: Tensor) -> Tensor:
-            shapes = tuple(tensor.shape for tensor in batch)
-            if shapes not in programs:
-                programs[shapes] = program(step, [*own, *batch], report)
-            return programs[shapes](*own, *batch)
-
-        return advance
+        return own, step
 
     def average(self) -> None:
         """Update every average with the weights as they are."""

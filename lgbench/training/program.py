@@ -2,7 +2,7 @@
 
 A program is kept in the user's cache under a name that says all that it depends on: the operators of the traced function,
 the shapes of its arguments, PyTorch, the processor and the number of threads. So whoever needs the same one finds it, in this
-command or in a later one.
+command or in a later one. Sizes that vary from call to call are no part of it, where one graph is for all of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from typing import Any
 import torch
 from filelock import FileLock
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.export import Dim
 
 from lgbench import user_cache
 from lgbench.atomic_files import replaced
+from lgbench.training.tracing import NOTHING, Varying, traced
 
 SUFFIX = ".pt2"
 
@@ -36,33 +37,31 @@ Function = Callable[..., Tensor]
 """A function of tensors, some of which it changes in place -> a tensor."""
 
 
-def program(function: Function, arguments: Sequence[Tensor], report: Callable[[], None]) -> Function:
+
+def program(
+    function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying = NOTHING
+) -> Function:
     """The program of a function, for arguments of these shapes, types and device. It changes the same arguments in place.
 
-    Calls `report` before it compiles, which takes long, and not where it finds the program. Raises an error of any kind where
-    the function cannot be traced (it does other things for other values) or compiled (there is no C++ compiler).
+    Calls `report` before it compiles, which takes long, and not where it finds the program. Raises SizesMatter where no one
+    program is for all sizes of what varies, and an error of any other kind where the function cannot be traced (it does other
+    things for other values) or compiled (there is no C++ compiler).
     """
-    graph = traced(_as_tuple(function), arguments)
+    graph = traced(_as_tuple(function), arguments, varying)
     kept = user_cache.folder("programs")
     if kept is None:
         report()
-        with _compiled(graph, arguments) as made:
+        with _compiled(graph, arguments, varying) as made:
             return _loaded(made)
-    path = kept / f"{_name(graph, arguments)}{SUFFIX}"
+    path = kept / f"{_name(graph, arguments, varying)}{SUFFIX}"
     with _alone(path):
         if not path.exists():
             report()
             user_cache.remove_old(kept)
-            with replaced(path) as partial, _compiled(graph, arguments) as made:
+            with replaced(path) as partial, _compiled(graph, arguments, varying) as made:
                 shutil.copyfile(made, partial)
     user_cache.used(path)
     return _loaded(path)
-
-
-def traced(function: Callable[..., Any], arguments: Sequence[Tensor]) -> fx.GraphModule:
-    """The operators of a function as one graph. Computes nothing. Raises an error of any kind where there is no one graph."""
-    with torch.no_grad():
-        return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
 
 
 def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
@@ -70,12 +69,13 @@ def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
 
 
 @contextmanager
-def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Iterator[Path]:
+def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) -> Iterator[Path]:
     """A file with a compiled graph, for the number of threads that torch has now. It is gone after the block."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _unlogged(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own code
         path = Path(folder) / f"step{SUFFIX}"
-        exported = torch.export.export(graph, tuple(arguments), strict=False)
+        shapes = tuple({varying[place]: Dim.DYNAMIC} if place in varying else {} for place in range(len(arguments)))
+        exported = torch.export.export(graph, tuple(arguments), dynamic_shapes=shapes if varying else None, strict=False)
         # Otherwise each kind of vector instructions that the processor has is first tried out, for 20 s on a new machine.
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(SETTINGS))
@@ -99,7 +99,7 @@ def _loaded(path: Path) -> Function:
     return lambda *arguments: run(*arguments)[0]
 
 
-def _name(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> str:
+def _name(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) -> str:
     """A name for all that a program depends on."""
     parts = [
         graph.code,
@@ -109,7 +109,7 @@ def _name(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> str:
         torch.get_num_threads(),
         SETTINGS,
     ]
-    parts += [_layout(tensor) for tensor in arguments]
+    parts += [_layout(tensor, varying.get(place)) for place, tensor in enumerate(arguments)]
     for name, constant in graph.named_buffers():
         parts += [name, _layout(constant), constant.detach().cpu().reshape(-1).tolist()]
     for name, constant in vars(graph).items():
@@ -118,9 +118,11 @@ def _name(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> str:
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
 
 
-def _layout(tensor: Tensor) -> tuple[Any, ...]:
+def _layout(tensor: Tensor, varies: int | None = None) -> tuple[Any, ...]:
     device = torch.cuda.get_device_name(tensor.device) if tensor.device.type == "cuda" else tensor.device
-    return tuple(tensor.shape), tensor.stride(), tensor.dtype, str(device)
+    if varies is None:
+        return tuple(tensor.shape), tensor.stride(), tensor.dtype, str(device)
+    return tuple(size for place, size in enumerate(tensor.shape) if place != varies), varies, tensor.dtype, str(device)
 
 
 @cache

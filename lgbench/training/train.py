@@ -21,7 +21,7 @@ from lgbench.training import cost, estimate
 from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
-from lgbench.training.data import stream, training_lengths
+from lgbench.training.data import batch_shapes, stream
 from lgbench.training.population import Population, StepFunction
 from lgbench.training.precision import answered
 
@@ -189,8 +189,10 @@ def compiling_gain(
 
 
 def _programs(experiment: Experiment) -> int:
-    """How many shapes of batches a training has."""
-    return len(set(training_lengths(experiment.task, experiment.train)))
+    """How many programs a training has: one for all shapes of its batches, or one for each."""
+    shapes = batch_shapes(experiment.task, experiment.train)
+    with unchanged(experiment.plugins):
+        return 1 if shapes == 1 or estimate.traces_all_lengths(experiment) else shapes
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from lgbench.noise import Noise
 from lgbench.randomness import Random
 from lgbench.training.gradients import Gradients as StackedGradients
 from lgbench.training.gradients import Loss, one_by_one
-from lgbench.training.program import traced
+from lgbench.training.tracing import traced
 
 TRAINED = 9
 """Positions of the longest input in training."""

@@ -1,0 +1,78 @@
+"""Tracing for sizes that vary: a graph does what its function does for every size, or there is no such graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import CPU
+from torch.func import grad, vmap
+
+from lgbench.training.data import stream
+from lgbench.training.population import Population
+from lgbench.training.tracing import SizesMatter, traced
+
+SIZES = (2, 3, 7, 16, 40)
+
+
+def gradients(weights, biases, inputs):
+    """Of a small network with causal attention, for a stack: weights (P, 4, 4), biases (P, 4), inputs (P, T, 4)."""
+
+    def loss(weight, bias, context):
+        x = F.linear(context, weight, bias)
+        later = torch.ones(x.shape[0], x.shape[0], dtype=torch.bool).triu(1)
+        return ((x @ x.T).masked_fill(later, -torch.inf).softmax(-1) @ x).square().mean()
+
+    return vmap(grad(loss, argnums=(0, 1)))(weights, biases, inputs)
+
+
+def test_a_graph_for_all_sizes_computes_what_its_function_does_for_each():
+    weights, biases = torch.randn(3, 4, 4), torch.randn(3, 4)
+    graph = traced(gradients, (weights, biases, torch.randn(3, 9, 4)), {2: 1})
+    for size in SIZES:
+        arguments = weights, biases, torch.randn(3, size, 4)
+        torch.testing.assert_close(graph(*arguments), gradients(*arguments))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.cumsum(0) if x.shape[0] > 8 else x,
+        lambda x: sum(x[i] for i in range(len(x))),
+        lambda x: x[:9],
+        lambda x: x + torch.ones(9),
+        lambda x: x.item(),
+    ],
+    ids=["asks", "counts", "cuts", "expects", "looks"],
+)
+def test_a_function_that_does_other_things_for_other_sizes_has_no_such_graph(function):
+    with pytest.raises(SizesMatter):
+        traced(function, [torch.randn(9)], {0: 0})
+
+
+@pytest.mark.parametrize(
+    ("task", "schemes"),
+    [
+        ("max-retrieval", ["pre-norm"]),
+        pytest.param("dictionary-lookup", ["post-norm", "peri-norm", "peri-init-norm"], marks=pytest.mark.slow),
+    ],
+)
+def test_the_training_step_is_one_graph_for_all_lengths(registry, planned, task, schemes):
+    for experiment in planned(registry, task, schemes, train_batch=4, train_steps=12):
+        population, found = Population([experiment], CPU), set()
+        own, step = population._flat()
+        graph = None
+        for batch in stream([(experiment.task, 0)], experiment.train, CPU):
+            if batch.inputs.shape[2] < 2:
+                continue
+            graph = graph or traced(lambda *tensors, step=step: (step(*tensors),), [*own, *batch.tensors], {len(own): 2})
+            before = [tensor.clone() for tensor in own]
+            with torch.no_grad():
+                losses = graph(*own, *batch.tensors)[0]
+                after = [tensor.clone() for tensor in own]
+                for tensor, value in zip(own, before, strict=True):
+                    tensor.copy_(value)
+                torch.testing.assert_close(population.advance(*batch.tensors), losses)
+            torch.testing.assert_close(own, after, rtol=1e-4, atol=1e-5)
+            found.add(batch.inputs.shape[2])
+        assert len(found) > 4
