@@ -130,10 +130,15 @@ def footer_of_another_kind(path: Path) -> None:
     pq.write_table(table().replace_schema_metadata({b"lgbench": b"[1]"}), path)
 
 
+def of_an_earlier_lgbench(path: Path) -> None:
+    pq.write_table(table().drop_columns(["layer", "head"]).replace_schema_metadata({b"lgbench": b"{}"}), path)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (foreign, "lacks the columns run_id"),
+        (of_an_earlier_lgbench, "lacks the columns layer, head; if an earlier lgbench made it, run it again"),
         (text, "no readable Parquet file"),
         (truncated, "is damaged, or somebody has changed it: its content does not fit the checksum in its footer"),
         (empty, "is empty"),

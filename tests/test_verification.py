@@ -509,7 +509,7 @@ def test_a_model_that_breaks_fails_its_runs_and_stops_no_others(honest, tmp_path
     path = put_right(honest, tmp_path / "broken.parquet", broken)
     done = lgbench(path, honest, registry=installed)
     assert done.exit_code == 1 and f"verified: {TITLE}" in done.stdout
-    assert "failed: toy-broken+toy-nothing on small-even seed 1: it cannot be run again here: RuntimeError" in done.stdout
+    assert "failed: toy-broken+toy-nothing on small-even seed 1: it cannot be verified here: RuntimeError" in done.stdout
     alone = forged(path, tmp_path / "alone.parquet", lambda about: about["execution"].update(population=1))
     assert "the toy is broken" in lgbench(alone, registry=installed).stdout
 

@@ -218,7 +218,8 @@ def _footer(path: Path, content: bytes) -> tuple[pq.FileMetaData, dict[str, Any]
     if not found.remove_metadata().equals(SCHEMA):
         missing = [name for name in SCHEMA.names if name not in names]
         detail = f"it lacks the columns {', '.join(missing)}" if missing else "its columns differ from those of a run file"
-        raise RunFileError(f"{path} is not a run of lgbench: {detail}")
+        earlier = "; if an earlier lgbench made it, run it again" if METADATA_KEY in about else ""
+        raise RunFileError(f"{path} is not {kind} of lgbench: {detail}{earlier}")
     if not footer.num_rows:
         raise RunFileError(f"{path} has no rows")
     try:

@@ -155,4 +155,4 @@ class Failure:
         """The failure for a reader."""
         known = isinstance(self.error, LgbenchError)  # its message is a sentence already
         why = str(self.error) if known else f"{type(self.error).__name__}: {self.error}"
-        yield f"failed: {self.run.title}: it cannot be run again here: {why}"
+        yield f"failed: {self.run.title}: it cannot be verified here: {why}"
