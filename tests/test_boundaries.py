@@ -48,9 +48,19 @@ ROOMS = {
     "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # What is done with the objects of an experiment.
-    "training.program": {"atomic_files", "user_cache"},
+    "training.tracing": set(),
+    "training.program": {"atomic_files", "training.tracing", "user_cache"},
     "training.gradients": {"errors"},
-    "training": {*BASICS, "atomic_files", "experiment", "noise", "process", "training.gradients", "training.program"},
+    "training": {
+        *BASICS,
+        "atomic_files",
+        "experiment",
+        "noise",
+        "process",
+        "training.gradients",
+        "training.program",
+        "training.tracing",
+    },
     "measurement": {*BASICS, "experiment"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
@@ -123,7 +133,7 @@ ROOMS = {
         "measurement",
         "noise",
         "training.gradients",
-        "training.program",
+        "training.tracing",
     },
     "testing": {"extensions", "extensions.conformance"},
     # Results of others, and verifying them.

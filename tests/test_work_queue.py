@@ -405,7 +405,7 @@ import signal, sys
 sys.path.insert(0, sys.argv[1])
 import toys
 from pathlib import Path
-from test_work_queue import finish, take
+from test_work_queue import finish, queue_on, take
 from lgbench.experiment.plan import Request, plan
 from toy_registries import toys_and
 
@@ -440,6 +440,7 @@ while claim := take(folder, runs, most=1):
         with (folder / f"{experiment.run_id}.made").open("a") as file:
             file.write(name)
         finish(folder, [experiment])
+queue_on(folder, runs).clear()  # as every command does at its end: it may have begun to claim what the other finished
 """
 )
 

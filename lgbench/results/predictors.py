@@ -17,7 +17,7 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.leaderboard import Results
-from lgbench.results.statistics import CONFIDENCE, Floats
+from lgbench.results.statistics import Floats, expanded_tail
 
 TIMES = 8
 """A probe is read at the longest length that boards show, up to so many times the training length."""
@@ -36,7 +36,7 @@ class Predictor:
     correlation: float
     """Above 0 where a higher reading goes with a higher score, which of TVD is a worse one."""
     low: float | None
-    """The 95 % percentile interval over resamples of entries, each with all its seeds; None for few entries."""
+    """The 95 % interval over resamples of entries, each with all its seeds, expanded as that of means; None for few entries."""
     high: float | None
     entries: int
     models: int
@@ -79,7 +79,8 @@ def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Reading
     if len(entries) >= MIN_ENTRIES:
         draws = np.random.default_rng(0).integers(0, len(entries), (RESAMPLES, len(entries)))
         values = [_mean_correlation(readings, [entries[i] for i in draw]) for draw in draws]
-        ends = np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        tail = expanded_tail(len(entries))
+        ends = np.nanquantile(values, [tail, 1 - tail])
         low, high = float(ends[0]), float(ends[1])
     models = max(sum(own.shape[1] for own in entries_of.values()) for entries_of in readings.values())
     return Predictor(protocol, family, probe, correlation, low, high, len(entries), models)

@@ -1,7 +1,15 @@
 """What a handful of seeds can say: pure functions of arrays, with seeds on the last axis and NaN where one is missing."""
 
 from lgbench.results.statistics.effective import effective_length
-from lgbench.results.statistics.intervals import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, RESAMPLES, Floats, interval, share_interval
+from lgbench.results.statistics.intervals import (
+    CONFIDENCE,
+    MIN_BOOTSTRAP_SEEDS,
+    RESAMPLES,
+    Floats,
+    expanded_tail,
+    interval,
+    share_interval,
+)
 from lgbench.results.statistics.moderated import ALONE, MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, moderated_t, spread
 from lgbench.results.statistics.overall import improvement, interquartile_mean, profile, resampled, stratified_interval
 from lgbench.results.statistics.power import MOST_SEEDS, POWER, power, seeds_needed
@@ -21,6 +29,7 @@ __all__ = [
     "Standing",
     "Verdict",
     "effective_length",
+    "expanded_tail",
     "holm",
     "improvement",
     "interquartile_mean",

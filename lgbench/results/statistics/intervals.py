@@ -49,6 +49,14 @@ def share_interval(values: Floats) -> tuple[Floats, Floats]:
     return np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan)
 
 
+def expanded_tail(n: int) -> float:
+    """The share of resamples of n values that is cut off at each end of a 95 % interval (Hesterberg 2014, arXiv 1411.5279).
+
+    The quantile of a normal distribution that reaches as far as Student's t does, with the spread's bias taken out.
+    """
+    return float(ndtr(-np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + CONFIDENCE) / 2)))
+
+
 def in_parts(rows: NDArray[Any]) -> list[NDArray[Any]]:
     """Rows in parts of MAX_ROWS at most."""
     return np.array_split(rows, max(1, -(-len(rows) // MAX_ROWS)))
@@ -65,8 +73,7 @@ def _bootstrap(values: Floats) -> tuple[Floats, Floats]:
     n = values.shape[-1]
     # A fixed seed: the same table has the same interval wherever and whenever it is made.
     shares = np.random.default_rng(n).multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
-    # The quantile of a normal distribution that reaches as far as Student's t does, with the spread's bias taken out.
-    tail = ndtr(-np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + CONFIDENCE) / 2))
+    tail = expanded_tail(n)
     low, high = np.quantile(values @ shares.T, [tail, 1 - tail], axis=-1)
     return low, high
 
