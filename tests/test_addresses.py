@@ -143,6 +143,7 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in writers))
         assert bucket.get(f"my runs/{key}.parquet") == f"writer {winner}".encode()
 
 
+@pytest.mark.slow
 def test_the_boards_of_an_address_are_those_of_the_folder_and_a_second_look_copies_nothing(
     bucket, address, results_folder, tmp_path, monkeypatch
 ):
@@ -231,6 +232,7 @@ def test_runs_at_an_address_are_those_of_a_folder_and_are_not_made_again(bucket,
     assert lgbench.plan(**GRID, **HOW, results=address) == []
 
 
+@pytest.mark.slow
 def test_a_population_for_another_engine_is_published(bucket, address, toys_at_hand, tmp_path, monkeypatch):
     files = {}
     for population in lgbench.plan(**GRID, **HOW):
@@ -239,6 +241,7 @@ def test_a_population_for_another_engine_is_published(bucket, address, toys_at_h
     assert len(files) == 4
 
 
+@pytest.mark.slow
 def test_weights_are_published_before_their_runs_and_stay_if_the_run_was_lost(
     bucket, address, toys_at_hand, tmp_path, monkeypatch
 ):
@@ -312,6 +315,7 @@ def test_what_cannot_be_published_is_kept_and_the_same_command_publishes_it_with
     assert done.exit_code == 0 and "4 runs were done before" in done.stdout and len(bucket.names()) == 4
 
 
+@pytest.mark.slow
 def test_the_run_that_another_machine_published_first_stays(bucket, address, theirs, monkeypatch):
     mine = sorted(theirs)[0]
     train = runner.train
@@ -331,6 +335,7 @@ def test_the_run_that_another_machine_published_first_stays(bucket, address, the
     assert kept.read_bytes() == theirs[mine]
 
 
+@pytest.mark.slow
 def test_runs_that_another_machine_publishes_after_the_beginning_are_brought_and_not_made_again(
     bucket, address, theirs, monkeypatch
 ):
@@ -434,6 +439,7 @@ def test_a_population_that_was_interrupted_or_failed_is_free_for_every_machine(m
     assert bucket.names(hidden=True) == []
 
 
+@pytest.mark.slow
 def test_the_same_machine_goes_on_at_once_after_a_kill_and_another_one_when_the_heartbeat_stands_still(machines, monkeypatch):
     mine, theirs = machines
     killed = mine.take(6)
@@ -603,6 +609,7 @@ def test_an_object_that_is_no_run_stands_in_the_way_with_a_sentence_before_anyth
     assert found.exit_code == 2 and in_the_way in found.stderr and "Traceback" not in found.output
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_has_published_what_is_done_and_goes_on(bucket, address, toys_at_hand, tmp_path, monkeypatch):
     lgbench.run(**GRID, **HOW, results=tmp_path / "alone")
     trained, count = runner.train, iter(range(9))
@@ -638,6 +645,7 @@ def small(tmp_path_factory) -> list[Path]:
     return published.make(tmp_path_factory.mktemp("small"))
 
 
+@pytest.mark.slow
 def test_submitted_runs_are_filed_once_at_an_address_as_in_a_folder(bucket, address, small, tmp_path):
     installed, boards = published.registry(), Address.of(address)
     (tmp_path / "boards").mkdir()
@@ -651,6 +659,7 @@ def test_submitted_runs_are_filed_once_at_an_address_as_in_a_folder(bucket, addr
     assert (again.file, again.filed, again.before) == (None, 0, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [StorageError("no server answers"), KeyboardInterrupt()])
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(bucket, address, small, monkeypatch, error, arrives):
@@ -738,6 +747,7 @@ def refused(words, results, code, sentence, tmp_path, monkeypatch) -> None:
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("leaderboard",), COMMAND], ids=lambda words: words[0])
 def test_a_server_that_is_not_there_or_not_ours_is_told_in_a_sentence(toys_at_hand, at, words, tmp_path, monkeypatch):
     at("http://127.0.0.1:9")

@@ -203,6 +203,7 @@ def test_attention_that_vmap_would_run_one_by_one_is_an_error_in_tests():
         vmap(grad(attended))(torch.randn(3, 2, 1, 5, 8))
 
 
+@pytest.mark.slow
 def test_no_built_in_model_is_run_one_by_one_in_a_population(registry, planned):
     pairs = set(product(registry.architectures.names(), registry.norms.names()))
     entries = [f"{arch}+{norm}" for arch, norm in pairs]

@@ -39,6 +39,7 @@ def test_a_run_returns_the_rows_of_its_files_and_a_second_call_trains_nothing(tm
     assert list(run_files.find(tmp_path)) == files
 
 
+@pytest.mark.slow
 def test_a_later_call_runs_what_is_missing_and_returns_everything_asked_for(tmp_path, toys_alone):
     toy_run(tmp_path, seeds=(1,))
     table = toy_run(tmp_path, seeds=(0, 1))

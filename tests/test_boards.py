@@ -57,6 +57,7 @@ def test_everything_generated_is_what_the_runs_say(generate, results):
     assert not generate.stale(results), "run `make boards`"
 
 
+@pytest.mark.slow
 def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_several(findings, results):
     entries = re.findall(r"^\| `(.+?)`", findings.summary(results), re.MULTILINE)
     models = {entry.partition("@")[0] for entry in entries}
@@ -114,6 +115,7 @@ def _by_seed(results, verdict, entry):
     return dict(results.connection.execute(sql, asked).fetchall())
 
 
+@pytest.mark.slow
 def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(findings, results, footers):
     experiments = [footer["experiment"] for footer in footers]
     steps = {e["train"]["steps"] for e in experiments if (e["task"], e["entry"]) == ("max-retrieval", "set-attention")}

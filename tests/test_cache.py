@@ -64,6 +64,7 @@ def test_few_run_files_get_no_cache_file(many):
     assert cached_files(many) == []
 
 
+@pytest.mark.slow
 def test_many_run_files_are_cached_once_and_read_from_the_cache_file(many, monkeypatch):
     before = list(run_files.find(many))
     expected = Results(many).boards("tvd")
@@ -87,6 +88,7 @@ def test_a_new_run_counts_at_once_and_many_new_ones_get_a_cache_file_of_their_ow
     assert len(cached_files(many)) == 2 and set(first) < set(cached_files(many))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["later", "at the same time"])
 def test_a_file_that_was_changed_counts_as_it_is_and_the_others_are_read_from_the_cache(many, monkeypatch, when):
     Results(many)
@@ -130,6 +132,7 @@ def test_cache_files_can_be_deleted_and_belong_to_one_results_folder(many):
     assert seeds(moved) == [0, 1, 2, 3, 4, 5] and len(cached_files(moved)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [".cache", ".packs", "cache/results"])
 def test_nothing_in_a_results_folder_is_a_cache_file(many, monkeypatch, place):
     """A pack of other rows under any name changes no board, whether lgbench made it or not."""

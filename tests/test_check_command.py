@@ -289,6 +289,7 @@ def test_in_pytest_every_check_is_a_test_that_is_named_by_it(own_tests):
     assert own_tests.rstrip("=\n").rpartition("= ")[2].startswith(f"3 failed, {3 * len(thing) - 2} passed, 2 warnings in ")
 
 
+@pytest.mark.slow
 def test_in_pytest_a_failed_check_is_a_sentence_without_the_lines_of_the_check(own_tests):
     said = "averager latest: `weights` changes the part 'latest' of the state in place, such as table: return new tensors"
     assert f"lgbench.extensions.conformance.check.CheckFailed: {said}\n" in own_tests

@@ -103,6 +103,7 @@ def test_alike_means_that_the_interval_lies_within_the_margin(tmp_path, mean, ma
         assert one_sided > 0.025
 
 
+@pytest.mark.slow
 def test_p_is_corrected_over_the_tasks_and_tests_of_a_claim(tmp_path):
     text = CLAIM.replace('["alpha"]', '["alpha", "beta"]') + '[[tests]]\nentry = "arch+odd"\nagainst = "arch+old"\n'
     for task, mean in (("alpha", 0.49), ("beta", 0.44)):

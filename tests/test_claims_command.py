@@ -188,6 +188,7 @@ def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
     assert any("a \\| b" in line for line in lines) and "**refuted** +0.2" in lines[4]
 
 
+@pytest.mark.slow
 def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatch):
     monkeypatch.setattr(html, "_libraries", str)  # they take seconds to bundle
     write_claim(folder / "claims", CLAIM.replace("The new norm", HOSTILE), "hostile")

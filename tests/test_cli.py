@@ -173,6 +173,7 @@ class Extra(lgbench_measurements.TotalVariation):
     name = "extra"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "version"), [("extra", 1), ("tvd", 2)])
 def test_run_says_which_measurements_runs_that_were_found_lack(tmp_path, toys_alone, monkeypatch, name, version):
     arguments = [*TOY_RUN, "--seeds", "0:2", "--results", tmp_path]
@@ -205,6 +206,7 @@ def test_a_run_writes_a_file_and_run_again_says_where_it_is(tmp_path, toys_alone
     assert "1 run was done before" in more.output and "2 runs written" in more.output
 
 
+@pytest.mark.slow
 def test_names_with_commas_and_repeated_options_are_one_grid(tmp_path, toys_alone):
     result = lgbench(*TOY_RUN, "--task", "toy-even,toy-largest", "--seeds", "0,2", "--results", tmp_path)
     assert result.exit_code == 0
@@ -223,6 +225,7 @@ def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone, repeated
     assert sorted(rates) == [0.01, 0.02]
 
 
+@pytest.mark.slow
 def test_averages_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_path, toys_alone, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", os.environ["LGBENCH_PLUGINS"] + ",lgbench_averaging")
     variants = {}
@@ -233,6 +236,7 @@ def test_averages_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_pa
     assert variants == {"default": {"raw", "ema", "bema"}, "none": {"raw"}, "named": {"raw", "toy-mean"}}
 
 
+@pytest.mark.slow
 def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_time(tmp_path, toys_alone, monkeypatch):
     """The time is that of so many more steps, with the tuning runs, at the pace that was measured."""
     for name in ("FIRST_LINE_SECONDS", "LINE_SECONDS"):
@@ -285,6 +289,7 @@ def test_a_run_that_fails_is_reported_and_the_others_are_done(tmp_path, toys_alo
     assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["toy-table+toy-nothing"]
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_reported_and_kept(tmp_path, toys_alone):
     words = ["--arch", "toy-fragile", "--set", "train.steps=20", "--set", "train.lr=0.02", "--seeds", "0:6"]
     result = lgbench(*TOYS, *words, "--results", tmp_path)
@@ -309,6 +314,7 @@ def test_a_results_folder_below_a_file_is_refused_before_training(tmp_path, toys
     assert "started" not in result.output
 
 
+@pytest.mark.slow
 def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folder):
     shown = {
         form: lgbench("leaderboard", "--results", results_folder, "--format", form)
@@ -502,6 +508,7 @@ def test_an_unknown_plugin_in_the_environment_is_wrong_usage(monkeypatch):
     assert result.exit_code == 2 and "did you mean 'lgbench_tasks'?" in result.output
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(results_folder):
     code = "from lgbench.cli.main import main; main(prog_name='lgbench')"
     query = "select * from range(100000)"

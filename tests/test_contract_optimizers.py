@@ -123,6 +123,7 @@ def planned(optimizer: Optimizer | str, seeds=(0,), averagers=(), **changes) -> 
     return plan(Request(["tomita-4"], ["transformer"], averagers, seeds, "quick", settings, name), registry).experiments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lion", "muon"])
 def test_training_is_a_plain_loop_of_the_published_rule(double, name: str) -> None:
     (experiment,) = planned(name)
@@ -167,6 +168,7 @@ def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path, name: str) -> N
             assert torch.equal(resumed.weights[variant][key], weight)
 
 
+@pytest.mark.slow
 def test_another_optimizer_is_another_entry_with_options_of_its_own() -> None:
     (adamw,), (lion,), (quick,) = planned("adamw"), planned("lion"), planned("lion", optimizer_beta1=0.5)
     assert (adamw.entry, lion.entry) == ("transformer+pre-norm", "transformer+pre-norm+lion")

@@ -205,6 +205,7 @@ def runs(tmp_path_factory) -> dict[str, list[dict]]:
     return found
 
 
+@pytest.mark.slow
 @tasks
 def test_boards_show_the_lengths_that_the_task_names_and_no_others(runs, task: Task) -> None:
     measured = [row for row in runs[task.name] if row["metric"] == "tvd"]

@@ -64,6 +64,7 @@ def test_a_folder_has_the_run_its_weights_a_card_and_code(exported, kept_runs):
     assert stat.S_IMODE(exported.stat().st_mode) == 0o755
 
 
+@pytest.mark.slow
 def test_it_is_loaded_by_its_own_code_wherever_it_is_moved(exported, kept_runs, tmp_path):
     moved = Path(shutil.move(shutil.copytree(exported, tmp_path / "copy"), tmp_path / "moved"))
     inputs = torch.tensor([[2, 0, 0, 1]])

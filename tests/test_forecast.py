@@ -47,6 +47,7 @@ def planned(arch: str = "toy-table"):
     return plan(Request(["toy-walk", "toy-even"], [arch], [], (0, 1, 2), "quick", changes), Registry.load())
 
 
+@pytest.mark.slow
 def test_it_says_what_is_left_and_writes_nothing(toys_alone, tmp_path, monkeypatch):
     folder = tmp_path / "results"
     result = dry(folder)

@@ -51,6 +51,7 @@ def test_populations_run_by_hand_give_the_run_files_of_run_to_the_bit(tmp_path, 
     assert made(results) == alone
 
 
+@pytest.mark.slow
 def test_populations_in_a_shared_folder_are_claimed_and_made_once(tmp_path, alone, monkeypatch):
     results = tmp_path / "shared"
     planned = lgbench.plan(**GRID, **HOW)
@@ -76,6 +77,7 @@ def test_a_population_that_breaks_in_a_shared_folder_gives_its_runs_back(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_plan_leaves_out_what_a_folder_has_and_writes_nothing(tmp_path, alone):
     some = tmp_path / "some"
     lgbench.run(**GRID | {"seeds": (1,)}, **HOW, results=some)
@@ -101,6 +103,7 @@ def test_a_population_that_means_other_runs_here_is_refused():
         lgbench.run_population(changed)
 
 
+@pytest.mark.slow
 def test_plugin_files_are_loaded_for_a_plan_a_population_and_a_run(tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_measurements,lgbench_optimizers")
     monkeypatch.setattr(toys, "__name__", "toys_of_a_test")

@@ -107,6 +107,7 @@ def test_every_reader_takes_a_footer_that_names_weights_and_a_submission_keeps_t
         parse(text.replace(b'"seconds"', b'"kept_weights": {"sha256": "../../x", "size": 3}, "seconds"'))
 
 
+@pytest.mark.slow
 def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(BUILT_IN))
     small = {"train.steps": 4, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 4, "evaluate.max_length": 40}
@@ -149,6 +150,7 @@ published.make(published.Path(sys.argv[2]), tasks=["small-even"], seeds=range(2)
 """Makes what the fixture `kept` has, and dies before so many files get their names."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", range(1, 5))
 def test_after_a_kill_before_any_file_gets_its_name_the_same_command_ends_with_the_same_files(kept, tmp_path, warm, link):
     """Two runs have four files. Weights come first, so no run is there whose weights are not."""
@@ -184,6 +186,7 @@ def population(installed, monkeypatch):
     return lgbench.PlannedPopulation(tuple(e.record for e in experiments), 2, False)
 
 
+@pytest.mark.slow
 def test_an_engine_of_ones_own_gets_weights_beside_run_files(kept, population, tmp_path):
     came = lgbench.run_population(population, device="cpu", keep_weights=True)
     for name, content in came.items():

@@ -189,6 +189,7 @@ def test_runs_without_points_have_no_curves(without):
     assert Results(without).steps("tvd") == []
 
 
+@pytest.mark.slow
 def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, tmp_path):
     done = run("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.png")
     assert done.exit_code == 0, done.output
@@ -205,6 +206,7 @@ def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, 
     assert spec["description"].startswith("alpha: TVD while models train, lower is better. mean over 2 tasks")
 
 
+@pytest.mark.slow
 def test_entries_are_chosen_and_the_file_is_named(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("plot", "--x", "step", "--task", "alpha-1", "--entry", "peri-norm@ema", "--results", folder)
@@ -240,6 +242,7 @@ def test_an_axis_marks_every_second_step_and_the_last():
     assert marked([1, 2, 4, 8]) == [2, 8] and marked([7]) == [7]
 
 
+@pytest.mark.slow
 def test_the_page_has_the_curves_of_each_board_once(folder, without):
     text = site.page(Results(folder))
     documents = _documents(text)

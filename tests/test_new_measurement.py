@@ -59,6 +59,7 @@ def kl(tmp_path_factory):
         yield SimpleNamespace(command=command, results=results, folder=folder)
 
 
+@pytest.mark.slow
 def test_a_run_measures_it_at_every_length_as_torch_does(kl):
     rows = json.loads(kl.command("sql", "from results where metric = 'kl'", "--format", "json", "--results", str(kl.results)))
     assert {row["length"] for row in rows if row["task"] == "small-walk"} == set(range(1, 9))
@@ -91,6 +92,7 @@ def test_plots_draw_it_with_its_title(kl):
     assert "KL divergence from p* (nats)" in path.read_text()
 
 
+@pytest.mark.slow
 def test_the_page_has_its_boards(kl):
     kl.command("site", "--out", str(kl.folder / "page"), "--results", str(kl.results))
     page = (kl.folder / "page" / "index.html").read_text()

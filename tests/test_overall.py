@@ -155,6 +155,7 @@ def test_another_baseline_has_its_own_probabilities(folder):
     assert good.improvement is None and pre.improvement.value == 0
 
 
+@pytest.mark.slow
 def test_the_overall_board_stands_first_where_no_task_is_named(folder):
     assert command(folder).startswith("overall: ")
     assert command(folder, "--format", "markdown").startswith("### overall: ")

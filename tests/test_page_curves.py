@@ -57,6 +57,7 @@ def test_the_specification_of_a_page_compiles_as_it_is(metric):
     assert vl_convert.vegalite_to_svg(spec, plots.VEGA_LITE)
 
 
+@pytest.mark.slow
 def test_a_specification_is_the_same_whenever_it_is_made(alpha, tmp_path_factory):
     assert json.dumps(plots.page_spec(METRICS["tvd"])) == page_spec(METRICS["tvd"])
     assert figure(alpha, ENTRIES) == plot_runs.spec(tmp_path_factory.getbasetemp())
@@ -67,6 +68,7 @@ def page(alpha):
     return Drawing(filled(alpha[0]))
 
 
+@pytest.mark.slow
 def test_the_page_draws_what_the_figure_draws(page, drawing):
     assert len(entry_lines(page)) == len(page.of("area mark")) == len(ENTRIES)
     on_page, on_paper = page.points(), drawing.points()
@@ -89,6 +91,7 @@ def test_the_page_marks_the_lengths_that_it_says(page):
     assert [word for word in page.words() if word.isdigit()] == [str(length) for length in LENGTHS]
 
 
+@pytest.mark.slow
 def test_the_page_may_say_which_labels_look_how(alpha):
     spec = filled(alpha[0])
     for own in spec["params"]:
@@ -98,6 +101,7 @@ def test_the_page_may_say_which_labels_look_how(alpha):
     assert colours == dict(zip(ENTRIES, marks.COLOURS[1:], strict=False))
 
 
+@pytest.mark.slow
 def test_tooltips_of_the_page_name_every_number(alpha):
     compiled = json.dumps(vl_convert.vegalite_to_vega(filled(alpha[0]), plots.VEGA_LITE))
     for said in ("entry", "length", "TVD", "95 % interval", "seeds", "chance"):

@@ -103,6 +103,7 @@ def names(experiment: Experiment) -> dict[str, str | None]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -451,6 +452,7 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["toy-walk", "toy-even"])
 def test_a_model_that_torch_func_cannot_take_trains_by_ordinary_autograd_to_equal_numbers(planned, task):
     def model(double):

@@ -72,6 +72,7 @@ def pixels(content, width):
     return np.frombuffer(zlib.decompress(data)[1 : 1 + width * channels], np.uint8).reshape(width, channels)
 
 
+@pytest.mark.slow
 def test_a_pdf_is_a_column_wide(spec, tmp_path):
     plots.write(spec, tmp_path / "a.pdf")
     content = (tmp_path / "a.pdf").read_bytes()
@@ -80,6 +81,7 @@ def test_a_pdf_is_a_column_wide(spec, tmp_path):
     assert box[2] - box[0] == pytest.approx(3.3 * 72, abs=1)
 
 
+@pytest.mark.slow
 def test_an_svg_has_the_same_size_on_paper(spec, tmp_path):
     plots.write(spec, tmp_path / "a.SVG")
     root = ET.parse(tmp_path / "a.SVG").getroot()
@@ -87,6 +89,7 @@ def test_an_svg_has_the_same_size_on_paper(spec, tmp_path):
     assert root.get("viewBox") == f"0 0 {figures.WIDTH} {root.get('height').removesuffix('pt')}"
 
 
+@pytest.mark.slow
 def test_the_specification_itself_is_vega_lite_with_the_numbers_of_the_board(folder, tmp_path, boards):
     assert plot("--task", "alpha", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
     spec = json.loads((tmp_path / "a.json").read_text())

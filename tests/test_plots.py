@@ -91,6 +91,7 @@ def test_the_chance_level_is_a_dashed_grey_curve_that_the_legend_names(drawing, 
     assert any(0 < x - left < 1.5 * figures.SAMPLE and abs(y - middle) < figures.ROW / 2 for (left, middle), _ in legend)
 
 
+@pytest.mark.slow
 def test_no_chance_level_is_drawn_or_named_where_it_is_unknown(boards):
     (beta,) = [board for board in boards if board.name == "beta"]
     drawing = Drawing(figure([beta], ["arch+norm"]))
@@ -126,6 +127,7 @@ def extreme(request, tmp_path_factory):
     return request.param, Drawing(figure(Results(folder).boards(request.param), ["arch+norm"]))
 
 
+@pytest.mark.slow
 def test_a_dashed_line_stands_at_the_landmark_of_the_metric(extreme):
     metric, drawing = extreme
     length, name = {"tvd": (8, "exact"), "accuracy": (32, "exact"), "roc_auc": (16, "chance")}[metric]
@@ -151,6 +153,7 @@ def unbounded(tmp_path_factory):
     return Drawing(figure([board], ["arch+norm"]))
 
 
+@pytest.mark.slow
 def test_a_metric_without_a_greatest_value_has_an_axis_from_zero_to_its_data(unbounded):
     words = unbounded.words()
     numbers = [float(word.replace("−", "-")) for word in words if re.fullmatch(r"−?[\d.]+", word)]
@@ -220,6 +223,7 @@ def test_all_text_can_be_read_at_the_width_of_a_column(drawing):
     assert min(sizes) * (3.3 * 72 / width) >= 6.5
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_band_and_says_so(boards):
     (board,) = [board for board in boards if board.name == "beta"]
     drawing = Drawing(figure([board], ["arch+norm"]))

@@ -562,6 +562,7 @@ def test_a_requirement_that_is_there_already_and_one_that_is_no_plugin(tmp_path,
     assert (done.returncode, done.stdout) == (0, said)
 
 
+@pytest.mark.slow
 def test_a_failure_of_pip_is_reported_after_its_own_reason(tmp_path, with_pip):
     bare, file = with_pip, tmp_path / "plugins.txt"
     file.write_text("no-such-plugin==1.0\n")

@@ -106,6 +106,7 @@ def measured(population):
     return train(population, CPU, points=points_of(population, CPU))
 
 
+@pytest.mark.slow
 def test_the_weights_are_the_same_to_the_bit_with_points_and_without(population, measured):
     assert numbers(train(population, CPU)) == numbers(measured)
     assert set(measured.measured) == set(point_steps(population[0].train, population[0].evaluate)) and measured.measured
@@ -294,6 +295,7 @@ UNCOMPILED = 2.0
 """A token of a test takes so many times as long as one of the training, beyond the third that its pass is: measured."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [pytest.param(p, marks=pytest.mark.slow) if p == "paper" else p for p in PROTOCOLS])
 def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
     for family in dict.fromkeys(task.family for task in registry.tasks):

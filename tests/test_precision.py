@@ -80,6 +80,7 @@ def test_products_are_narrow_in_training_and_testing_and_norms_logits_and_state_
     assert Seeing.seen == {(torch.float32, product)}
 
 
+@pytest.mark.slow
 def test_runs_of_two_precisions_are_two_runs_on_two_boards(tmp_path):
     for precision in ("float32", "bfloat16"):
         lgbench.run("tomita-1", "pre-norm", seeds=[0, 1], protocol="quick", set=CHEAP, precision=precision, results=tmp_path)

@@ -129,6 +129,7 @@ def test_wrong_questions_are_told_in_a_sentence(kept_runs, words, said):
     assert done.exit_code == 2 and said in done.stderr and done.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_task_that_says_no_p_star_of_a_context_has_p_alone(tmp_path, monkeypatch):
     (path,) = published.make(tmp_path, seeds=[0], tasks=["small-walk"], keep_weights=True)
     monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): published.registry()))

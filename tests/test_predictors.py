@@ -125,6 +125,7 @@ def command(*words):
     return CliRunner().invoke(main, ["predictors", *map(str, words)])
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_was_found_and_draws_it(drawn, tmp_path):
     folder, _ = drawn
     (found,) = predictors(Results(folder))
@@ -170,6 +171,7 @@ def test_a_table_says_of_how_many_entries_it_is_where_not_all_have_every_probe(t
     assert "| alpha, 1 to 2 entries |" in command("--results", tmp_path, "--format", "markdown").output
 
 
+@pytest.mark.slow
 def test_another_length_is_asked_for_in_training_lengths(drawn):
     folder, made = drawn
     (found,) = predictors(Results(folder), times=1)  # the entropy at length 8 is noise

@@ -42,6 +42,7 @@ def test_probes_of_kept_weights_are_the_rows_of_the_run_to_the_bit(kept_runs):
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, probe_rows(path))) and rows.num_rows > 50
 
 
+@pytest.mark.slow
 def test_a_run_without_probes_is_probed_later(tmp_path):
     """Once with the probes and once without: what is read later is what was read then."""
     asked = {"set": SMALL, "average": "ema", "seeds": [3], **HOW, "keep_weights": True}
@@ -53,6 +54,7 @@ def test_a_run_without_probes_is_probed_later(tmp_path):
     assert sorted(map(str, later)) == sorted(map(str, probe_rows(probed))) and later
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_layers_by_lengths_and_a_file_has_all_rows(kept_runs, tmp_path):
     for ending, read in ((".csv", pyarrow.csv.read_csv), (".parquet", pq.read_table)):
         out = tmp_path / f"rows{ending}"
@@ -96,6 +98,7 @@ def test_wrong_questions_are_told_in_a_sentence(kept_runs, words, code, said):
     assert done.exit_code == code and said in done.stderr and done.stdout == ""
 
 
+@pytest.mark.slow
 def test_probes_that_a_task_or_a_model_does_not_have_are_named(results_folder, tmp_path):
     lgbench.run("tomita-1", "lstm", seeds=[0], average=(), set={"train.steps": 2}, **HOW, keep_weights=True, results=tmp_path)
     (path,) = tmp_path.glob("*.parquet")

@@ -245,6 +245,7 @@ def test_a_small_file_that_unfolds_to_gigabytes_costs_nothing(bombs, inspect, na
     assert peak_megabytes() - before < 50 and time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit a process's memory")
 def test_pages_that_unfold_to_more_than_they_declare_run_into_the_limit_of_memory(bombs, honest):
     before = peak_megabytes()

@@ -262,6 +262,7 @@ def test_a_process_takes_over_what_another_was_training_when_it_was_killed(tmp_p
     assert left(tmp_path / "shared") == []
 
 
+@pytest.mark.slow
 def test_seeds_that_are_added_to_a_finished_grid_are_all_that_is_trained(tmp_path, toys_alone, monkeypatch):
     lgbench(*TWO_STACKS, "--seeds", "1,2", "--results", tmp_path)
     before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.glob("*.parquet")}

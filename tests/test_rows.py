@@ -160,6 +160,7 @@ def test_rows_that_are_made_again_are_those_of_the_file(made):
             assert repr(again.to_pylist()) == repr(made[experiment].to_pylist())
 
 
+@pytest.mark.slow
 def test_nowhere_else_are_rows_of_a_run_made():
     """Whoever makes a table in the schema of run files does it in this one place."""
     core = Path(lgbench.__file__).parent

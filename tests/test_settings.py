@@ -146,6 +146,7 @@ def of_nothing(self, signature, parts, *, width):
     raise AssertionError("a model was built")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "said"),
     [

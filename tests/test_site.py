@@ -107,6 +107,7 @@ def test_every_board_of_families_and_tasks_is_embedded_as_the_leaderboard_prints
     assert page.document("overall")
 
 
+@pytest.mark.slow
 def test_notes_are_those_of_the_leaderboard(page, results):
     index = page.document("index")
     for place in index["boards"]:
@@ -204,6 +205,7 @@ def test_the_same_results_make_the_same_bytes(page, folder, tmp_path):
     assert site.page(Results(tmp_path / "elsewhere")) == page.html
 
 
+@pytest.mark.slow
 def test_a_protocol_leaves_out_the_others(results):
     index = Page(site.page(results, "quick")).document("index")
     assert {place["protocol"] for place in index["boards"]} == {"quick/1"}

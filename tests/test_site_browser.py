@@ -599,6 +599,7 @@ def test_axe_finds_nothing_wrong(look, view):
         assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_claims_have_their_verdicts_on_the_page(browser, tmp_path, width):
     entries = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
@@ -714,6 +715,7 @@ def test_two_versions_of_a_metric_are_two_boards_that_say_so(browser, tmp_path):
     watch.check()
 
 
+@pytest.mark.slow
 def test_an_entry_shows_what_probes_read_inside_it(browser, tmp_path):
     """Of runs with probes of two layers; an entry without probes has no such section."""
     text = site.page(Results(site_runs.probed(tmp_path / "runs")))

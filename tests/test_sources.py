@@ -59,6 +59,7 @@ def test_an_edited_editable_plugin_is_run_again_and_has_a_row_of_its_own(tmp_pat
     assert about["installed"] == "editable" and about["origin"] is None and str(tmp_path) not in json.dumps(about)
 
 
+@pytest.mark.slow
 def test_a_source_changes_with_any_name_or_content_of_a_package_and_with_nothing_else(tmp_path):
     package = tmp_path / "some_package"
     (package / "deep").mkdir(parents=True)

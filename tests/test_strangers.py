@@ -30,6 +30,7 @@ def results(tmp_path_factory, toys_installed):
         yield folder, command
 
 
+@pytest.mark.slow
 def test_every_task_of_a_stranger_has_a_board_with_every_entry(results):
     _, command = results
     boards = json.loads(command("leaderboard", "--format", "json"))["boards"]

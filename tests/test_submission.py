@@ -194,6 +194,7 @@ def _place(path: Path) -> tuple[str, int]:
     return task, int(seed.removeprefix("seed-"))
 
 
+@pytest.mark.slow
 def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, installed):
     said = refusals([path for path in later if _place(path) in {("small-walk", 5), ("small-walk", 7)}], filled, installed)
     assert "small-even under short/1 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
@@ -339,6 +340,7 @@ def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installe
     assert "broken.parquet" in said and "put it right first" in said
 
 
+@pytest.mark.slow
 def test_filed_runs_of_an_older_protocol_are_in_nobodys_way_and_stay(made, board, tmp_path, installed):
     older = [
         put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=0))

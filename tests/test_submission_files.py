@@ -75,6 +75,7 @@ def expected(apart) -> list[str]:
     return everything(Results(apart))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [1, 10**6], ids=["cached", "in memory"])
 def test_boards_comparisons_and_queries_are_those_of_the_run_files(expected, filed, monkeypatch, least):
     monkeypatch.setattr(tables, "MANY", least)
@@ -103,6 +104,7 @@ def test_the_footer_of_every_run_comes_back(paths, tmp_path):
         assert found[path.stem] == run_files.metadata(path)
 
 
+@pytest.mark.slow
 def test_a_reader_of_strangers_files_gives_each_run_as_it_was(paths, filed):
     with Reader() as reader:
         for file in run_files.find(filed):
@@ -117,6 +119,7 @@ def test_a_reader_of_strangers_files_gives_each_run_as_it_was(paths, filed):
             assert not about
 
 
+@pytest.mark.slow
 def test_a_reader_gives_the_runs_that_are_asked_for_and_goes_on_after_a_reader_that_stops(few, tmp_path):
     path = together(few, tmp_path)
     asked = {few[1].stem, few[4].stem}

@@ -186,6 +186,7 @@ def verdicts(paths, installed, tolerance=SAME_BITS, tuning=True):
     return list(verify(runs, CPU, SilentProgress(), tolerance, tuning=tuning))
 
 
+@pytest.mark.slow
 def test_verify_makes_each_tuning_run_again_once(made, installed, monkeypatch):
     asked: list[int] = []
     make = tuning_again.TuningAgain._make
@@ -198,6 +199,7 @@ def test_verify_makes_each_tuning_run_again_once(made, installed, monkeypatch):
     assert found[0].compared == alone.compared + 6 * 10
 
 
+@pytest.mark.slow
 def test_verify_finds_a_loss_that_was_not(honest, installed, tmp_path):
     """The choice stays as it was, and so does everything else."""
 

@@ -157,6 +157,7 @@ def test_a_submission_that_is_cut_short_has_filed_all_or_nothing(made, board, in
     assert filed(board) == {".parquet": 1, ".safetensors": 5} and not (board / filing.FOLDER).exists()
 
 
+@pytest.mark.slow
 def test_weights_that_come_later_are_filed_with_the_new_runs_or_not_at_all(made, board, installed, monkeypatch, tmp_path):
     """The last of the sixteen files has the new runs; the weights of those that were filed before are among the others."""
     lgbench("submit", made, "--to", board)
@@ -170,6 +171,7 @@ def test_weights_that_come_later_are_filed_with_the_new_runs_or_not_at_all(made,
     assert (done.filed, done.before, done.weights) == (10, 5, 15) and filed(board) == {".parquet": 2, ".safetensors": 15}
 
 
+@pytest.mark.slow
 def test_runs_without_weights_are_filed_as_ever(board, installed, tmp_path):
     published.make(tmp_path / "plain", tasks=["alone"])
     done = lgbench("submit", tmp_path / "plain", "--to", board, "--weights")
@@ -177,6 +179,7 @@ def test_runs_without_weights_are_filed_as_ever(board, installed, tmp_path):
     assert filed(board) == {".parquet": 1}
 
 
+@pytest.mark.slow
 def test_an_address_takes_weights_before_their_runs(made, installed, monkeypatch, tmp_path):
     for name, value in {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)

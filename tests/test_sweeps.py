@@ -139,6 +139,7 @@ def test_points_are_what_the_boards_of_their_protocols_say(folder):
                 assert (cell.mean, cell.low, cell.high, cell.n) == (ood.mean, ood.low, ood.high, ood.n)
 
 
+@pytest.mark.slow
 def test_runs_with_another_change_are_in_a_panel_of_their_own_that_names_it(folder, tmp_path):
     plain, other = found(folder)
     assert plain.board.protocol == ProtocolUse("quick", 1)
@@ -229,6 +230,7 @@ def test_one_seed_has_no_interval(tmp_path):
 # Probes and numbers of trainings
 
 
+@pytest.mark.slow
 def test_probes_are_drawn_as_means_over_layers_and_heads_or_of_one(tmp_path):
     reading = {(layer, head): layer + 0.1 * head for layer, head in itertools.product((1, 2), (1, 2))}
     for width, seed in itertools.product((16, OWN, 256), (0, 1)):
@@ -355,6 +357,7 @@ def test_an_axis_is_logarithmic_where_positive_numbers_span_more_than_a_factor_o
             axis("a", values, loglog=True)
 
 
+@pytest.mark.slow
 def test_switches_stand_at_equal_distances(tmp_path):
     for seed, (switch, text) in itertools.product(range(2), (("True", ""), ("False", "False"))):
         changes = {"norm.affine": text} if text else {}
@@ -369,6 +372,7 @@ def test_switches_stand_at_equal_distances(tmp_path):
 # The command
 
 
+@pytest.mark.slow
 def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("plot", "--x", "model.width", "--task", "alpha-1", "--results", folder)
@@ -428,6 +432,7 @@ def test_a_setting_that_only_differs_between_entries_has_no_line(tmp_path):
     assert "no entry has tvd at several values of model.width with nothing else changed; `lgbench run --set" in done.stderr
 
 
+@pytest.mark.slow
 def test_real_runs_of_a_grid_are_a_line(tmp_path):
     lgbench.run(
         "tomita-1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
@@ -95,6 +96,7 @@ def tables(draw, missing=0.0):
     return by_mean(values)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(tables(missing=0.2))
 def test_entries_are_significantly_better_where_the_moderated_test_and_holm_of_statsmodels_say_so(values):

@@ -106,6 +106,7 @@ def test_the_choice_follows_losses_in_distribution_and_nothing_else(restless, tm
     assert min(ood, key=lambda lr: fmean(ood[lr])) == 0.002
 
 
+@pytest.mark.slow
 def test_tuning_runs_are_short_have_seeds_of_their_own_and_no_test_beyond_the_training_length(tuned_everywhere, tmp_path):
     lgbench.run(**ASKED, **HOW, seeds=[0, 1, 2], results=tmp_path)
     found = footers(tmp_path / FOLDER)

@@ -314,6 +314,7 @@ def test_only_of_the_runs_that_are_drawn_the_rows_are_read(made, tmp_path, insta
     assert done.exit_code == 1 and "1 of 1 runs verified; see above for what was refused" in done.stderr
 
 
+@pytest.mark.slow
 def test_runs_in_a_submission_file_are_verified_and_named_by_id_or_pattern(made, tmp_path, installed):
     path = together(made, tmp_path)
     done = lgbench(path, registry=installed)

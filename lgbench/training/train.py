@@ -185,14 +185,12 @@ def compiling_gain(
     if compiling is None:  # nobody has measured whether it pays there
         return 0.0, math.inf
     steps = sum(-(-len(group) // (stack * workers)) * group[0].train.steps for group in sharing)
-    return compiling.saved(each, stack, steps), compiling.seconds(each, _programs(sharing[0][0]))
-
-
-def _programs(experiment: Experiment) -> int:
-    """How many programs a training has: one for all shapes of its batches, or one for each."""
-    shapes = batch_shapes(experiment.task, experiment.train)
-    with unchanged(experiment.plugins):
-        return 1 if shapes == 1 or estimate.traces_all_lengths(experiment) else shapes
+    saved, needed, some = compiling.saved(each, stack, steps), compiling.seconds(each, 1), sharing[0][0]
+    shapes = batch_shapes(some.task, some.train)
+    if shapes == 1 or saved <= needed:  # tracing takes a second or two, so it is done where it may matter
+        return saved, needed
+    with unchanged(some.plugins):
+        return saved, needed if estimate.traces_all_lengths(some) else compiling.seconds(each, shapes)
 
 
 @contextmanager

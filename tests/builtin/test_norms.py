@@ -210,6 +210,7 @@ def theirs(model: nn.Module, layers: int, heads: int, **options: Any) -> nn.Modu
     return wrapper
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is not supported:DeprecationWarning")
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (2, 2)])

@@ -103,6 +103,7 @@ def test_the_same_seed_draws_the_same_batch_and_another_one_another(
         assert not torch.equal(first.inputs, other.inputs)
 
 
+@pytest.mark.slow
 @few
 @given(name=names, length=lengths, seed=seeds)
 def test_no_global_generator_is_read_or_moved(registry: Registry, name: str, length: int, seed: int) -> None:

@@ -60,6 +60,7 @@ def separations(norm: str, size: int, scale: float, gain: float = 1.0) -> list[f
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "length"), [(4, 3), (10, 7), (64, 16), (64, 63)])
 def test_the_answer_is_uniform_over_the_tokens_not_yet_seen(size: int, length: int) -> None:
     inputs, distribution, _ = SetComplement(size).sample(length, Random(30, 1))

@@ -65,6 +65,7 @@ def test_a_single_head_has_the_mildest_slope() -> None:
     assert slopes(1) == [1 / 256]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is not supported:DeprecationWarning")
 @pytest.mark.parametrize("heads", range(1, 18))
