@@ -13,10 +13,11 @@ from scipy.stats import spearmanr
 import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
+from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.figure import LETTER
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
-from lgbench.results.predictors import MIN_ENTRIES, predictors
+from lgbench.results.predictors import MIN_ENTRIES, _predictor, predictors
 
 TOLD = descriptions(lgbench_measurements.lgbench_measurements())
 
@@ -72,6 +73,20 @@ def test_a_relation_that_is_the_same_for_all_entries_has_a_narrow_interval_and_f
         path.unlink()
     (found,) = predictors(Results(tmp_path))
     assert found.correlation == pytest.approx(-1) and found.low is found.high is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entries", [4, 8])
+def test_the_interval_holds_the_true_correlation_as_often_as_it_says(entries):
+    """Entries and seeds of normal distributions, whose Spearman correlation has a closed form (Kruskal 1958)."""
+    draw, rho, held = np.random.default_rng(entries), 0.7, []
+    root = np.linalg.cholesky([[1, rho], [rho, 1]])
+    for _ in range(100):
+        of_entries, of_seeds = root @ draw.normal(size=(2, entries)), root @ draw.normal(size=(2, entries * 5))
+        values = np.sqrt(0.3) * of_entries[:, :, None] + np.sqrt(0.7) * of_seeds.reshape(2, entries, 5)
+        found = _predictor(ProtocolUse("quick", 1), "alpha", "probe", {"alpha": {str(e): values[:, e] for e in range(entries)}})
+        held.append(found.low <= 6 / np.pi * np.arcsin(rho / 2) <= found.high)
+    assert np.mean(held) >= 0.9
 
 
 def test_averaged_weights_and_trainings_that_diverged_are_left_out(tmp_path):
