@@ -156,7 +156,8 @@ class Tracking:
 
     @property
     def _named(self) -> str:
-        return " and ".join(self.trackers)
+        *others, last = self.trackers
+        return f"{', '.join(others)} and {last}" if others else last
 
 
 class Begun:
