@@ -66,7 +66,9 @@ def numbers_in(path):
     """The same of a run file."""
     rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["metric"] not in SOUNDNESS]
     return {
-        (row["metric"] if row["length"] is None else f"{row['metric']}/{row['weights']}/{row['length']}", row["step"]): row["value"]
+        (row["metric"] if row["length"] is None else f"{row['metric']}/{row['weights']}/{row['length']}", row["step"]): row[
+            "value"
+        ]
         for row in rows
         if row["value"] is not None and math.isfinite(row["value"])
     }
@@ -172,7 +174,8 @@ def begin(folder, before=None):
 
 
 @pytest.mark.parametrize(
-    ("fails", "why"), [("start", "SystemExit: no login"), ("log", "OSError: No space left on device"), ("end", "OSError: No space")]
+    ("fails", "why"),
+    [("start", "SystemExit: no login"), ("log", "OSError: No space left on device"), ("end", "OSError: No space")],
 )
 def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(tmp_path, fails, why):
     good, bad = Kind("good"), Kind("bad", fails)
@@ -264,7 +267,17 @@ def test_a_tracker_that_stands_still_or_dies_stops_no_training(pages, tmp_path, 
     monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(tracking, "QUIET_SECONDS", 8.0 if name == "dying" else 0.1)
     command = ["run", "--task", "toy-largest", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", *WORDS]
-    command += ["--no-compile", "--workers", "1", "--results", str(tmp_path / "told"), "--plugin", str(NOTEBOOK), "--track", name]
+    command += [
+        "--no-compile",
+        "--workers",
+        "1",
+        "--results",
+        str(tmp_path / "told"),
+        "--plugin",
+        str(NOTEBOOK),
+        "--track",
+        name,
+    ]
     result = CliRunner().invoke(main, command, prog_name="lgbench")
     assert result.exit_code == 0 and result.output.count(said) == 1, result.output
     assert len(list((tmp_path / "told").glob("*.parquet"))) == 3

@@ -15,7 +15,7 @@ from lgbench_trackers.installed import PROJECT, lacking
 
 @final
 class Trackio(Tracker):
-    """Trackio, in its local database or where TRACKIO_SPACE_ID says. TRACKIO_PROJECT names the project, TRACKIO_DIR the folder."""
+    """Trackio, in its local database or where TRACKIO_SPACE_ID says. TRACKIO_PROJECT and TRACKIO_DIR name both."""
 
     name = "trackio"
 
