@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import math
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +28,8 @@ from lgbench.execution.points import points_of
 from lgbench.execution.tracking_messages import HANDLES, Kept
 from lgbench.execution.tracking_process import Trackers
 from lgbench.execution.work_queue import UNFINISHED
+from lgbench.extensions.conformance.check import CheckFailed
+from lgbench.extensions.conformance.collect import checks_of
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import train
@@ -256,6 +260,40 @@ def test_trackers_that_are_unknown_or_cannot_be_used_are_refused_before_anything
 
 def test_ray_is_refused_since_its_tasks_tell_nothing_while_they_train(refused):
     assert "--track cannot follow --executor ray" in refused("--track", "notebook", "--executor", "ray")
+
+
+class Telling(Kind):
+    """Keeps what it hears."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def missing(self):
+        return self.answer() if callable(self.answer) else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, None),
+        ("foo is not installed: pip install foo", "it cannot be used here: foo is not installed: pip install foo"),
+        (True, "`missing` returned True, expected a sentence or None"),
+        ("one\ntwo", "expected one line or None"),
+        (lambda: importlib.import_module("slow_library") and None, "`missing` imports slow_library"),
+    ],
+)
+def test_a_check_asks_a_tracker_whether_it_can_be_used(toy_registry, tmp_path, monkeypatch, answer, said):
+    (tmp_path / "slow_library.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    check = next(each for each in checks_of(Telling(answer), toy_registry) if "can be used" in each.name)
+    try:
+        found = check()
+    except CheckFailed as failed:
+        found = str(failed)
+    finally:
+        sys.modules.pop("slow_library", None)
+    assert (found is None) if said is None else said in found
 
 
 @pytest.mark.slow
