@@ -133,7 +133,7 @@ def test_a_run_goes_on_in_the_same_run_after_a_kill(name, place):
 @pytest.mark.parametrize(
     ("name", "environ", "said"),
     [
-        ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:////nowhere/at/all/mlflow.db"}, "mlflow follows the runs no longer: "),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:////proc/nowhere/mlflow.db"}, "mlflow follows the runs no longer: "),
         ("tensorboard", {"LGBENCH_TENSORBOARD_DIR": "/proc/nowhere"}, "tensorboard follows the runs no longer: "),
         ("trackio", {"TRACKIO_DIR": "/proc/nowhere"}, "trackio follows the runs no longer: "),
         ("wandb", {"WANDB_MODE": "online"}, "wandb follows the runs no longer: "),
@@ -147,5 +147,6 @@ def test_a_tracker_without_a_disk_or_a_login_is_one_sentence(name, environ, said
     process = Process(name, place)
     process.begin({})
     process.log(10)
+    process.tell(messages.End("a", RunEnd("finished")))
     (sentence,) = process.ended()
     assert sentence.startswith(said) and sentence.endswith("; training goes on") and "\n" not in sentence

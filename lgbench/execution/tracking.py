@@ -38,7 +38,9 @@ QUIET_SECONDS = 3.0
 """After so long the user reads why the command has not ended."""
 BOOT = """
 import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too, and says how the runs end
+for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"):  # the command gets them too, and this process ends when that does
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
 from lgbench.execution.tracking_process import main
 main()
 """

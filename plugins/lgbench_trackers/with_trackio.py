@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import Context
 from typing import Any, final
 
@@ -37,39 +36,50 @@ def _begun(run: TrackedRun, resume: str) -> OpenRun:
     """A run of Trackio beside others that are open: it ends the one that is open in the same context."""
     import trackio
 
-    with _warnings_are_errors():
-        opened = Context().run(
-            trackio.init,
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=run.name,
-            group=f"{run.tags['task']} {run.tags['entry']}",
-            config={**run.tags, **run.config},
-            resume=resume,
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
-    return TrackioRun(opened)
+    warned = _warnings()
+    opened = Context().run(
+        trackio.init,
+        project=os.environ.get("TRACKIO_PROJECT", PROJECT),
+        name=run.name,
+        group=f"{run.tags['task']} {run.tags['entry']}",
+        config={**run.tags, **run.config},
+        resume=resume,
+        embed=False,
+        auto_log_gpu=False,
+        auto_log_cpu=False,
+    )
+    return TrackioRun(opened, warned)
 
 
 class TrackioRun(OpenRun):
     """A run of Trackio. It finds a run by name and goes on with the latest of that name."""
 
-    def __init__(self, run: Any) -> None:
-        self.handle, self._run = str(run.id), run
+    def __init__(self, run: Any, warned: list[str]) -> None:
+        self.handle, self._run, self._warned = str(run.id), run, warned
+        self._require()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        with _warnings_are_errors():
-            self._run.log(dict(values), step=step)
+        self._run.log(dict(values), step=step)
+        self._require()
 
     def end(self, end: RunEnd) -> None:
-        with _warnings_are_errors():
-            self._run.finish()
+        self._run.finish()
+        self._require()
+
+    def _require(self) -> None:
+        """Raise OSError where Trackio has warned that it could not keep something, which it does from its own threads."""
+        if self._warned:
+            raise OSError(self._warned[0])
 
 
-@contextmanager
-def _warnings_are_errors() -> Iterator[None]:
-    """Trackio warns where it could not keep something, and goes on as if it had."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        yield
+def _warnings() -> list[str]:
+    """What Trackio warns of from now on. This process has no other use for warnings."""
+    found: list[str] = []
+
+    def keep(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, UserWarning) and "trackio" in str(message).lower():
+            found.append(str(message))
+
+    warnings.simplefilter("always", UserWarning)
+    warnings.showwarning = keep
+    return found
