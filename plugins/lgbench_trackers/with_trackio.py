@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextvars import Context
-from typing import Any, final
+from typing import Any, TextIO, final
 
 from lgbench import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench_trackers.installed import PROJECT, lacking
@@ -76,7 +76,14 @@ def _warnings() -> list[str]:
     """What Trackio warns of from now on. This process has no other use for warnings."""
     found: list[str] = []
 
-    def keep(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    def keep(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, UserWarning) and "trackio" in str(message).lower():
             found.append(str(message))
 
