@@ -49,7 +49,7 @@ def _begun(run: TrackedRun, **how: Any) -> OpenRun:
 
 
 class WandbRun(OpenRun):
-    """A run of wandb. One that goes on offline is a folder of its own, which `wandb sync` joins to the first by its id."""
+    """A run of wandb. One that goes on offline is a folder of its own, with the id of the first, for `wandb sync`."""
 
     def __init__(self, run: Any) -> None:
         self.handle, self._run = str(run.id), run
