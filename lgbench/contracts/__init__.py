@@ -1,4 +1,4 @@
-"""The contracts between the core and its plugins: tasks, architectures and their parts, optimizers, averagers, measurements."""
+"""The contracts between the core and its plugins: tasks, architectures and their parts, training, measurements, trackers."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from lgbench.contracts.names import (
 )
 from lgbench.contracts.options import Configurable
 from lgbench.contracts.tasks import Answers, Batch, Budget, Language, Signature, Strings, Task, Tokens, Vectors
+from lgbench.contracts.trackers import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.training import Averager, Optimizer, Schedule, State, Weights
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "Model",
     "Need",
     "NormScheme",
+    "OpenRun",
     "Optimizer",
     "Parts",
     "Position",
@@ -91,6 +93,7 @@ __all__ = [
     "Reading",
     "Role",
     "RotationModule",
+    "RunEnd",
     "Schedule",
     "Signature",
     "Source",
@@ -102,6 +105,8 @@ __all__ = [
     "Task",
     "TensorModule",
     "Tokens",
+    "TrackedRun",
+    "Tracker",
     "Vectors",
     "Weights",
 ]

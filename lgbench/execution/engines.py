@@ -11,6 +11,7 @@ from lgbench.execution.manner import Command, PlanOutcome
 from lgbench.execution.markers import Markers
 from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import run_plan
+from lgbench.execution.tracking import Tracking
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import executor_for
@@ -32,7 +33,7 @@ def carry_out(command: Command, results: Place) -> PlanOutcome:
         known = {experiment.run_id for experiment in first.tuned(planned)}
         tuning = replace(
             _of_stage(command, first),
-            manner=replace(command.manner, keep_weights=False),
+            manner=replace(command.manner, keep_weights=False, track=()),
             later=unfinished(planned, first.results),
         )
         failed = _run(tuning, results / FOLDER).failed
@@ -79,8 +80,9 @@ def _carried_out(command: Command, folder: Path, markers: Markers | None = None)
             tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
             return run_plan(plan, execution, folder, display, tasks, later=command.later, markers=markers)
     execution = command.manner.here()
-    workers = executor_for(plan, execution, folder, command.plugins, display)
-    return run_plan(plan, execution, folder, display, workers, later=command.later, markers=markers)
+    with Tracking(command.manner.track, command.plugins, display.say) as tracking:
+        workers = executor_for(plan, execution, folder, command.plugins, display, tracking)
+        return run_plan(plan, execution, folder, display, workers, later=command.later, markers=markers, tracking=tracking)
 
 
 def _not_installed(library: str, extra: str) -> UsageError:

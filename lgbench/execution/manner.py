@@ -27,6 +27,8 @@ class Manner:
     workers: int | None = None
     keep_weights: bool = False
     """Of the runs; those of tuning runs never are."""
+    track: tuple[str, ...] = ()
+    """Names of the trackers that hear of the runs; of tuning runs none does."""
 
     def here(self) -> Execution:
         """On this machine. Raises UsageError where a number is out of range, or where the device is not here."""
@@ -94,6 +96,13 @@ class Command:
     """Where the protocol tries learning rates: which stage of the request the plan is of."""
     later: Sequence[Experiment] = ()
     """What will be run after the plan, for the time that is left."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError where trackers would hear nothing while models train."""
+        if self.manner.track and self.engine.executor == "ray":
+            raise UsageError(
+                "--track cannot follow --executor ray, whose tasks tell nothing before they end: use --executor local or slurm"
+            )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import IO
 
 import msgspec
 
+from lgbench.execution.following import Reached
 from lgbench.execution.progress import Phase
 from lgbench.experiment.record import ExperimentRecord
 
@@ -19,6 +20,8 @@ class Setup(msgspec.Struct, tag=True):
     plugins: list[str]
     """Plugin files."""
     keep_weights: bool = False
+    follow: bool = False
+    """Whether somebody follows trainings: then the worker tells what they reach."""
 
 
 class Train(msgspec.Struct, tag=True):
@@ -51,6 +54,12 @@ class Progress(msgspec.Struct, tag=True):
     loss: float | None
 
 
+class Followed(msgspec.Struct, tag=True):
+    """From a worker: its population has reached a step."""
+
+    reached: Reached
+
+
 class End(msgspec.Struct, tag=True):
     """From a worker: its phase is over."""
 
@@ -72,7 +81,7 @@ class Finished(msgspec.Struct, tag=True):
 
 
 ToWorker = Setup | Train
-FromWorker = Say | Begin | Progress | End | Written | Finished
+FromWorker = Say | Begin | Progress | Followed | End | Written | Finished
 
 
 def send(stream: IO[str], message: ToWorker | FromWorker) -> None:

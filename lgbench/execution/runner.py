@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from lgbench.execution import provenance
 from lgbench.execution.claim import CHECKPOINT
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
+from lgbench.execution.following import Following, Reached
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.markers import Markers
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
+from lgbench.execution.tracking import Begun, Tracking
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
@@ -52,13 +55,14 @@ def run_plan(
     wait: bool = True,
     later: Sequence[Experiment] = (),
     markers: Markers | None = None,
+    tracking: Tracking | None = None,
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
     failed here; unless it is to `wait`, already when other commands have all that is left. The display counts what comes
-    `later`, too. By `markers` commands share the work, by default those of the folder alone. Raises UsageError where nothing
-    can be written to `folder`, before anything is trained.
+    `later`, too. By `markers` commands share the work, by default those of the folder alone. Trackers hear of the runs through
+    `tracking`. Raises UsageError where nothing can be written to `folder`, before anything is trained.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -69,11 +73,12 @@ def run_plan(
         failure.__cause__ = error
         failed.append(failure)
 
-    runner = PopulationRunner(execution, folder, display, plan.loaded)
+    tracking = tracking or Tracking((), (), display.say)
+    runner = PopulationRunner(execution, folder, display, plan.loaded, tracking.reached if tracking.trackers else None)
     scheduler = Scheduler(plan, folder, execution, display, fail, wait, markers)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
-        for done in (executor or InProcess()).run(scheduler, runner.run):
+        for done in (executor or InProcess()).run(Begun(scheduler, tracking), runner.run):
             written += done.written
             population = done.work.claim.experiments
             if isinstance(done.error, LeaseLost):
@@ -81,8 +86,10 @@ def run_plan(
             elif done.error and out_of_memory(done.error) and scheduler.halve(done.work):
                 half = -(-done.work.models // 2)
                 display.say(f"{title_of(population)} needed more memory than is free; trained again, at most {half} at once")
+                continue  # trackers go on with the same runs
             elif done.error:
                 fail(population, done.error)
+            tracking.end(done)
     others = set(os.listdir(folder)) - {path.name for path in written}
     found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
     return PlanOutcome(written, found, failed)
@@ -97,6 +104,8 @@ class PopulationRunner:
     display: ProgressDisplay
     loaded: Sequence[Distribution] = ()
     """Every distribution of plugins that was loaded."""
+    follow: Callable[[Sequence[Experiment], Reached], None] | None = None
+    """Hears how trainings go on, if somebody follows them."""
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
@@ -140,11 +149,13 @@ class PopulationRunner:
                     work.held.require()
                 report(step, loss)
 
+            follow = self.follow
             trained = train(
                 population,
                 device,
                 report_held,
                 points=points_of(population, device),
+                follower=Following(partial(follow, population)) if follow else None,
                 compile=work.compile,
                 models=work.models,
                 checkpoint=checkpoint,

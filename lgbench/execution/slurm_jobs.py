@@ -28,6 +28,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import require_writable, run_plan
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.slurm_queue import Queue, failures
+from lgbench.execution.tracking import Tracking
 from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, executor_for
@@ -64,8 +65,10 @@ class Job:
             planned = self.stage.plan(planned) if self.stage else planned
             execution, folder = self.manner.here(), Path(self.folder)
             display = ConsoleProgress(Console(width=200))
-            executor = executor_for(planned, execution, folder, [Path(path) for path in self.plugins], display)
-            outcome = run_plan(planned, execution, folder, display, executor, wait=False)
+            plugins = [Path(path) for path in self.plugins]
+            with Tracking(self.manner.track, plugins, display.say) as tracking:
+                executor = executor_for(planned, execution, folder, plugins, display, tracking)
+                outcome = run_plan(planned, execution, folder, display, executor, wait=False, tracking=tracking)
         except LgbenchError as error:
             return [str(error)]
         return [str(failure) for failure in outcome.failed]

@@ -21,8 +21,7 @@ from lgbench.experiment.tuning import Tuning, TuningRun, coarse
 from lgbench.results import run_files
 from lgbench.results.addresses import Place
 
-FOLDER = ".tuning"
-"""The folder of tuning runs in a results folder, or at an address. It is hidden, so that no board is made from them."""
+FOLDER = run_files.TUNING
 
 _Key = tuple[str, ...]
 """The ids of the tuning runs of an experiment: those with equal ones have one learning rate."""

@@ -24,6 +24,7 @@ from lgbench.execution.lease import LeaseLost
 from lgbench.execution.populations import probes_of
 from lgbench.execution.progress import ProgressDisplay, ReportProgress
 from lgbench.execution.scheduler import Work
+from lgbench.execution.tracking import Tracking
 from lgbench.experiment.plan import Plan
 
 PATIENCE_SECONDS = 10.0
@@ -73,20 +74,32 @@ class _Worker:
 
 
 def executor_for(
-    plan: Plan, execution: Execution, results: Path, plugins: Sequence[Path], display: ProgressDisplay
+    plan: Plan,
+    execution: Execution,
+    results: Path,
+    plugins: Sequence[Path],
+    display: ProgressDisplay,
+    tracking: Tracking | None = None,
 ) -> Executor:
-    """This process where it would be the only worker, else worker processes."""
+    """This process where it would be the only worker, else worker processes, of whose trainings `tracking` hears."""
     workers = min(execution.workers, len(plan.experiments))
-    return InProcess() if workers == 1 else Workers(execution, results, plugins, display)
+    return InProcess() if workers == 1 else Workers(execution, results, plugins, display, tracking)
 
 
 class Workers:
     """Runs populations in worker processes of this machine."""
 
-    def __init__(self, execution: Execution, results: Path, plugins: Sequence[Path], display: ProgressDisplay) -> None:
-        self.execution, self.display = execution, display
-        device, files = str(execution.device), [str(path) for path in plugins]
-        self._setup = messages.Setup(str(results), device, execution.checkpoint, files, execution.keep_weights)
+    def __init__(
+        self,
+        execution: Execution,
+        results: Path,
+        plugins: Sequence[Path],
+        display: ProgressDisplay,
+        tracking: Tracking | None = None,
+    ) -> None:
+        self.execution, self.display, self.tracking = execution, display, tracking
+        device, files, followed = str(execution.device), [str(path) for path in plugins], bool(tracking and tracking.trackers)
+        self._setup = messages.Setup(str(results), device, execution.checkpoint, files, execution.keep_weights, followed)
         self._events: queue.Queue[tuple[_Worker, messages.FromWorker | None]] = queue.Queue()
         self._workers: list[_Worker] = []
 
@@ -157,6 +170,8 @@ class Workers:
                 worker.report = worker.phase.enter_context(self.display.phase(phase))
             case messages.Progress(done, loss) if worker.report:
                 worker.report(done, None if loss is None else lambda: loss)
+            case messages.Followed(reached) if worker.work and self.tracking:
+                self.tracking.reached(worker.work.claim.experiments, reached)
             case messages.End():
                 worker.phase.close()
             case messages.Written(path):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens
+from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens, Tracker
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
@@ -16,7 +16,7 @@ from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
 
-Described = Task | Architecture | Configurable | Measurement | Protocol
+Described = Task | Architecture | Configurable | Measurement | Protocol | Tracker
 
 KINDS = {
     "tasks": "task",
@@ -27,6 +27,7 @@ KINDS = {
     "optimizers": "optimizer",
     "averagers": "averager",
     "metrics": "measurement",
+    "trackers": "tracker",
     "protocols": "protocol",
 }
 """The user's word for each kind of thing: those that plugins provide, and protocols."""

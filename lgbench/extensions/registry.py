@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from lgbench import hookspecs
-from lgbench.contracts import Architecture, Attention, Averager, Measurement, NormScheme, Optimizer, Position, Task
+from lgbench.contracts import Architecture, Attention, Averager, Measurement, NormScheme, Optimizer, Position, Task, Tracker
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
@@ -70,6 +70,7 @@ class Registry:
         self.optimizers: Catalog[Optimizer] = Catalog("optimizer", Optimizer)
         self.averagers: Catalog[Averager] = Catalog("averager", Averager)
         self.measurements: Catalog[Measurement] = Catalog("measurement", Measurement)
+        self.trackers: Catalog[Tracker] = Catalog("tracker", Tracker)
         self.plugins: list[Plugin] = []
         self._manager = pluggy.PluginManager("lgbench")
         self._manager.add_hookspecs(hookspecs)
@@ -184,7 +185,8 @@ class Registry:
         """All catalogs, by kind."""
         parts = (self.norms, self.attentions, self.positions)
         every: tuple[Catalog[Any], ...] = (self.tasks, self.architectures, *parts)
-        return {catalog.kind: catalog for catalog in (*every, self.optimizers, self.averagers, self.measurements)}
+        others = (self.optimizers, self.averagers, self.measurements, self.trackers)
+        return {catalog.kind: catalog for catalog in (*every, *others)}
 
     def _provided(self, module: object) -> list[tuple[Catalog[Any], Any]]:
         """Call the hooks of one plugin, and check all that they return before any of it is added."""

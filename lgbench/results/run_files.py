@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 METADATA_KEY = b"lgbench"
 
+TUNING = ".tuning"
+"""The folder of tuning runs in a results folder, or at an address. It is hidden, so that no board is made from them."""
+
 Files = Mapping[str, tuple[int, ...]]
 """Files of runs by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""
 
@@ -144,6 +147,11 @@ def footers(path: Path) -> dict[str, dict[str, Any]]:
         return {run.run_id: run.footer for run in packed_runs(path, about)}
     statistics = about.row_group(0).column(_RUN_ID).statistics
     return {str(statistics.min) if statistics is not None and statistics.has_min_max else "": said}
+
+
+def is_submission(path: Path) -> bool:
+    """Whether a file that :func:`footers` can read is a submission file."""
+    return _is_submission(_footer(path, content_of(path))[0])
 
 
 def require_readable(path: Path) -> None:

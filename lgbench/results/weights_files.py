@@ -62,6 +62,11 @@ def name_for(record: ExperimentRecord, kept: KeptWeights) -> str:
     return _name(run_files.run_name(record), kept)
 
 
+def name_of(run_file: str, kept: KeptWeights) -> str:
+    """The name of the file of weights that a run file of this name kept."""
+    return _name(run_file.removesuffix(".parquet"), kept)
+
+
 def name_beside(path: Path) -> str | None:
     """The name of the file that belongs to a run file; None where the run kept no weights, or the file is no run file."""
     try:

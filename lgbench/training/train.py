@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,19 @@ class Points:
 NO_POINTS = Points((), lambda models: None)
 
 
+class Follower(Protocol):
+    """Hears of a training while it goes on: at each point of its curve, and of what was measured at :class:`Points`.
+
+    A training that goes on from a checkpoint tells again what went before.
+    """
+
+    def curve(self, step: int, loss: Sequence[float], gradient_norm: Sequence[float]) -> None:
+        """A point of the training curve, of each model."""
+
+    def measured(self, step: int, found: Any) -> None:
+        """What :attr:`Points.measure` returned after a step."""
+
+
 @dataclass(frozen=True)
 class Trained(Models):
     """A trained population, in evaluation mode."""
@@ -98,12 +111,13 @@ def train(
     report: ReportStep = lambda step, loss: None,
     *,
     points: Points = NO_POINTS,
+    follower: Follower | None = None,
     compile: bool = False,
     models: int = 0,
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
-    """Train all experiments, which share a `population_key`, at once, and measure them at `points`.
+    """Train all experiments, which share a `population_key`, at once, and measure them at `points`. Tells a `follower`.
 
     A compiled step is made for a stack of `models`, and fewer experiments are filled up to that. With a `checkpoint`, training
     continues from the state that it holds, if any, and saves to it from time to time. A training that continues is compiled or
@@ -124,6 +138,9 @@ def train(
     compiled = Compiled(population, say) if compile else None
     if compiled:
         advance = compiled
+    tell = _teller(follower, population, asked) if follower else lambda step, measured: None
+    for step in range(1, past.step + 1):
+        tell(step, measured)
 
     def progress(step: int) -> TrainingProgress:
         works = compiled is not None and compiled.works
@@ -145,6 +162,7 @@ def train(
                 with _evaluating(population.skeleton):
                     now = Models(population.skeleton, population.variants(), population.buffers, precision)
                     measured[step] = points.measure(now)
+            tell(step, measured)
             if checkpoint and checkpoint.due(last=step == training.steps):
                 _save(checkpoint, progress(step), population, say)
             report(step, lambda losses=losses: losses[:asked].mean().item())  # type: ignore[misc]
@@ -191,6 +209,23 @@ def compiling_gain(
         return saved, needed
     with unchanged(some.plugins):
         return saved, needed if estimate.traces_all_lengths(some) else compiling.seconds(each, shapes)
+
+
+def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:
+    """A function that is called after every step, and tells what there is to tell of the first so many models.
+
+    It waits for the device, but at the points of the curve alone.
+    """
+    points = {mark: index for index, mark in enumerate(population.marks)}
+
+    def tell(step: int, measured: Mapping[int, Any]) -> None:
+        if step in points:
+            loss, norm = population.curve[points[step], :, :models].tolist()
+            follower.curve(step, loss, norm)
+        if step in measured:
+            follower.measured(step, measured[step])
+
+    return tell
 
 
 @contextmanager

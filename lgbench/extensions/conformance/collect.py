@@ -18,6 +18,7 @@ from lgbench.contracts import (
     Parts,
     Position,
     Task,
+    Tracker,
 )
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
@@ -32,6 +33,7 @@ from lgbench.extensions.conformance import (
     options,
     positions,
     tasks,
+    trackers,
 )
 from lgbench.extensions.conformance.check import Check, Checks, NotChecked, Outcome, expect
 from lgbench.extensions.conformance.models import TESTED, TRAINED
@@ -89,6 +91,8 @@ def _checks(thing: Any, registry: Registry) -> Checks:
             return {**own, **averagers.checks(thing)}
         case Measurement():
             return measurements.checks(thing, list(registry.tasks))
+        case Tracker():
+            return trackers.checks(thing)
     raise NotImplementedError(type(thing))
 
 

@@ -1,0 +1,223 @@
+"""Merging folders of runs: every run once, in one folder or at one address. A run that is there already stays as it is.
+
+All runs are compared before anything is written. Every file is written whole, weights before their run. So a merge that was
+interrupted has lost nothing, and the same command completes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lgbench.atomic_files import created, set_aside
+from lgbench.errors import NoAccess, Refused, RunFileError, UsageError
+from lgbench.results import run_files, weights_files
+from lgbench.results.addresses import Address, Place
+from lgbench.results.mirror import fetched_file, mirrored, place_of
+from lgbench.results.same_runs import compared
+from lgbench.results.weights_files import KeptWeights, kept_by
+
+Say = Callable[[str], None]
+
+PARTS = ("", run_files.TUNING)
+"""The folders of a results folder that have runs."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run in a file."""
+
+    place: Place
+    """The folder or address in which somebody looked."""
+    path: Path
+    """On this machine: that of the kept copy for an address."""
+    run_id: str
+    footer: dict[str, Any] = field(repr=False)
+    packed: bool
+    """Whether the file is a submission file, with other runs."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}, run {self.run_id}" if self.packed else str(self.path)
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        rows = run_files.read(self.path)
+        return rows.filter(pc.equal(rows["run_id"], self.run_id)) if self.packed else rows
+
+    @property
+    def kept(self) -> KeptWeights | None:
+        return kept_by(self.footer)
+
+    @property
+    def name(self) -> str:
+        """The name of its run file. Raises RunFileError where the footer names none."""
+        try:
+            about = self.footer["experiment"]
+            name = f"{about['task']}.{about['entry']}.seed-{about['seed']}.{self.run_id}.parquet"
+        except (KeyError, TypeError):
+            name = ""
+        if not name or "/" in name or "\\" in name or name.startswith("."):
+            raise RunFileError(f"{self.where} does not say which run it is of")
+        return name
+
+    def content(self) -> bytes:
+        """The bytes of its run file."""
+        return run_files.serialized(self.rows, self.footer) if self.packed else run_files.content_of(self.path)
+
+    def weights(self) -> tuple[str, bytes] | None:
+        """Name and content of its weights; None if it kept none. Raises RunFileError where they are missing or damaged."""
+        if (kept := self.kept) is None:
+            return None
+        name = weights_files.name_of(self.name, kept)
+        if isinstance(self.place, Address):
+            beside = self.path.relative_to(place_of(self.place)).with_name(name).as_posix()
+            return name, weights_files.read(fetched_file(self.place, beside), kept)
+        return name, weights_files.read(self.path.with_name(name), kept)
+
+
+@dataclass
+class Merged:
+    """What a merge did."""
+
+    written: int = 0
+    there: int = 0
+    """Runs that were there already."""
+    weights: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """A sentence for each file that is not merged, since it is damaged or missing."""
+
+
+def merge(places: Sequence[Place], to: Place, say: Say) -> Merged:
+    """Bring every run of these places to another one. The same run twice is one. Calls `say` with sentences for the user.
+
+    Raises Refused, before anything is written, with a sentence for each run that has different numbers in two files, and
+    UsageError for a place without runs.
+    """
+    done, wrong, notes = Merged(), list[str](), list[str]()
+    sources = [each for each in dict.fromkeys(map(_resolved, places)) if each != _resolved(to)]
+    found = {(place, part): list(_found(place, part, done.left_out)) for place in sources for part in PARTS}
+    for place in sources:
+        if not any(found[place, part] for part in PARTS):
+            raise UsageError(f"no run is in {place}; name a folder in which `lgbench run` wrote results")
+    chosen: dict[str, list[Found]] = {}
+    for part in PARTS:
+        there = {run.run_id: run for run in _found(to, part, notes)}
+        by_id: dict[str, list[Found]] = defaultdict(list)
+        for place in sources:
+            for run in found[place, part]:
+                by_id[run.run_id].append(run)
+        done.there += len(by_id.keys() & there.keys())
+        best = [_best(runs, there.get(run_id), wrong, notes) for run_id, runs in by_id.items()]
+        chosen[part] = [run for run in best if run.run_id not in there]
+    if wrong:
+        count = "1 run" if len(wrong) == 1 else f"{len(wrong)} runs"
+        raise Refused(wrong, f"nothing was written, since the files of {count} contradict each other; keep one file of each:")
+    for sentence in notes:
+        say(sentence)
+    for part, runs in chosen.items():
+        _write(runs, _part(to, part), done, say)
+    return done
+
+
+def _found(place: Place, part: str, left_out: list[str]) -> Iterator[Found]:
+    """The runs of a place. Files that are no run files get a sentence."""
+    where = _part(place, part)
+    folder = where
+    if isinstance(where, Address):
+        copy = mirrored(where)
+        folder = copy.folder
+        left_out += copy.left_out
+    assert isinstance(folder, Path)
+    for path in run_files.find(folder):
+        try:
+            footers, packed = run_files.footers(path), run_files.is_submission(path)
+            runs = [Found(where, path, run_id, footer, packed) for run_id, footer in footers.items()]
+            for run in runs:
+                run.name  # noqa: B018  # it must have one
+        except RunFileError as error:
+            left_out.append(str(error))
+        else:
+            yield from runs
+
+
+def _best(runs: Sequence[Found], there: Found | None, wrong: list[str], notes: list[str]) -> Found:
+    """The file of a run that is taken: the one that is there already, or the one that has most. All must agree with it."""
+    every = [there, *runs] if there else runs
+    if len(every) == 1:
+        return every[0]
+    best = there or max(runs, key=lambda run: (run.kept is not None, run.rows.num_rows))
+    for other in every:
+        if other is best or other.rows.equals(best.rows):
+            more = []
+        elif (found := compared(best.rows, other.rows)).different:
+            wrong.append(f"{best.where} and {other.where}: {found.different}")
+            continue
+        else:
+            more = [f"{found.first_lacks} numbers"] if found.first_lacks else []
+        if other.kept and not best.kept:
+            more.append("kept weights")
+        if more and there:
+            notes.append(f"{other.where} has {' and '.join(more)} more than {best.where}, which stays as it is")
+        elif more:
+            wrong.append(f"{best.where} and {other.where}: neither has all that the other has")
+    return best
+
+
+def _write(runs: Sequence[Found], to: Place, done: Merged, say: Say) -> None:
+    """Write runs that are not there yet, each after its weights."""
+    if not runs:
+        return
+    put = _into_address(to) if isinstance(to, Address) else _into_folder(to, say)
+    for run in runs:
+        content = run.content()
+        try:
+            weights = run.weights()
+        except RunFileError as error:
+            weights = None
+            done.left_out.append(f"{error}; the run is merged without them")
+        if weights:
+            put(*weights)
+            done.weights += 1
+        put(run.name, content)
+        done.written += 1
+
+
+def _into_folder(folder: Path, say: Say) -> Callable[[str, bytes], None]:
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def put(name: str, content: bytes) -> None:
+        path = folder / name
+        if path.exists() and path.read_bytes() != content:
+            say(f"{path} was no whole file of its run, and is now {set_aside(path).name}")
+        with created(path) as partial:
+            partial.write_bytes(content)
+
+    return put
+
+
+def _into_address(address: Address) -> Callable[[str, bytes], None]:
+    store = address.store()
+    store.require_writable()
+
+    def put(name: str, content: bytes) -> None:
+        if not store.put(name, content) and (found := store.get(name)) and found[0] != content:
+            why = "something else has this name, and nothing at an address is replaced"
+            raise NoAccess(f"{address / name} was not written, since {why}: remove it there; the same command goes on")
+
+    return put
+
+
+def _part(place: Place, part: str) -> Place:
+    return place / part if part else place
+
+
+def _resolved(place: Place) -> Place:
+    return place if isinstance(place, Address) else place.resolve()

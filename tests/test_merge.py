@@ -1,0 +1,284 @@
+"""`lgbench merge`: runs of several machines in one folder, each once. Nothing is lost, and no number contradicts another."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import object_storage
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from conftest import measured_by_all, simulated, write_rows
+from object_storage import Bucket
+from packing import together
+
+from lgbench.cli.main import main
+from lgbench.errors import Refused, UsageError
+from lgbench.results import merging, run_files, weights_files
+from lgbench.results.leaderboard import Results
+from lgbench.results.merging import merge
+from lgbench.results.same_runs import compared
+from lgbench.results.weights_files import KeptWeights
+
+
+def name_of(seed, task="alpha"):
+    return f"{task}.arch+norm.seed-{seed}.{seed:016x}.parquet"
+
+
+def run(folder: Path, seed=0, tvd=0.5, kept: bytes | None = None, seconds=1.0, more=(), **columns) -> Path:
+    """A run file, with weights if it `kept` some, as a machine makes it in some seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    same = {"run_id": f"{seed:016x}", "seed": seed, **columns}
+    rows = simulated({8: tvd, 64: 0.25}, **same) + [
+        row for metric in more for row in simulated({8: 1.0}, metric=metric, **same)
+    ]
+    about = {"task": "alpha", "family": "alpha", "entry": "arch+norm", "seed": seed}
+    own = {} if kept is None else KeptWeights.of(kept).field
+    path = write_rows(
+        folder / name_of(seed), rows, experiment=about, measurements=measured_by_all(), seconds={"train": seconds}, **own
+    )
+    if kept is not None:
+        weights_files.write(path.with_name(weights_files.name_beside(path)), kept)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file by its path in the folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def merged(*places, to):
+    """The outcome, and what was said."""
+    said: list[str] = []
+    done = merge(places, to, said.append)
+    return (done.written, done.there, done.weights, done.left_out), said
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return tmp_path / "a", tmp_path / "b", tmp_path / "c"
+
+
+def test_runs_of_two_machines_come_together_and_the_same_run_is_one(folders):
+    a, b, c = folders
+    for seed in (0, 1):
+        run(a, seed, seconds=1)
+    for seed in (1, 2):
+        run(b, seed, seconds=2)
+    tuning = run(b / ".tuning", 7)
+    before = contents(a), contents(b)
+    assert merged(a, b, to=c) == ((4, 0, 0, []), [])
+    assert contents(c) == {**contents(b), **contents(a)} and f".tuning/{tuning.name}" in contents(c)
+    assert (contents(a), contents(b)) == before
+    after = contents(c)
+    assert merged(a, b, to=c) == ((0, 4, 0, []), []) and contents(c) == after
+    assert not Results(c).left_out
+
+
+def test_different_numbers_under_one_id_name_both_files_and_nothing_is_written(folders):
+    a, b, c = folders
+    run(a, 0)
+    first, second = run(a, 1, tvd=0.5), run(b, 1, tvd=0.5000000000000001)
+    with pytest.raises(Refused) as refused:
+        merge([a, b], c, print)
+    assert not c.exists()
+    (sentence,) = refused.value.sentences
+    assert sentence == f"{first} and {second}: tvd (raw) after step 5 at length 8 is 0.5 (n 4) and 0.5000000000000001 (n 4)"
+    assert str(refused.value).startswith("nothing was written, since the files of 1 run contradict each other")
+
+
+def test_a_tuning_run_with_other_numbers_is_found_too_and_so_is_one_that_is_there_already(folders):
+    a, b, c = folders
+    run(a, 0), run(b / ".tuning", 0, tvd=0.1), run(c / ".tuning", 0, tvd=0.2)
+    before = contents(c)
+    with pytest.raises(Refused, match=r"c/\.tuning/.* and .*b/\.tuning/.*is 0\.2 .*and 0\.1 "):
+        merge([a, b], c, print)
+    assert contents(c) == before
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_folder_can_be_merged_into_one_of_those_that_are_named(folders, which):
+    a, b, _ = folders
+    run(a, 0), run(a, 1), run(b, 1), run(b, 2)
+    to = (a, b)[which]
+    before = contents(to)
+    assert merged(a, b, to=to) == ((1, 1, 0, []), [])
+    assert contents(to).keys() == {name_of(seed) for seed in (0, 1, 2)} and contents(to).items() >= before.items()
+
+
+def test_weights_travel_and_a_file_that_has_them_is_preferred(folders):
+    a, b, c = folders
+    run(a, 0), run(b, 0, kept=b"weights of 0"), run(a, 1, kept=b"weights of 1")
+    assert merged(a, b, to=c) == ((2, 0, 2, []), [])
+    assert contents(c) == {name: content for name, content in {**contents(a), **contents(b)}.items()}
+
+
+def test_weights_that_are_missing_or_damaged_cost_no_run_and_are_named(folders):
+    a, _, c = folders
+    missing, damaged = (run(a, seed, kept=b"weights") for seed in (0, 1))
+    missing.with_name(weights_files.name_beside(missing)).unlink()
+    damaged.with_name(weights_files.name_beside(damaged)).write_bytes(b"weightz")
+    (written, _, weights, left_out), _ = merged(a, to=c)
+    assert (written, weights) == (2, 0) and contents(c).keys() == {name_of(0), name_of(1)}
+    assert [bool(re.search(why, each)) for why, each in zip(("missing", "damaged"), left_out, strict=True)] == [True, True]
+
+
+def test_the_file_that_measured_more_is_taken_and_one_that_is_there_already_stays(folders):
+    a, b, c = folders
+    plain, more = run(a, 0), run(b, 0, more=("accuracy",))
+    merged(a, b, to=c)
+    assert contents(c) == {more.name: more.read_bytes()}
+    shutil.rmtree(c)
+    merged(a, to=c)
+    (_, there, _, _), said = merged(b, to=c)
+    assert there == 1 and contents(c) == {plain.name: plain.read_bytes()}
+    assert said == [f"{more} has 1 numbers more than {c / plain.name}, which stays as it is"]
+
+
+def test_two_files_of_which_neither_has_all_are_not_made_one_by_chance(folders):
+    a, b, c = folders
+    run(a, 0, more=("accuracy",)), run(b, 0, more=("roc_auc",))
+    with pytest.raises(Refused, match="neither has all that the other has"):
+        merge([a, b], c, print)
+
+
+def test_a_merge_that_was_interrupted_is_completed_by_the_same_command(folders, monkeypatch):
+    a, b, c = folders
+    for seed in range(3):
+        run(a, seed, kept=b"weights")
+    run(b, 3)
+    merged(a, b, to=c)
+    whole = contents(c)
+    for failing in range(7):  # four runs, three weights
+        shutil.rmtree(c)
+        calls = 0
+
+        def linked(path, own=merging.created, last=failing):
+            nonlocal calls
+            calls += 1
+            if calls > last:
+                raise KeyboardInterrupt
+            return own(path)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(merging, "created", linked)
+            merge([a, b], c, print)
+        half = contents(c)
+        assert len(half) == failing and half.items() <= whole.items()
+        assert all((c / weights_files.name_beside(path)).exists() for path in c.glob("*[012].parquet"))
+        merged(a, b, to=c)
+        assert contents(c) == whole
+
+
+def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
+    a, b, c = folders
+    good, bad = run(a, 0), run(a, 1)
+    bad.write_bytes(bad.read_bytes()[:-9])
+    (c / bad.name).parent.mkdir()
+    (c / bad.name).write_bytes(b"half")
+    result = CliRunner().invoke(main, ["merge", str(a), "--to", str(c)])
+    assert result.exit_code == 1 and contents(c)[good.name] == good.read_bytes()
+    assert f"1 run written to {c}/; 0 there before" in result.output
+    assert f"warning: left out: {bad}" in result.output and "1 file is left out; all else is merged" in result.output
+    again = run(b, 1)
+    said = merged(b, to=c)[1]
+    assert contents(c)[bad.name] == again.read_bytes() and contents(c)[f"{bad.name}.damaged-1"] == b"half"
+    assert "was no whole file of its run, and is now" in said[-1]
+
+
+def test_a_submission_file_is_unpacked_into_its_runs(folders):
+    a, b, c = folders
+    first, second = run(a, 0, kept=b"weights"), run(a, 1)
+    submission = together([first, second], b)
+    shutil.copy(first.with_name(weights_files.name_beside(first)), b)
+    assert run_files.is_submission(submission) and not run_files.is_submission(first)
+    assert merged(b, to=c) == ((2, 0, 1, []), [])
+    assert contents(c).keys() == contents(a).keys()
+    for path in (first, second):
+        assert run_files.read(c / path.name).equals(run_files.read(path))
+        ours, theirs = (run_files.metadata(each) | {"checksum": ""} for each in (c / path.name, path))
+        assert ours == theirs
+    assert merged(a, b, to=c) == ((0, 2, 0, []), [])
+
+
+def test_places_without_runs_are_refused(folders, tmp_path):
+    a, b, c = folders
+    run(a, 0), b.mkdir()
+    for empty in (b, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match=f"no run is in {empty}; name a folder in which `lgbench run` wrote results"):
+            merge([a, empty], c, print)
+    assert not c.exists()
+    result = CliRunner().invoke(main, ["merge", str(next(a.iterdir())), "--to", str(c)])
+    assert result.exit_code == 2 and "is a file" in result.output
+
+
+def test_a_footer_that_names_a_place_outside_is_left_out(folders, tmp_path):
+    a, _, c = folders
+    run(a, 0)
+    about = {"task": "../../evil", "entry": "arch", "seed": 0}
+    write_rows(a / "evil.parquet", simulated({8: 0.5}, run_id="f" * 16), experiment=about, measurements=[])
+    (written, _, _, left_out), _ = merged(a, to=c)
+    assert written == 1 and left_out == [f"{a / 'evil.parquet'} does not say which run it is of"]
+
+
+def table(*values, metric="tvd", n=4):
+    return pa.Table.from_pylist(simulated(dict(enumerate(values, 1)), metric=metric, n=n), schema=run_files.SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ((0.5, None), (0.5, None), True),
+        ((0.5, math.nan), (0.5, math.nan), True),
+        ((0.5, None), (0.5, math.nan), False),
+        ((0.0,), (-0.0,), False),
+        ((0.1,), (0.1 + 2**-56,), False),
+    ],
+)
+def test_numbers_are_the_same_if_all_their_bits_are(one, two, same):
+    found = compared(table(*one), table(*two))
+    assert (found.different is None) is same and (found.first_lacks, found.second_lacks) == (0, 0)
+
+
+def test_what_only_one_of_two_files_has_is_counted_and_does_not_differ():
+    both = pa.concat_tables([table(0.5, 0.25), table(1.0, metric="accuracy")])
+    found = compared(table(0.5, 0.25), both)
+    assert (found.different, found.first_lacks, found.second_lacks) == (None, 1, 0)
+    assert compared(table(0.5), table(0.5, n=5)).different == "tvd (raw) after step 5 at length 1 is 0.5 (n 4) and 0.5 (n 5)"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with object_storage.moto() as url:
+        yield url
+
+
+def test_addresses_are_merged_as_folders_are(server, folders, tmp_path, monkeypatch):
+    a, b, c = folders
+    for name, value in object_storage.environ(server, tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
+    bucket = Bucket(server, "merged")
+    run(a, 0, kept=b"weights"), run(a / ".tuning", 5), run(b, 0), run(b, 1)
+
+    def lgbench(*words):
+        result = CliRunner().invoke(main, ["merge", *map(str, words)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "3 runs written to s3://merged/all/, weights of 1 of them; 0 there before" in lgbench(
+        a, b, "--to", "s3://merged/all"
+    )
+    assert "0 runs written to s3://merged/all/; 3 there before" in lgbench(a, b, "--to", "s3://merged/all")
+    assert f"3 runs written to {c}/, weights of 1 of them" in lgbench("s3://merged/all", "--to", c)
+    assert contents(c) == {**contents(b), **contents(a)}
+    other = run(tmp_path / "other", 1, tvd=0.125)
+    result = CliRunner().invoke(main, ["merge", str(other.parent), "--to", "s3://merged/all"])
+    assert result.exit_code == 1 and f"s3://merged/all/{other.name} and {other}: tvd (raw)" in result.output
+    bucket.put(f"all/{name_of(9)}", b"something else")
+    run(tmp_path / "last", 9)
+    result = CliRunner().invoke(main, ["merge", str(tmp_path / "last"), "--to", "s3://merged/all"])
+    assert result.exit_code == 2 and f"s3://merged/all/{name_of(9)} was not written" in result.output, result.output
