@@ -2,7 +2,8 @@
 
 For stacks of several shapes, on a CPU with one thread as workers have it: seconds to compile with an empty cache, milliseconds
 of a step as it is and compiled, the same as `lgbench.training.cost` predicts them, and the number of steps from which compiling
-takes less time in all. The retrieval tasks have batches of all their training lengths, and one program for them. The last lines fit `lgbench.training.cost.COMPILING` anew.
+takes less time in all. The retrieval tasks have batches of all their training lengths, and one program for them. The last lines
+fit `lgbench.training.cost.COMPILING` anew.
 
     python benchmarks/compilation.py [--steps 40] [--cases 9] [--device cuda]
 """
