@@ -79,7 +79,7 @@ ROOMS = {
     "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
     # So does whoever trains a population for another engine.
     "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions", "results"},
-    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner"},
+    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner", "extensions"},
     "execution.slurm_jobs": {
         "errors",
         "execution",
@@ -246,8 +246,9 @@ def test_only_other_processes_look_plugins_up_below_planning():
         for module in MODULES
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
-    # The runner names the type of what is loaded, for footers.
-    assert users == {"execution.remote", "execution.runner", "execution.slurm_jobs", "execution.worker"}
+    # The runner names the type of what is loaded, for footers, and Ray's tasks take plugin files along.
+    remote = {"execution.ray_tasks", "execution.remote", "execution.slurm_jobs", "execution.worker"}
+    assert users == {"execution.runner", *remote}
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():

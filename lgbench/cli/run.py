@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     type=Names("archs", "norms", "attentions", "positions"),
     multiple=True,
     required=True,
-    help="Architecture, parts of one (norm, attention, position code), or both joined by +, as in transformer+peri-norm.",
+    help="Architecture, parts of one (norm, attention, position code), or both joined by +, as in transformer+peri-norm; or a "
+    "function in a file that builds a model, as in ./my_model.py:build.",
 )
 @click.option(
     "--optimizer",
@@ -132,11 +133,14 @@ def run(
     """
     from lgbench.execution.manner import Manner
     from lgbench.experiment.plan import Request
+    from lgbench.extensions.function_files import take_functions
 
     averagers, settings = _averagers(average), joined(changes)
-    named = Request(split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes))
+    names, functions = take_functions(split(archs))
+    files = [*plugins, *functions]
+    named = Request(split(tasks), names, averagers, seeds, protocol, settings, optimizer, precision, split(probes))
     manner = Manner(device, compile, population, checkpoint, workers, keep_weights)
-    ordered(named, installed(plugins), manner, engine, plugins, results, dry_run)
+    ordered(named, installed(files), manner, engine, files, results, dry_run)
 
 
 def ordered(
