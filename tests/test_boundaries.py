@@ -45,7 +45,8 @@ ROOMS = {
     "extensions": {"checkout", "contracts", "errors", "hookspecs", "process", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
-    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
+    "experiment.origins": {"experiment", "extensions"},
+    "experiment.plan": {*BASICS, "experiment", "experiment.names", "experiment.origins", "extensions", "process"},
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # What is done with the objects of an experiment.
     "training.program": {"atomic_files", "user_cache"},
@@ -154,6 +155,20 @@ ROOMS = {
         "submissions",
         "training",
     },
+    # Models that were trained elsewhere.
+    "external": {
+        *BASICS,
+        "execution",
+        "execution.runner",
+        "experiment",
+        "experiment.names",
+        "experiment.origins",
+        "extensions",
+        "measurement",
+        "results",
+        "results.rows",
+        "training",
+    },
     # The front doors: the package, and the command line.
     "functions": {
         "contracts",
@@ -166,7 +181,7 @@ ROOMS = {
         "extensions",
         "results",
     },
-    "": {"contracts", "errors", "hookspecs", "execution", "functions", "kept", "randomness", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution", "external", "functions", "kept", "randomness", "results"},
     "cli": {
         *BASICS,
         "claims",

@@ -137,7 +137,8 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
         ),
         (
             "f",
-            "class f(Net):\n def __init__(self, s): super().__init__(3, 3, 2)\n def forward(self, x): return super().forward(x).long()",
+            "class f(Net):\n def __init__(self, s): super().__init__(3, 3, 2)\n"
+            " def forward(self, x): return super().forward(x).long()",
             "the type torch.int64",
         ),
         ("f", "def f(signature): return nn.LSTM(3, 3)", "the model of my_model.py:f fails on inputs of the shape (2, 6): "),

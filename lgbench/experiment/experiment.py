@@ -18,18 +18,36 @@ from lgbench.experiment.tuning import Tuning
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
-    """Everything that is needed to train and test one model. Two experiments with the same record are equal."""
+class Tested:
+    """Everything that is needed to test one model, whoever trained it."""
 
     record: ExperimentRecord
     task: Task
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def train(self) -> Training:
+        return self.record.train
+
+    @property
+    def evaluate(self) -> Evaluation:
+        return self.record.evaluate
+
+    @property
+    def seed(self) -> int:
+        return self.record.seed
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment(Tested):
+    """Everything that is needed to train and test one model. Two experiments with the same record are equal."""
+
     architecture: Architecture
     parts: Mapping[str, Any]
     """By kind, of the kinds that the architecture takes; with their options set."""
     optimizer: Optimizer
     averagers: Mapping[str, Averager]
     """By the names that results show."""
-    measurements: tuple[Measurement, ...]
     plugins: Mapping[str, str]
     """Versions of the distributions, and contents of the plugin files, that decide the numbers."""
     measured_by: Mapping[str, str]
@@ -45,18 +63,6 @@ class Experiment:
 
     def __hash__(self) -> int:
         return hash(self.record.run_id)
-
-    @property
-    def train(self) -> Training:
-        return self.record.train
-
-    @property
-    def evaluate(self) -> Evaluation:
-        return self.record.evaluate
-
-    @property
-    def seed(self) -> int:
-        return self.record.seed
 
     @property
     def entry(self) -> str:
