@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from lgbench.experiment.protocols import PRECISIONS, Evaluation, Training
+from lgbench.experiment.protocols import EXTERNAL, PRECISIONS, Evaluation, Training
 from lgbench.experiment.tuning import Tuning
 
 
@@ -25,6 +25,11 @@ class ProtocolUse:
     def precision(self) -> str:
         """In which models compute: one of :data:`lgbench.experiment.protocols.PRECISIONS`. All but the first is a change."""
         return dict(self.changes).get("precision", PRECISIONS[0])
+
+    @property
+    def is_external(self) -> bool:
+        """Whether lgbench did not train the model. Then `changes` say what was tested."""
+        return self.name == EXTERNAL
 
     def __str__(self) -> str:
         """For titles, such as "standard/3 train.lr=0.001"."""

@@ -166,7 +166,7 @@ def _check_text(value: Any, where: str) -> None:
 def _check_values(footer: Footer) -> None:
     """What the types do not say. Raises ValueError."""
     experiment = footer.experiment
-    if (footer.external is None) is (experiment.protocol.name == EXTERNAL):
+    if (footer.external is None) is experiment.protocol.is_external:
         raise ValueError(
             f"the protocol {EXTERNAL} and the field {EXTERNAL_KEY} belong together, and it has one without the other"
         )
