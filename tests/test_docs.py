@@ -133,7 +133,9 @@ def directory():
 def test_what_the_guide_adds_to_the_directory_fits_there(directory):
     blocks_of_guide = run_blocks.blocks("how-to/publish-a-plugin.md")
     (added,) = [block.text for block in blocks_of_guide if block.text.startswith("[[plugin]]")]
-    page = directory.page((ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8") + "\n" + added)
+    text = (ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8") + "\n" + added
+    head, *plugins = re.split(r"^(?=\[\[plugin\]\])", text, flags=re.MULTILINE)
+    page = directory.page(head + "\n".join(sorted(plugins)))  # each begins with its name, which orders them
     assert "| [lgbench-resharpen](https://example.org/lgbench-resharpen) |" in page and "`resharpen`" in page
 
 
