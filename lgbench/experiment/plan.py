@@ -12,6 +12,7 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, un
 from lgbench.experiment import tuning
 from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.json_files import label
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
@@ -153,7 +154,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         protocol=ProtocolUse(
             chosen.protocol.name,
             chosen.protocol.version,
-            (*_precision(chosen), *sorted((key, str(value)) for key, value in after.items() if value != before[key])),
+            (*_precision(chosen), *sorted((key, label(value)) for key, value in after.items() if value != before[key])),
         ),
         train=train,
         evaluate=evaluate,

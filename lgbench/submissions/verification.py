@@ -209,5 +209,10 @@ def other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]
     ):
         if filed != here:
             yield f"{name} is {shown(filed)} in the file and {shown(here)} here"
+    for plugin in run.footer.took_part.values():
+        here_too = dict(libraries_of(plugin.name))
+        for library, filed in plugin.libraries.items():
+            if filed != here_too.get(library):
+                yield f"{shown(library)[1:-1]} is {shown(filed)} in the file and {shown(here_too.get(library))} here"
     if device.type != "cpu":
         yield "a GPU adds in no fixed order"

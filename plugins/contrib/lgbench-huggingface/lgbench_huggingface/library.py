@@ -1,0 +1,72 @@
+"""Models of the package transformers from settings: causal, randomly initialised, without dropout and caches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from lgbench import Unsupported
+
+TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
+"""Special tokens, of which tasks have none. The embedding of a padding token would stay zero."""
+
+POSITIONS = "max_position_embeddings"
+"""How many positions a model may read: the size of a table, or nothing. Other names of it are mapped to this one."""
+
+
+def model_of(kind: str, settings: Mapping[str, Any], vocabulary: int, positions: int) -> nn.Module:
+    """The causal language model of a `model_type` such as "llama", initialised as the library does it.
+
+    Raises Unsupported, with the library's reason, where there is none. Attention is computed by matrix products, which vmap
+    can batch, with the library's own masks.
+    """
+    with quiet():
+        from transformers import AutoConfig, AutoModelForCausalLM, __version__
+
+        try:
+            own = {**settings, **dict.fromkeys(TOKENS), "vocab_size": vocabulary, "use_cache": False}
+            config = AutoConfig.for_model(kind, **own)
+            _adapt(config, positions)
+        except Exception as error:  # the library checks what it is given in many places
+            raise Unsupported(f"transformers {__version__} cannot have this {kind!r}: {_first_sentence(error)}") from error
+        if type(config) not in AutoModelForCausalLM._model_mapping:
+            raise Unsupported(f"{kind!r} is no causal language model in transformers {__version__}")
+        try:
+            model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        except Unsupported:
+            raise
+        except Exception as error:  # as above
+            raise Unsupported(f"transformers {__version__} cannot build this {kind!r}: {_first_sentence(error)}") from error
+    return model
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, the library logs nothing, such as that a faster kernel is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its import
+        from transformers.utils import logging
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _adapt(config: Any, positions: int) -> None:
+    """No dropout, and enough positions."""
+    for name, value in vars(config).items():
+        if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(config, name, 0.0)
+    if hasattr(config, POSITIONS):
+        setattr(config, POSITIONS, positions)
+
+
+def _first_sentence(error: Exception) -> str:
+    """The library's reason on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
