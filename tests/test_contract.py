@@ -10,13 +10,13 @@ from typing import get_args
 import lgbench
 from lgbench import attending, chain, contracts, hookspecs, noise, testing
 
-VERSION = (3, 1)
+VERSION = (3, 3)
 
 HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "optimizers", "positions", "tasks"}
 
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
-    *("AttentionInside", "Insides", "Reading", "SublayerInside"),
+    *("AttentionInside", "Insides", "JsonFile", "Reading", "SublayerInside"),
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),

@@ -16,7 +16,7 @@ MAX_LETTERS = 1000
 
 
 def content(key: str, text: str) -> str:
-    """The object in the file of that name, with sorted keys and no spaces. A text that begins with a brace is the object itself.
+    """The object in the file of that name, with sorted keys and no spaces. A text that begins with a brace is one itself.
 
     Raises UsageError, naming the option `key`.
     """

@@ -73,7 +73,7 @@ class Distribution:
 
     @property
     def libraries(self) -> dict[str, str]:
-        """Versions of the libraries that the package stands on, other than lgbench and torch. Empty for lgbench and for files."""
+        """Versions of the libraries that a package stands on, other than lgbench and torch. None for lgbench and for files."""
         return {} if self.name == BUILT_IN or self.stamp else dict(libraries_of(self.name))
 
     @property

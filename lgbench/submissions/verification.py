@@ -24,6 +24,7 @@ from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
+from lgbench.extensions.libraries import libraries_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.measurement.probing import probe

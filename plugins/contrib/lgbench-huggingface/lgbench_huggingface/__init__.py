@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lgbench import Architecture, hookimpl
-
+from lgbench_huggingface.configured import Configured
 from lgbench_huggingface.entries import ARCHITECTURES
 
 LGBENCH_CONTRACT = "3.3"
@@ -13,4 +13,4 @@ LGBENCH_CONTRACT = "3.3"
 
 @hookimpl
 def lgbench_architectures() -> Iterable[Architecture]:
-    return ARCHITECTURES
+    return (*ARCHITECTURES, Configured())

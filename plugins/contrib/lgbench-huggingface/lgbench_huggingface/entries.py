@@ -32,9 +32,7 @@ class Wrapped(Architecture):
 class WithHeads(Wrapped):
     """An architecture whose layers have heads."""
 
-    def build(
-        self, signature: Signature, parts: Parts, *, layers: int = 2, heads: int = 1, width: int = 32
-    ) -> Network:
+    def build(self, signature: Signature, parts: Parts, *, layers: int = 2, heads: int = 1, width: int = 32) -> Network:
         return self.network(signature, parts, Sizes(layers, width, heads))
 
 
@@ -75,38 +73,38 @@ ARCHITECTURES: tuple[Wrapped, ...] = (
         "gemma2",
         "gemma2",
         of.gemma2,
-        "Gemma 2 (arXiv 2408.00118): odd layers attend to the last `window` positions, even ones to all; attention logits are "
-        "capped at 50, and those of the model at 30. Norms: RMSNorm before and after each sublayer (sandwich, peri-norm) and at "
-        "the end.",
+        "Gemma 2 (arXiv 2408.00118): odd layers attend to the last `window` positions, even ones to all; attention logits "
+        "are capped at 50, and those of the model at 30. Norms: RMSNorm before and after each sublayer (sandwich, peri- "
+        "norm) and at the end.",
     ),
     WithWindow(
         "gemma3",
         "gemma3_text",
         of.gemma3,
-        "Gemma 3 (arXiv 2503.19786): five layers that attend to the last `window` positions for each that attends to all, with "
-        "rotary positions of two bases. Norms: RMSNorm before and after each sublayer (sandwich, peri-norm), at the end, and on "
-        "each head's queries and keys.",
+        "Gemma 3 (arXiv 2503.19786): five layers that attend to the last `window` positions for each that attends to all, "
+        "with rotary positions of two bases. Norms: RMSNorm before and after each sublayer (sandwich, peri-norm), at the "
+        "end, and on each head's queries and keys.",
     ),
     WithHeads(
         "olmo2",
         "olmo2",
         of.decoder,
-        "OLMo 2 (arXiv 2501.00656): as Llama. Norms: RMSNorm on each sublayer's output, inside the residual connection and not "
-        "before the sublayer (output norms), at the end, and on the queries and keys of all heads together.",
+        "OLMo 2 (arXiv 2501.00656): as Llama. Norms: RMSNorm on each sublayer's output, inside the residual connection "
+        "and not before the sublayer (output norms), at the end, and on the queries and keys of all heads together.",
     ),
     WithHeads(
         "gpt-neox",
         "gpt_neox",
         of.gpt_neox,
-        "GPT-NeoX (arXiv 2204.06745): attention and MLP side by side, rotary positions on a quarter of each head. Norms: LayerNorm "
-        "before each sublayer and at the end (pre-norm).",
+        "GPT-NeoX (arXiv 2204.06745): attention and MLP side by side, rotary positions on a quarter of each head. Norms: "
+        "LayerNorm before each sublayer and at the end (pre-norm).",
     ),
     WithHeads(
         "gpt2",
         "gpt2",
         of.gpt2,
-        "GPT-2 (Radford et al. 2019): learned positions, of which those beyond the training length stay as they were drawn. Norms: "
-        "LayerNorm before each sublayer and at the end (pre-norm).",
+        "GPT-2 (Radford et al. 2019): learned positions, of which those beyond the training length stay as they were "
+        "drawn. Norms: LayerNorm before each sublayer and at the end (pre-norm).",
     ),
     WithHeads(
         "smollm3",
@@ -118,57 +116,58 @@ ARCHITECTURES: tuple[Wrapped, ...] = (
         "diffllama",
         "diffllama",
         of.diffllama,
-        "DiffLlama (arXiv 2410.05258): differential attention, the difference of two attentions, in Llama. Norms: RMSNorm before "
-        "each sublayer and at the end (pre-norm), and on each head's output.",
+        "DiffLlama (arXiv 2410.05258): differential attention, the difference of two attentions, in Llama. Norms: RMSNorm "
+        "before each sublayer and at the end (pre-norm), and on each head's output.",
     ),
     WithWindow(
         "gpt-oss",
         "gpt_oss",
         of.gpt_oss,
-        "gpt-oss (arXiv 2508.10925): attention with a learned sink for each head, odd layers to the last `window` positions, "
-        f"rotary positions scaled by YaRN, 2 of 4 experts in each MLP. {PRE_NORM}.",
+        "gpt-oss (arXiv 2508.10925): attention with a learned sink for each head, odd layers to the last `window` "
+        f"positions, rotary positions scaled by YaRN, 2 of 4 experts in each MLP. {PRE_NORM}.",
     ),
     WithHeads(
         "lfm2",
         "lfm2",
         of.lfm2,
-        f"LFM2 (Liquid AI 2025): two gated short convolutions for each attention. {PRE_NORM}, and on each head's queries and keys.",
+        f"LFM2 (Liquid AI 2025): two gated short convolutions for each attention. {PRE_NORM}, and on each head's queries "
+        "and keys.",
     ),
     WithHeads(
         "qwen3-next",
         "qwen3_next",
         of.qwen3_next,
-        "Qwen3-Next (Alibaba 2025): three layers of gated DeltaNet for each of gated attention; dense MLPs here, no experts. "
-        f"{PRE_NORM}, on each head's queries and keys in attention, and on each head's output in gated DeltaNet.",
+        "Qwen3-Next (Alibaba 2025): three layers of gated DeltaNet for each of gated attention; dense MLPs here, no "
+        f"experts. {PRE_NORM}, on each head's queries and keys in attention, and on each head's output in gated DeltaNet.",
     ),
     WithHeads(
         "olmo-hybrid",
         "olmo_hybrid",
         of.olmo_hybrid,
-        "OLMo Hybrid (Ai2 2026): three layers of gated DeltaNet with eigenvalues in [-1, 1] for each of attention. Norms: in layers "
-        "of attention RMSNorm on each sublayer's output (output norms), and on the queries and keys of all heads together; in "
-        "the others before each sublayer (pre-norm), and on each head's output; and at the end.",
+        "OLMo Hybrid (Ai2 2026): three layers of gated DeltaNet with eigenvalues in [-1, 1] for each of attention. Norms: "
+        "in layers of attention RMSNorm on each sublayer's output (output norms), and on the queries and keys of all "
+        "heads together; in the others before each sublayer (pre-norm), and on each head's output; and at the end.",
     ),
     WithoutHeads(
         "mamba",
         "mamba",
         of.mamba,
-        "Mamba (arXiv 2312.00752): a selective state-space model in each layer, without MLPs. Norms: RMSNorm before each layer "
-        "and at the end (pre-norm).",
+        "Mamba (arXiv 2312.00752): a selective state-space model in each layer, without MLPs. Norms: RMSNorm before each "
+        "layer and at the end (pre-norm).",
     ),
     WithHeads(
         "mamba2",
         "mamba2",
         of.mamba2,
-        "Mamba-2 (arXiv 2405.21060): a state-space model with one decay for each head, without MLPs, twice as wide as the residual "
-        "stream. Norms: RMSNorm before each layer and at the end (pre-norm), and on the gated output.",
+        "Mamba-2 (arXiv 2405.21060): a state-space model with one decay for each head, without MLPs, twice as wide as the "
+        "residual stream. Norms: RMSNorm before each layer and at the end (pre-norm), and on the gated output.",
     ),
     WithoutHeads(
         "falcon-mamba",
         "falcon_mamba",
         of.mamba,
-        "Falcon Mamba (arXiv 2410.05355): as Mamba. Norms: RMSNorm before each layer and at the end (pre-norm), and without a gain "
-        "on B, C and the step.",
+        "Falcon Mamba (arXiv 2410.05355): as Mamba. Norms: RMSNorm before each layer and at the end (pre-norm), and "
+        "without a gain on B, C and the step.",
     ),
     WithHeads(
         "falcon-h1",
@@ -180,28 +179,28 @@ ARCHITECTURES: tuple[Wrapped, ...] = (
         "rwkv",
         "rwkv",
         of.rwkv,
-        "RWKV-4 (arXiv 2305.13048): a decay for each feature, and a shift by one token. Norms: LayerNorm after the embedding, before "
-        "each sublayer and at the end (pre-norm).",
+        "RWKV-4 (arXiv 2305.13048): a decay for each feature, and a shift by one token. Norms: LayerNorm after the "
+        "embedding, before each sublayer and at the end (pre-norm).",
     ),
     WithHeads(
         "xlstm",
         "xlstm",
         of.xlstm,
-        "xLSTM 7B (arXiv 2503.13427): mLSTM, a matrix-valued state with exponential gates, and gated MLPs; logits are capped at 30. "
-        f"{PRE_NORM}, and LayerNorm on each head's output.",
+        "xLSTM 7B (arXiv 2503.13427): mLSTM, a matrix-valued state with exponential gates, and gated MLPs; logits are "
+        f"capped at 30. {PRE_NORM}, and LayerNorm on each head's output.",
     ),
     WithWindow(
         "recurrent-gemma",
         "recurrent_gemma",
         of.recurrent_gemma,
-        "RecurrentGemma (arXiv 2404.07839): two layers of gated linear recurrence for each of attention to the last `window` "
-        f"positions; logits are capped at 30. {PRE_NORM}.",
+        "RecurrentGemma (arXiv 2404.07839): two layers of gated linear recurrence for each of attention to the last "
+        f"`window` positions; logits are capped at 30. {PRE_NORM}.",
     ),
     WithHeads(
         "bloom",
         "bloom",
         of.bloom,
-        "BLOOM (arXiv 2211.05100): ALiBi, a bias by distance. Norms: LayerNorm after the embedding, before each sublayer and at the "
-        "end (pre-norm).",
+        "BLOOM (arXiv 2211.05100): ALiBi, a bias by distance. Norms: LayerNorm after the embedding, before each sublayer "
+        "and at the end (pre-norm).",
     ),
 )

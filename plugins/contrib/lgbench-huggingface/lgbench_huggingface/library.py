@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from lgbench import Unsupported
@@ -16,6 +17,9 @@ TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 POSITIONS = "max_position_embeddings"
 """How many positions a model may read: the size of a table, or nothing. Other names of it are mapped to this one."""
+
+MAX_REASON = 200
+"""Letters of the library's reason that are shown. Some name every model that it knows."""
 
 
 def model_of(kind: str, settings: Mapping[str, Any], vocabulary: int, positions: int) -> nn.Module:
@@ -27,21 +31,28 @@ def model_of(kind: str, settings: Mapping[str, Any], vocabulary: int, positions:
     with quiet():
         from transformers import AutoConfig, AutoModelForCausalLM, __version__
 
-        try:
-            own = {**settings, **dict.fromkeys(TOKENS), "vocab_size": vocabulary, "use_cache": False}
+        here = f"transformers {__version__}"
+        own = {**settings, **dict.fromkeys(TOKENS), "vocab_size": vocabulary, "use_cache": False}
+        with refused(f"{here} has no {kind!r} with these settings"):
             config = AutoConfig.for_model(kind, **own)
             _adapt(config, positions)
-        except Exception as error:  # the library checks what it is given in many places
-            raise Unsupported(f"transformers {__version__} cannot have this {kind!r}: {_first_sentence(error)}") from error
         if type(config) not in AutoModelForCausalLM._model_mapping:
-            raise Unsupported(f"{kind!r} is no causal language model in transformers {__version__}")
-        try:
-            model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        except Unsupported:
-            raise
-        except Exception as error:  # as above
-            raise Unsupported(f"transformers {__version__} cannot build this {kind!r}: {_first_sentence(error)}") from error
+            raise Unsupported(f"{kind!r} is no causal language model in {here}")
+        with refused(f"{here} cannot build a {kind!r} with these settings"):
+            model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     return model
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Errors of the library inside are raised as Unsupported, with the reason on one line. It checks in many places."""
+    try:
+        yield
+    except Unsupported:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise Unsupported(f"{what}: {reason if len(reason) <= MAX_REASON else f'{reason[:MAX_REASON]} ...'}") from error
 
 
 @contextmanager
@@ -60,13 +71,8 @@ def quiet() -> Iterator[None]:
 
 def _adapt(config: Any, positions: int) -> None:
     """No dropout, and enough positions."""
-    for name, value in vars(config).items():
+    for name, value in list(vars(config).items()):
         if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, name, 0.0)
     if hasattr(config, POSITIONS):
         setattr(config, POSITIONS, positions)
-
-
-def _first_sentence(error: Exception) -> str:
-    """The library's reason on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lgbench import Answers, Parts, Signature, Tokens, Unsupported
+from lgbench import Answers, Parts, Signature, Tokens
 from lgbench_huggingface.library import model_of, quiet
 
 
