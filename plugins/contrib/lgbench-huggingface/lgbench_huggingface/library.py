@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from lgbench import Unsupported
+from lgbench_huggingface import experts
 
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 """Special tokens, of which tasks have none. The embedding of a padding token would stay zero."""
@@ -25,8 +26,8 @@ MAX_REASON = 200
 def model_of(kind: str, settings: Mapping[str, Any], vocabulary: int, positions: int) -> nn.Module:
     """The causal language model of a `model_type` such as "llama", initialised as the library does it.
 
-    Raises Unsupported, with the library's reason, where there is none. Attention is computed by matrix products, which vmap
-    can batch, with the library's own masks.
+    Raises Unsupported, with the library's reason, where there is none. Attention is computed by matrix products, with the
+    library's own masks, and experts as :mod:`lgbench_huggingface.experts` does it: vmap can batch both.
     """
     with quiet():
         from transformers import AutoConfig, AutoModelForCausalLM, __version__
@@ -39,7 +40,9 @@ def model_of(kind: str, settings: Mapping[str, Any], vocabulary: int, positions:
         if type(config) not in AutoModelForCausalLM._model_mapping:
             raise Unsupported(f"{kind!r} is no causal language model in {here}")
         with refused(f"{here} cannot build a {kind!r} with these settings"):
-            model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+            model: nn.Module = AutoModelForCausalLM.from_config(
+                config, attn_implementation="eager", experts_implementation=experts.registered(), dtype=torch.float32
+            )
     return model
 
 

@@ -21,7 +21,7 @@ class Network(nn.Module):
         super().__init__()
         self.language_model: Any = language_model
         self.classes = signature.classes
-        self.only_last = int(signature.answers is Answers.LAST)
+        self.only_last = signature.answers is Answers.LAST
         self.embed: nn.Linear | None = None
         if not isinstance(signature.inputs, Tokens):
             width = self.language_model.get_input_embeddings().weight.shape[-1]
@@ -32,9 +32,8 @@ class Network(nn.Module):
         """(B, T) or (B, T, F) -> (B, T, V), or (B, 1, V) where only the last position answers."""
         given = {"input_ids": inputs} if self.embed is None else {"inputs_embeds": self.embed(inputs)}
         with quiet():
-            found = self.language_model(**given, use_cache=False, logits_to_keep=self.only_last)
-        logits: Tensor = found.logits[..., : self.classes]
-        return logits
+            logits: Tensor = self.language_model(**given).logits
+        return logits[:, -1:, : self.classes] if self.only_last else logits[..., : self.classes]
 
 
 def network(kind: str, settings: Mapping[str, Any], signature: Signature, parts: Parts) -> Network:

@@ -24,13 +24,18 @@ class Sizes:
     width: int
     """W, the width of the residual stream."""
     heads: int = 1
-    window: int = 0
+    window: int = 1
     """Positions that local attention sees, its own included."""
+
+    def __post_init__(self) -> None:
+        """Raises Unsupported for a size below 1."""
+        if min(self.layers, self.width, self.heads, self.window) < 1:
+            raise Unsupported("layers, heads, width and window must be at least 1")
 
     @property
     def head_dim(self) -> int:
         """D. Raises Unsupported where the heads do not share the width out."""
-        if self.heads < 1 or self.width % self.heads:
+        if self.width % self.heads:
             raise Unsupported(f"width {self.width} is not a multiple of {self.heads} heads")
         return self.width // self.heads
 
@@ -45,7 +50,12 @@ class Sizes:
 
 
 def decoder(sizes: Sizes) -> dict[str, Any]:
-    """Names that most configurations share: attention with as many heads of keys as of queries, and a gated MLP."""
+    """Names that most configurations share: attention with as many heads of keys as of queries, and a gated MLP.
+
+    Raises Unsupported where rotary positions cannot rotate the features of a head in pairs.
+    """
+    if sizes.head_dim % 2:
+        raise Unsupported(f"rotary positions need an even number of features in a head, got {sizes.head_dim}: change the width")
     return {
         "hidden_size": sizes.width,
         "num_hidden_layers": sizes.layers,
@@ -153,8 +163,8 @@ def rwkv(sizes: Sizes) -> Settings:
 
 
 def xlstm(sizes: Sizes) -> Settings:
-    if sizes.heads > 64 or 64 % sizes.heads:  # queries and keys have a multiple of 64 features, whatever the width
-        raise Unsupported(f"xlstm needs a number of heads that divides 64, got {sizes.heads}")
+    if sizes.head_dim % 2:
+        raise Unsupported(f"xlstm has half as many queries as values, and heads of {sizes.head_dim} features have no half")
     exact = {"autocast_kernel_dtype": "float32"}  # where the library's default is bfloat16
     return {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers, "num_heads": sizes.heads} | exact
 
