@@ -202,8 +202,12 @@ def test_choices_are_those_of_the_version():
         assert set(choice.__members__ if enumerated else get_args(choice)) == expected, name
 
 
+def test_a_json_file_is_a_text_and_empty_by_default():
+    assert issubclass(contracts.JsonFile, str) and contracts.JsonFile() == ""
+
+
 def test_every_contract_is_pinned_here():
-    pinned = {*METHODS, *RECORDS, *CHOICES, "State", "Weights"}
+    pinned = {*METHODS, *RECORDS, *CHOICES, "JsonFile", "State", "Weights"}
     assert {name for name in contracts.__all__ if not name.isupper()} == pinned
 
 

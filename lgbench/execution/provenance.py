@@ -12,8 +12,6 @@ import torch
 import lgbench
 from lgbench.checkout import git_commit
 from lgbench.experiment.experiment import Experiment
-from lgbench.extensions.libraries import libraries_of
-from lgbench.extensions.loading import BUILT_IN
 
 
 def device_name(device: torch.device) -> str:
@@ -43,9 +41,7 @@ def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str,
     """
     versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
     for experiment in population:  # the tasks of a population may be of several plugins
-        versions |= experiment.plugins
-        for plugin in experiment.plugins.keys() - {BUILT_IN}:
-            versions |= {f"{library} of {plugin}": version for library, version in libraries_of(plugin)}
+        versions |= {**experiment.plugins, **experiment.libraries}
         if experiment.record.tuning:  # two choices have one run id, and are no training to be continued
             versions[f"learning rate of {experiment.record.title}"] = str(experiment.train.lr)
     return versions

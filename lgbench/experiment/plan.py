@@ -172,6 +172,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         measurements=tuple(measurement.thing for measurement in measurements),
         plugins=_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
         measured_by=_versions(*measurements),
+        libraries=_libraries(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
         positions=chosen.positions.setdefault(task.label, {}),
     )
 
@@ -244,6 +245,11 @@ def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[A
 def _versions(*found: Found[Any]) -> dict[str, str]:
     """Name and version of the distributions that provide these things, and name and content of plugin files."""
     return {each.origin.name: each.origin.version for each in found}
+
+
+def _libraries(*found: Found[Any]) -> dict[str, str]:
+    """Versions of the libraries that these distributions require."""
+    return {f"{library} of {e.origin.name}": version for e in found for library, version in e.origin.libraries.items()}
 
 
 def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, ...]:

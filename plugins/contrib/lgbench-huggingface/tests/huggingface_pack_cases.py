@@ -15,9 +15,6 @@ from lgbench_huggingface.network import Network
 BY_NAME: dict[str, Any] = {architecture.name: architecture for architecture in ARCHITECTURES}
 TOKENS = Signature(Tokens(6), 6, Answers.EVERY_PREFIX)
 TRAINED, TESTED = 41, 129
-SLOW = ("mamba", "falcon-mamba", "rwkv")
-"""Their scans are loops over positions."""
-
 BY_AUTOGRAD = ("bloom", "recurrent-gemma")
 """They have gradients of their own, which neither vmap nor torch.func takes."""
 

@@ -10,13 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
-from huggingface_pack_cases import TESTED, tokens
+from huggingface_pack_cases import TESTED, TOKENS, parts, tokens
 
 import lgbench
+from lgbench import Architecture, JsonFile, Model, Parts, Signature
 from lgbench.cli.main import main
 from lgbench.experiment.replan import Replanner
+from lgbench.extensions.conformance.check import Check
 from lgbench.extensions.registry import Registry
 from lgbench.submissions import footer as footers
+from lgbench.testing import checks
 from lgbench_huggingface.configured import Configured
 from lgbench_huggingface.library import quiet
 
@@ -42,11 +45,9 @@ def written(folder: Path, content: Any) -> Path:
 
 
 def built(content: dict[str, Any]) -> Any:
-    from huggingface_pack_cases import TOKENS, parts
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Configured().build(TOKENS, parts(), config=lgbench.JsonFile(json.dumps(content))).eval()
+        return Configured().build(TOKENS, parts(), config=JsonFile(json.dumps(content))).eval()
 
 
 @torch.no_grad()
@@ -63,6 +64,21 @@ def test_a_model_is_that_of_the_library_with_the_tasks_vocabulary_in_float32_and
     torch.testing.assert_close(ours(tokens(TESTED)), theirs(tokens(TESTED)).logits)
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
     assert torch.equal(ours.train()(tokens(9)), ours.eval()(tokens(9)))
+
+
+class Opt(Architecture):
+    """OPT, as `hf` builds it."""
+
+    name = "opt"
+
+    def build(self, signature: Signature, parts: Parts) -> Model:
+        return Configured().build(signature, parts, config=JsonFile(json.dumps(OPT)))
+
+
+@pytest.mark.slow  # seconds
+@pytest.mark.parametrize("check", checks(Opt()))
+def test_what_it_builds_keeps_the_contract(check: Check) -> None:
+    assert check() is None
 
 
 def test_a_run_has_the_configuration_and_can_be_planned_again(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_every_architecture_says_its_norms() -> None:
     assert all("Norm" in architecture.about.partition("Norms: ")[2] for architecture in BY_NAME.values())
 
 
+@pytest.mark.slow  # torch is imported anew
 def test_the_library_is_not_imported_before_a_model_is_built() -> None:
     code = (
         "import sys, lgbench_huggingface; lgbench_huggingface.lgbench_architectures(); sys.exit('transformers' in sys.modules)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from huggingface_pack_cases import BY_AUTOGRAD, BY_NAME, SLOW
+from huggingface_pack_cases import BY_AUTOGRAD, BY_NAME
 
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
@@ -19,6 +19,8 @@ CHEAP = {
     "evaluate.max_length": "24",
 }
 CPU = torch.device("cpu")
+FAST = ("llama", "gpt-oss", *BY_AUTOGRAD)
+"""The others take some twenty seconds together."""
 
 
 def trained(name: str, seeds: list[int], said: list[str]) -> Trained:
@@ -26,7 +28,7 @@ def trained(name: str, seeds: list[int], said: list[str]) -> Trained:
     return train(plan(request, Registry.load()).experiments, CPU, say=said.append)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in BY_NAME])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in BY_NAME])
 def test_seeds_in_one_stack_train_as_each_does_alone(name: str) -> None:
     said: list[str] = []
     together = trained(name, [0, 1], said)
