@@ -196,6 +196,7 @@ def test_a_task_with_fewer_classes_than_tokens_has_the_logits_of_its_classes() -
         ("olmo-hybrid", {"layers": 1}, "olmo-hybrid needs 2 layers at least: one of attention, and one of gated DeltaNet"),
         ("xlstm", {"width": 33}, "xlstm has half as many queries as values, and heads of 33 features have no half"),
         ("olmo2", {"width": 36, "heads": 4}, "rotary positions need an even number of features in a head, got 9"),
+        ("rwkv", {"layers": 1}, "rwkv needs 2 layers and a width of 2 at least: its initial values are spread evenly over both"),
         ("mamba", {"width": 0}, "layers, heads, width and window must be at least 1"),
     ],
 )
