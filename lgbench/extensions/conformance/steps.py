@@ -53,6 +53,7 @@ def _stack(build: Build, length: int = TRAINED, models: int = MODELS, n: int = 2
 
 
 def is_alone(build: Build) -> Outcome:
+    """Raise CheckFailed unless models have the gradients in a stack that each has alone."""
     model, given = _stack(build)
     loss, said = _loss_of(model), list[str]()
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings(record=True) as caught:
@@ -81,6 +82,7 @@ def _wide(stack: Stack) -> Stack:
 
 
 def compiles(build: Build) -> Outcome:
+    """A note where a training step is no one graph. Raises CheckFailed where it leaves something in the module."""
     model, given = _stack(build)
     step = StackedGradients(_loss_of(model), lambda sentence: None)
     tensors, form = tree_flatten(given)
@@ -98,22 +100,29 @@ def compiles(build: Build) -> Outcome:
 
 def trains_on(build: Build) -> Outcome:
     """Training on more positions than a chunk has, as on few ones."""
-    said: dict[int, list[str]] = {TRAINED: [], CHUNK: []}
-    for length, sentences in said.items():
-        model, given = _stack(build, length, models=2, n=1)
-        loss = _loss_of(model)
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, of which the check of a stack tells
-            together, losses = StackedGradients(loss, sentences.append)(*given)
-            if length == CHUNK and not sentences:
-                _expect_same_alone(loss, given)
-        finite = bool(losses.isfinite().all()) and all(bool(each.isfinite().all()) for each in together.values())
+    said = _step_on(build, CHUNK)
+    if said:  # once for each way that the model does not allow
+        ways = {_way(sentence) for sentence in _step_on(build, TRAINED)}
+        said = [sentence for sentence in said if _way(sentence) not in ways]
+    return f"on {CHUNK} positions {'; '.join(said)}" if said else None
+
+
+def _step_on(build: Build, length: int) -> list[str]:
+    """Sentences about a training step on inputs of one length."""
+    said: list[str] = []
+    model, given = _stack(build, length, models=2, n=1)
+    loss = _loss_of(model)
+    with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of which the check of a stack tells
+        gradients, losses = StackedGradients(loss, said.append)(*given)
+        finite = bool(losses.isfinite().all()) and all(bool(each.isfinite().all()) for each in gradients.values())
         expect(finite, f"on {length} positions a training step gives a loss or a gradient that is not finite")
-    new = [sentence for sentence in said[CHUNK] if not any(_way(sentence) == _way(other) for other in said[TRAINED])]
-    return f"on {CHUNK} positions {'; '.join(new)}" if new else None
+        if not said:
+            _expect_same_alone(loss, given, length)
+    return said
 
 
-def _expect_same_alone(loss: Loss, given: Stack) -> None:
+def _expect_same_alone(loss: Loss, given: Stack, length: int) -> None:
     """Raise CheckFailed unless the first model has the gradient that it has alone; in float64 where it takes that."""
     of_one = grad_and_value(loss)
     try:
@@ -121,7 +130,7 @@ def _expect_same_alone(loss: Loss, given: Stack) -> None:
     except RuntimeError:
         together, alone = vmap(of_one)(*given)[0], of_one(*_first(given))[0]
     for name, gradient in together.items():
-        where = f"on {CHUNK} positions the gradient of {name} in a stack is not the one that it has alone"
+        where = f"on {length} positions the gradient of {name} in a stack is not the one that it has alone"
         expect_close(gradient[0], alone[name], where, 1e-3)
 
 
