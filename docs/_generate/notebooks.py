@@ -22,14 +22,15 @@ SECONDS = 600
 
 
 def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
-    """A notebook with the outputs of all its cells, which are run in a folder. Raises CellExecutionError at the first that fails.
+    """A notebook with the outputs of its cells, which are run in a folder. Raises CellExecutionError at the first that fails.
 
     Its commands are those of this Python, and on one thread: a reader's machine may be busy.
     """
     notebook = nbformat.read(path, as_version=4)
-    environ = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "COLUMNS": "150", "TERM": "dumb"}
-    client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}}, record_timing=False, coalesce_streams=True)
-    client.execute(env=os.environ | environ)
+    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "COLUMNS": "150"}
+    where = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=SECONDS, resources=where, record_timing=False, coalesce_streams=True)
+    client.execute(env=os.environ | own)
     return notebook
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-CONTRACT = (3, 2)
+CONTRACT = (3, 3)
 """The version of everything in :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
 
 NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")

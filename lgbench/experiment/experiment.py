@@ -55,6 +55,8 @@ class Experiment(Tested):
     positions: dict[int, int] = field(default_factory=dict)
     """By length, the positions of the longest input. Filled when it is asked for, which draws a context, and shared by all
     experiments on the task."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of what the packages of `plugins` require, such as "transformers of lgbench-huggingface"."""
     tuning_runs: tuple[Experiment, ...] = ()
     """The tuning runs that choose its learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
 

@@ -15,6 +15,11 @@ def versions_of(*found: Found[Any]) -> dict[str, str]:
     return {each.origin.name: each.origin.version for each in found}
 
 
+def libraries_of(*found: Found[Any]) -> dict[str, str]:
+    """Versions of the libraries that these distributions require."""
+    return {f"{library} of {e.origin.name}": version for e in found for library, version in e.origin.libraries.items()}
+
+
 def plugins_used(things: Iterable[tuple[str, Found[Any]]], loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
     """The distributions that decide numbers: those of these things, which come with their kinds, and lgbench itself.
 

@@ -12,11 +12,12 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, un
 from lgbench.experiment import tuning
 from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.json_files import label
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
-from lgbench.experiment.origins import plugins_used, versions_of
+from lgbench.experiment.origins import libraries_of, plugins_used, versions_of
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
@@ -154,7 +155,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         protocol=ProtocolUse(
             chosen.protocol.name,
             chosen.protocol.version,
-            (*_precision(chosen), *sorted((key, str(value)) for key, value in after.items() if value != before[key])),
+            (*_precision(chosen), *sorted((key, label(value)) for key, value in after.items() if value != before[key])),
         ),
         train=train,
         evaluate=evaluate,
@@ -172,6 +173,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         measurements=tuple(measurement.thing for measurement in measurements),
         plugins=versions_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
         measured_by=versions_of(*measurements),
+        libraries=libraries_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
         positions=chosen.positions.setdefault(task.label, {}),
     )
 

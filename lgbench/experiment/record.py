@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +67,13 @@ class LoadedPlugin:
     """The place that it was installed from, where others may know it."""
     takes_part: bool
     """Whether it decides or measures a number."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the libraries that it stands on, other than lgbench and torch. Without any, footers have no such field."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """As a footer has it."""
+        return {name: value for name, value in asdict(self).items() if name != "libraries" or value}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from lgbench.checkout import changed_sources
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
+from lgbench.extensions.libraries import libraries_of
 from lgbench.extensions.sources import source_of
 from lgbench.process import exits
 from lgbench.terminal import sentence
@@ -69,6 +70,11 @@ class Distribution:
             return changed_sources() if self.editable else ""
         _, file, digits = self.version.partition("sha256:")
         return digits[:16] if file else source_of(self.modules)
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """Versions of the libraries that a package stands on, other than lgbench and torch. None for lgbench and for files."""
+        return {} if self.name == BUILT_IN or self.stamp else dict(libraries_of(self.name))
 
     @property
     def stamp(self) -> str:

@@ -69,6 +69,8 @@ def evaluate_model(
     where = None if results is None else place(results)
     if isinstance(where, Path):
         require_writable(where)
+    elif where is not None:
+        where.store().require_writable()
     started, on = time.perf_counter(), device_of(model, device)
     scores = _scores(model, whole, on)
     for reason in reasons(scores, diverged=False):
@@ -97,7 +99,7 @@ def _footer(
 ) -> dict[str, Any]:
     return {
         "experiment": asdict(whole.record),
-        "plugins": [asdict(loaded_plugin(distribution, whole.took_part)) for distribution in loaded],
+        "plugins": [loaded_plugin(distribution, whole.took_part).content for distribution in loaded],
         "measurements": descriptions(whole.measurements),
         "execution": {"population": 1, "compiled": False, "resumed": False},
         "environment": provenance.environment(device),

@@ -98,7 +98,8 @@ class Footer:
     @property
     def content(self) -> dict[str, Any]:
         """The JSON that it was rebuilt from."""
-        return {name: value for name, value in asdict(self).items() if name not in OPTIONAL or value is not None}
+        found = {name: value for name, value in asdict(self).items() if name not in OPTIONAL or value is not None}
+        return found | {"plugins": [plugin.content for plugin in self.plugins]}
 
     @property
     def took_part(self) -> Mapping[str, LoadedPlugin]:

@@ -38,7 +38,7 @@ class Network(nn.Module):
 def decoder(layers: int, heads: int, width: int, options: Options) -> nn.Module:
     """The library's decoder: causal, without dropout. Raises AssertionError, with its reason, for sizes that it cannot have.
 
-    Two things of it are put right: linear biases are made anew for each length, where the library keeps those of the first,
+    Two things of it are put right: linear biases are made anew for each input, where the library keeps those of the longest,
     and sparse attention takes all positions where there are fewer than it may take.
     """
     with warnings.catch_warnings():
@@ -52,13 +52,13 @@ def decoder(layers: int, heads: int, width: int, options: Options) -> nn.Module:
     body: nn.Module = Decoder(dim=width, depth=layers, heads=heads, **(own | dict(options)))
     for module in body.modules():
         if isinstance(module, AlibiPositionalBias):
-            module.register_forward_pre_hook(_forget_bias)
+            module.register_forward_hook(_forget_bias)
         if isinstance(module, Attend) and "attn_sparse_topk" in options:
             module.attn_fn = partial(_top, options["attn_sparse_topk"])
     return body
 
 
-def _forget_bias(module: nn.Module, arguments: Any) -> None:
+def _forget_bias(module: nn.Module, arguments: Any, bias: Tensor) -> None:
     module.bias = None
 
 

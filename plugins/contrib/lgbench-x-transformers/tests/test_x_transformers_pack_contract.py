@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 import lgbench_x_transformers
 from lgbench import Answers, Architecture, Parts, Signature, Tokens, Unsupported, Vectors
 from lgbench.extensions.conformance.check import Check
+from lgbench.extensions.registry import Registry
 from lgbench.testing import checks
 from lgbench_x_transformers import ARCHITECTURES
 
@@ -61,6 +63,11 @@ def test_the_readme_has_every_entry_with_its_paper() -> None:
     for name, paper in rows:
         assert paper == "|" if name == "xt-plain" else paper in BY_NAME[name].about
     assert lgbench_x_transformers.LGBENCH_CONTRACT == "3.0"
+
+
+def test_runs_have_the_version_of_the_library() -> None:
+    (plugin,) = (each for each in Registry.load().plugins if each.name == "lgbench_x_transformers")
+    assert plugin.distribution.libraries == {"x-transformers": version("x-transformers")}
 
 
 @every_slowly
