@@ -29,7 +29,7 @@ from lgbench.results.addresses import Place, place
 from lgbench.results.external_models import ExternalModel
 from lgbench.results.footers import digest
 from lgbench.results.metrics import descriptions
-from lgbench.results.mirror import mirrored
+from lgbench.results.mirror import fetched_file
 from lgbench.results.rows import Measured, rows_of
 from lgbench.training.curve import NO_CURVE
 
@@ -116,7 +116,7 @@ def _file(where: Place, whole: External, rows: pa.Table, footer: Mapping[str, An
         run_files.write(path, rows, footer)
     else:
         where.store().put(name, run_files.serialized(rows, footer))
-        path = mirrored(where).folder / name
+        path = fetched_file(where, name)
     try:
         there = digest({}, run_files.read(path))
     except RunFileError as error:
