@@ -152,7 +152,7 @@ class _Plugin:
 
 def _function(module: ModuleType, name: str) -> Function:
     """Raises PluginError, with those that there are, where a module has no function of that name."""
-    found = getattr(module, name, None)
+    found: Function | None = getattr(module, name, None)
     if not callable(found):
         own = [value for value in vars(module).values() if inspect.isfunction(value) and value.__module__ == module.__name__]
         raise PluginError(str(unknown("function", name, (function.__name__ for function in own))))

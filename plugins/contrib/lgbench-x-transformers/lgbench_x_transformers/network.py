@@ -59,7 +59,7 @@ def decoder(layers: int, heads: int, width: int, options: Options) -> nn.Module:
 
 
 def _forget_bias(module: nn.Module, arguments: Any, bias: Tensor) -> None:
-    module.bias = None
+    module.register_buffer("bias", None, persistent=False)
 
 
 def _top(most: int, logits: Tensor, dim: int = -1) -> Tensor:
