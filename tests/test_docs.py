@@ -177,10 +177,13 @@ def test_the_commands_of_the_readme_are_accepted(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    runs, measured = (b for b in BLOCKS if (b.page, b.section, b.language) == ("README.md", "Use", "python"))
     names = {}
-    exec(the("README.md", "Use", "python").text, names)
+    exec(runs.text, names)
     assert set(names["rows"]["task"].to_pylist()) == {"tomita-5"}
     assert names["best"].fetchall()
+    exec(measured.text, names)
+    assert set(names["rows"].filter(names["rows"]["on_boards"])["length"].to_pylist()) == {40, 80, 160}
 
 
 @pytest.mark.slow
