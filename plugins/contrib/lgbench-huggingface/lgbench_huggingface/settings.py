@@ -34,10 +34,14 @@ class Sizes:
 
     @property
     def head_dim(self) -> int:
-        """D. Raises Unsupported where the heads do not share the width out."""
+        """D, the features of a head."""
+        self.require_heads()
+        return self.width // self.heads
+
+    def require_heads(self) -> None:
+        """Raises Unsupported where the heads cannot share the width."""
         if self.width % self.heads:
             raise Unsupported(f"width {self.width} is not a multiple of {self.heads} heads")
-        return self.width // self.heads
 
     @property
     def rotated_dim(self) -> int:
@@ -86,7 +90,7 @@ def gemma3(sizes: Sizes) -> Settings:
 
 
 def gpt_neox(sizes: Sizes) -> Settings:
-    _ = sizes.head_dim
+    sizes.require_heads()
     return {
         "hidden_size": sizes.width,
         "num_hidden_layers": sizes.layers,
@@ -96,12 +100,12 @@ def gpt_neox(sizes: Sizes) -> Settings:
 
 
 def gpt2(sizes: Sizes) -> Settings:
-    _ = sizes.head_dim
+    sizes.require_heads()
     return {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
 
 
 def bloom(sizes: Sizes) -> Settings:
-    _ = sizes.head_dim
+    sizes.require_heads()
     return {"hidden_size": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
 
 
