@@ -104,5 +104,6 @@ def _requirements(footer: Footer) -> str:
         if plugin.name in decide - files - {BUILT_IN}:
             how = "" if plugin.installed == "index" else f"  # was installed from: {plugin.origin or plugin.installed}"
             lines.append(f"{plugin.name}=={plugin.version}{how}")
+            lines += [f"{library}=={version}" for library, version in plugin.libraries.items()]
     lines.append(f"torch>={footer.environment.torch.partition('+')[0].rpartition('.')[0]}")
     return "\n".join(lines) + "\n"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, final
 
-from lgbench import Architecture, JsonFile, Parts, Signature, Unsupported
+import torch
+
+from lgbench import Architecture, JsonFile, Parts, Signature, Tokens, Unsupported
+from lgbench_huggingface.library import refused
 from lgbench_huggingface.network import Network, network
 
 IGNORED = ("architectures", "attn_implementation", "dtype", "torch_dtype", "transformers_version")
@@ -39,4 +42,16 @@ class Configured(Architecture):
             if settings.get(name):
                 raise Unsupported(f"the configuration of hf has {name}, and {why}: leave it out")
         own = {name: value for name, value in settings.items() if name not in IGNORED and not name.startswith("_")}
-        return network(kind, own, signature, parts)
+        model = network(kind, own, signature, parts)
+        _require_answer(model, kind, signature)
+        return model
+
+
+@torch.no_grad()
+def _require_answer(model: Network, kind: str, signature: Signature) -> None:
+    """Raises Unsupported where a model can be built, and cannot read two positions. The library checks few sizes before."""
+    inputs = signature.inputs
+    given = torch.zeros(1, 2, dtype=torch.int64) if isinstance(inputs, Tokens) else torch.zeros(1, 2, inputs.width)
+    with refused(f"the model {kind!r} of this configuration cannot be computed"):
+        model.eval()(given)
+    model.train()

@@ -74,8 +74,8 @@ ARCHITECTURES: tuple[Wrapped, ...] = (
         "gemma2",
         of.gemma2,
         "Gemma 2 (arXiv 2408.00118): odd layers attend to the last `window` positions, even ones to all; attention logits "
-        "are capped at 50, and those of the model at 30. Norms: RMSNorm before and after each sublayer (sandwich, peri- "
-        "norm) and at the end.",
+        "are capped at 50, and those of the model at 30. Norms: RMSNorm before and after each sublayer (sandwich, "
+        "peri-norm) and at the end.",
     ),
     WithWindow(
         "gemma3",

@@ -73,9 +73,11 @@ def quiet() -> Iterator[None]:
 
 
 def _adapt(config: Any, positions: int) -> None:
-    """No dropout, and enough positions."""
+    """No dropout, no look at later positions in those models that are made for both, and enough positions."""
     for name, value in list(vars(config).items()):
         if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, name, 0.0)
+    if getattr(config, "is_decoder", True) is False:
+        config.is_decoder = True
     if hasattr(config, POSITIONS):
         setattr(config, POSITIONS, positions)

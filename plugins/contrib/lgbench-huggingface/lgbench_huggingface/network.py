@@ -17,16 +17,16 @@ class Network(nn.Module):
     Vectors are embedded by a linear layer in the place of the library's embedding, and go on as `inputs_embeds`.
     """
 
-    def __init__(self, language_model: nn.Module, signature: Signature) -> None:
+    def __init__(self, language_model: Any, signature: Signature) -> None:
         super().__init__()
-        self.language_model: Any = language_model
+        self.language_model = language_model
         self.classes = signature.classes
         self.only_last = signature.answers is Answers.LAST
         self.embed: nn.Linear | None = None
         if not isinstance(signature.inputs, Tokens):
-            width = self.language_model.get_input_embeddings().weight.shape[-1]
+            width = language_model.get_input_embeddings().weight.shape[-1]
             self.embed = nn.Linear(signature.inputs.width, width)
-            self.language_model.set_input_embeddings(nn.Identity())  # or its weights would never be used
+            language_model.set_input_embeddings(nn.Identity())  # or its weights would never be used
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T) or (B, T, F) -> (B, T, V), or (B, 1, V) where only the last position answers."""

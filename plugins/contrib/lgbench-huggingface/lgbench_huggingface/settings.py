@@ -34,10 +34,19 @@ class Sizes:
 
     @property
     def head_dim(self) -> int:
-        """D. Raises Unsupported where the heads do not share the width out."""
+        """D, the features of a head."""
+        self.require_heads()
+        return self.width // self.heads
+
+    def require_heads(self) -> None:
+        """Raises Unsupported where the heads cannot share the width."""
         if self.width % self.heads:
             raise Unsupported(f"width {self.width} is not a multiple of {self.heads} heads")
-        return self.width // self.heads
+
+    @property
+    def rotated_dim(self) -> int:
+        """D, or one more: rotary positions rotate features in pairs. The projections lead from W to it and back."""
+        return self.head_dim + self.head_dim % 2
 
     @property
     def gated(self) -> int:
@@ -50,33 +59,38 @@ class Sizes:
 
 
 def decoder(sizes: Sizes) -> dict[str, Any]:
-    """Names that most configurations share: attention with as many heads of keys as of queries, and a gated MLP.
-
-    Raises Unsupported where rotary positions cannot rotate the features of a head in pairs.
-    """
-    if sizes.head_dim % 2:
-        raise Unsupported(f"rotary positions need an even number of features in a head, got {sizes.head_dim}: change the width")
+    """Names that most configurations share: attention with as many heads of keys as of queries, and a gated MLP."""
     return {
         "hidden_size": sizes.width,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.heads,
-        "head_dim": sizes.head_dim,
+        "head_dim": sizes.rotated_dim,
         "intermediate_size": sizes.gated,
     }
 
 
+def windowed(sizes: Sizes, period: int) -> dict[str, Any]:
+    """Local attention in all layers but each `period`-th."""
+    kinds = sizes.every(period, "sliding_attention", "full_attention")
+    return {"sliding_window": sizes.window, "layer_types": kinds}
+
+
+def gemma(sizes: Sizes, period: int) -> Settings:
+    scale = {"query_pre_attn_scalar": sizes.rotated_dim}  # logits are divided by its root
+    return decoder(sizes) | windowed(sizes, period) | scale
+
+
 def gemma2(sizes: Sizes) -> Settings:
-    scale = {"query_pre_attn_scalar": sizes.head_dim}  # logits are divided by its root
-    return decoder(sizes) | scale | {"sliding_window": sizes.window}
+    return gemma(sizes, 2)
 
 
 def gemma3(sizes: Sizes) -> Settings:
-    return {**gemma2(sizes), "layer_types": sizes.every(6, "sliding_attention", "full_attention")}
+    return gemma(sizes, 6)
 
 
 def gpt_neox(sizes: Sizes) -> Settings:
-    _ = sizes.head_dim
+    sizes.require_heads()
     return {
         "hidden_size": sizes.width,
         "num_hidden_layers": sizes.layers,
@@ -86,12 +100,12 @@ def gpt_neox(sizes: Sizes) -> Settings:
 
 
 def gpt2(sizes: Sizes) -> Settings:
-    _ = sizes.head_dim
+    sizes.require_heads()
     return {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
 
 
 def bloom(sizes: Sizes) -> Settings:
-    _ = sizes.head_dim
+    sizes.require_heads()
     return {"hidden_size": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads}
 
 
@@ -100,23 +114,19 @@ def smollm3(sizes: Sizes) -> Settings:
 
 
 def diffllama(sizes: Sizes) -> Settings:
-    """Each head of the task's is two of half its features, whose attention weights are subtracted."""
-    if sizes.head_dim % 4:  # a head's half is rotated, in pairs
-        raise Unsupported(f"width {sizes.width} is not a multiple of 4 for each of {sizes.heads} heads, which are split in two")
+    """Each head of the task's is two of half its features, rounded up to pairs, whose attention weights are subtracted."""
     twice = {"num_attention_heads": 2 * sizes.heads, "num_key_value_heads": 2 * sizes.heads}
-    return decoder(sizes) | twice | {"head_dim": sizes.head_dim // 2}
+    return decoder(sizes) | twice | {"head_dim": 2 * -(-sizes.head_dim // 4)}
 
 
 def gpt_oss(sizes: Sizes) -> Settings:
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": sizes.gated // 2}
-    return decoder(sizes) | experts | {"sliding_window": sizes.window}
+    return decoder(sizes) | experts | windowed(sizes, 2)
 
 
 def lfm2(sizes: Sizes) -> Settings:
     kinds = sizes.every(3, "conv", "full_attention")
-    found = decoder(sizes) | {"block_auto_adjust_ff_dim": False, "layer_types": kinds}
-    del found["head_dim"]
-    return found
+    return decoder(sizes) | {"block_auto_adjust_ff_dim": False, "layer_types": kinds}
 
 
 def delta(sizes: Sizes) -> dict[str, Any]:
@@ -138,9 +148,7 @@ def qwen3_next(sizes: Sizes) -> Settings:
 def olmo_hybrid(sizes: Sizes) -> Settings:
     if sizes.layers < 2:
         raise Unsupported("olmo-hybrid needs 2 layers at least: one of attention, and one of gated DeltaNet")
-    found = decoder(sizes) | delta(sizes)
-    del found["head_dim"]
-    return found
+    return decoder(sizes) | delta(sizes)
 
 
 def mamba(sizes: Sizes) -> Settings:
@@ -165,14 +173,15 @@ def rwkv(sizes: Sizes) -> Settings:
 
 
 def xlstm(sizes: Sizes) -> Settings:
-    if sizes.head_dim % 2:
-        raise Unsupported(f"xlstm has half as many queries as values, and heads of {sizes.head_dim} features have no half")
+    if sizes.width < 2 or sizes.width % sizes.heads or (sizes.width // 2) % sizes.heads:
+        raise Unsupported(f"xlstm has half as many queries as values, and {sizes.heads} heads cannot share {sizes.width // 2}")
     exact = {"autocast_kernel_dtype": "float32"}  # where the library's default is bfloat16
     return {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers, "num_heads": sizes.heads} | exact
 
 
 def recurrent_gemma(sizes: Sizes) -> Settings:
-    kinds = sizes.every(3, "recurrent", "attention")
+    # A single layer is recurrent: local attention alone would see nothing beyond its window.
+    kinds = sizes.every(3, "recurrent", "attention") if sizes.layers > 1 else ["recurrent"]
     found = decoder(sizes) | {"lru_width": sizes.width, "attention_window_size": sizes.window, "block_types": kinds}
     del found["head_dim"]
     return found

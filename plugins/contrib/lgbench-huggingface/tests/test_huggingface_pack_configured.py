@@ -66,6 +66,13 @@ def test_a_model_is_that_of_the_library_with_the_tasks_vocabulary_in_float32_and
     assert torch.equal(ours.train()(tokens(9)), ours.eval()(tokens(9)))
 
 
+@torch.no_grad()
+def test_a_model_that_may_be_an_encoder_is_causal() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = built({"model_type": "bert", **sizes})
+    torch.testing.assert_close(model(tokens(9))[:, :5], model(tokens(9)[:, :5]))
+
+
 class Opt(Architecture):
     """OPT, as `hf` builds it."""
 
@@ -109,6 +116,10 @@ BAD = [
     ({"model_type": "opt", "hidden_size": "wide"}, "has no 'opt' with these settings"),
     ({**OPT, "quantization_config": {"bits": 4}}, "has quantization_config, and weights are trained in float32: leave it out"),
     ({**OPT, "auto_map": {"AutoModel": "a.B"}}, "has auto_map, and code from the hub is not run: leave it out"),
+    (
+        {"model_type": "lfm2", "hidden_size": 33, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1},
+        "the model 'lfm2' of this configuration cannot be computed: The size of tensor a (33) must match",
+    ),
     ({"model_type": "llama", "hidden_size": 2**40}, "hf cannot be run on dyck-1-2: "),
 ]
 

@@ -192,17 +192,36 @@ def test_a_task_with_fewer_classes_than_tokens_has_the_logits_of_its_classes() -
     [
         ("llama", {"heads": 3}, "width 32 is not a multiple of 3 heads"),
         ("gpt2", {"heads": 5}, "width 32 is not a multiple of 5 heads"),
-        ("diffllama", {"heads": 16}, "width 32 is not a multiple of 4 for each of 16 heads, which are split in two"),
         ("olmo-hybrid", {"layers": 1}, "olmo-hybrid needs 2 layers at least: one of attention, and one of gated DeltaNet"),
-        ("xlstm", {"width": 33}, "xlstm has half as many queries as values, and heads of 33 features have no half"),
-        ("olmo2", {"width": 36, "heads": 4}, "rotary positions need an even number of features in a head, got 9"),
-        ("rwkv", {"layers": 1}, "rwkv needs 2 layers and a width of 2 at least: its initial values are spread evenly over both"),
+        ("xlstm", {"width": 36, "heads": 4}, "xlstm has half as many queries as values, and 4 heads cannot share 18"),
+        (
+            "rwkv",
+            {"layers": 1},
+            "rwkv needs 2 layers and a width of 2 at least: its initial values are spread evenly over both",
+        ),
         ("mamba", {"width": 0}, "layers, heads, width and window must be at least 1"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused_with_the_reason(name: str, options: dict[str, int], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
         built(BY_NAME[name], TOKENS, **options)
+
+
+@pytest.mark.slow  # seconds
+@every
+@torch.no_grad()
+def test_any_number_of_features_in_a_head_will_do(name: str) -> None:
+    has_heads = name not in ("mamba", "falcon-mamba", "rwkv")
+    for options in ({"width": 63}, {"width": 36 if name == "xlstm" else 34, "layers": 5} | ({"heads": 2} if has_heads else {})):
+        logits = built(BY_NAME[name], **options)(tokens(9))
+        assert logits.shape == (2, 9, 6) and logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("gemma2", "full_attention"), ("gpt-oss", "full_attention"), ("recurrent-gemma", "linear_attention")]
+)
+def test_a_model_of_one_layer_sees_all_positions(name: str, kind: str) -> None:
+    assert built(BY_NAME[name], layers=1).language_model.config.layer_types == [kind]
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss"])
