@@ -1,9 +1,9 @@
 """lgbench: train sequence models on short inputs, test them on long ones, and measure what survives.
 
 The contracts of plugins are importable from here, and so are :func:`run`, :func:`plan`, :func:`run_population`,
-:func:`read_results`, :func:`load` and :func:`probe`. Plugins may use four modules more: :mod:`lgbench.attending` has what
-attentions share, :mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise` randomness in training, and
-:mod:`lgbench.testing` the checks for their tests.
+:func:`read_results`, :func:`evaluate_model`, :func:`load` and :func:`probe`. Plugins may use four modules more:
+:mod:`lgbench.attending` has what attentions share, :mod:`lgbench.chain` modules one after the other, :mod:`lgbench.noise`
+randomness in training, and :mod:`lgbench.testing` the checks for their tests.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lgbench.contracts import (
     Budget,
     EmbeddingModule,
     Insides,
+    JsonFile,
     Language,
     Matrix,
     Measurement,
@@ -61,6 +62,7 @@ from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from lgbench.execution.populations import PlannedPopulation
+    from lgbench.external.measuring import evaluate_model
     from lgbench.functions import plan, run, run_population
     from lgbench.kept.loading import LoadedModel, load
     from lgbench.kept.probing import probe
@@ -82,6 +84,7 @@ __all__ = [
     "Budget",
     "EmbeddingModule",
     "Insides",
+    "JsonFile",
     "Language",
     "LgbenchError",
     "LoadedModel",
@@ -118,6 +121,7 @@ __all__ = [
     "UsageError",
     "Vectors",
     "Weights",
+    "evaluate_model",
     "hookimpl",
     "load",
     "plan",
@@ -131,6 +135,7 @@ _LAZY = {
     "LoadedModel": "lgbench.kept.loading",
     "Random": "lgbench.randomness",
     "PlannedPopulation": "lgbench.execution.populations",
+    "evaluate_model": "lgbench.external.measuring",
     "load": "lgbench.kept.loading",
     "plan": "lgbench.functions",
     "probe": "lgbench.kept.probing",

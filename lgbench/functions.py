@@ -25,6 +25,7 @@ from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS
+from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
 from lgbench.extensions.tracking import usable
 from lgbench.results import run_files
@@ -62,18 +63,19 @@ def run(
 ) -> pa.Table:
     """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
 
-    It takes what the command takes, under the same names; `plugins` are plugin files. A run that is already in `results` is
-    read, not repeated. `average=None` tests every averager that comes with lgbench; a list as a value of `set` makes a grid
-    over it. `probe` names probes, or is "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs.
-    `results` may be an address such as s3://bucket/folder. `track` names trackers, such as "tensorboard".
+    It takes what the command takes, under the same names; `plugins` are plugin files. An architecture may be a function in a
+    file, such as "./my_model.py:build". A run that is already in `results` is read, not repeated. `average=None` tests every
+    averager that comes with lgbench; a list as a value of `set` makes a grid over it. `probe` names probes, or is "all". With
+    `keep_weights`, :func:`lgbench.load` gives the models of the runs. `results` may be an address such as s3://bucket/folder.
+    `track` names trackers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
     """
     engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
-    request = _request(task, arch, average, optimizer, seeds, protocol, set, precision, probe)
-    files, where = _paths(plugins), place(results)
-    registry = Registry.load(files=files)
+    archs, files = _archs(arch, plugins)
+    request = _request(task, archs, average, optimizer, seeds, protocol, set, precision, probe)
+    where, registry = place(results), Registry.load(files=files)
     manner = Manner(device, compile, population, checkpoint, workers, keep_weights, usable(_listed(track), registry))
     planned = resolve(request, registry)
     outcome = carry_out(Command(request, planned, manner, engine, files, SilentProgress()), where)
@@ -109,9 +111,9 @@ def plan(
 
     Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
     """
-    planned = resolve(
-        _request(task, arch, average, optimizer, seeds, protocol, set, precision, probe), Registry.load(files=_paths(plugins))
-    )
+    archs, files = _archs(arch, plugins)
+    request = _request(task, archs, average, optimizer, seeds, protocol, set, precision, probe)
+    planned = resolve(request, Registry.load(files=files))
     execution = Execution.on(device, compile, population, workers=workers)
     silent = SilentProgress()
     with tempfile.TemporaryDirectory() as empty:
@@ -148,8 +150,10 @@ def _request(
     return Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision, probes)
 
 
-def _paths(files: Sequence[str | Path]) -> list[Path]:
-    return [Path(file) for file in files]
+def _archs(arch: str | Sequence[str], plugins: Sequence[str | Path]) -> tuple[list[str], list[Path]]:
+    """The names of entries, and the plugin files with those that have functions which build architectures."""
+    names, files = take_functions(_listed(arch))
+    return names, [*map(Path, plugins), *files]
 
 
 def _listed(values: Any) -> list[Any]:

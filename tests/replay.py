@@ -111,6 +111,14 @@ def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+@contextmanager
+def capturing() -> Iterator[None]:
+    """Inside, torch says that a CUDA graph is captured. Some libraries look at values unless it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        yield
+
+
 class Replayed(Captured):
     """Captured as a record of operators."""
 
@@ -145,7 +153,7 @@ def watched() -> Iterator[None]:
 def replayed(experiments: Sequence[Experiment]) -> Trained:
     """Train as on a GPU: the step and the averagers are captured."""
     said: list[str] = []
-    with watched(), pytest.MonkeyPatch.context() as patch:
+    with watched(), capturing(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "captures", lambda device: True)
         patch.setattr(training, "Captured", Replayed)
         trained = train(experiments, CPU, say=said.append)

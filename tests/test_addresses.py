@@ -15,6 +15,7 @@ import object_storage
 import obstore
 import published
 import pytest
+import torch
 import tuned
 from click.testing import CliRunner
 from conftest import python, simulated, write_rows
@@ -165,6 +166,23 @@ def test_the_boards_of_an_address_are_those_of_the_folder_and_a_second_look_copi
     bucket.put(f"my runs/{last.name}2.parquet", other.read_bytes())
     kept = mirrored(Address.of(address)).folder
     assert copied == [f"{last.name}2.parquet"] and not (kept / last.name).exists()
+
+
+def test_a_model_that_was_trained_elsewhere_is_published_once_and_never_replaced(bucket, address, toys_at_hand):
+    settings = {"evaluate.contexts": 4, "evaluate.max_length": 16}
+
+    def measured(model):
+        return lgbench.evaluate_model(model, "toy-walk", name="mine", set=settings, results=address)
+
+    rows = measured(lambda tokens: torch.zeros(*tokens.shape, 3))
+    (name,) = [name for name in bucket.names() if name.endswith(".parquet")]
+    content = bucket.get(name)
+    assert measured(lambda tokens: torch.zeros(*tokens.shape, 3)).equals(rows)
+    with pytest.raises(UsageError, match="has other numbers of a model with the name mine and the seed 0"):
+        measured(lambda tokens: torch.eye(3)[tokens])
+    assert bucket.get(name) == content
+    (board,) = Results(address).boards("tvd", protocol="external")
+    assert [row.entry for row in board.rows] == ["mine"]
 
 
 @pytest.mark.slow

@@ -45,7 +45,8 @@ ROOMS = {
     "extensions": {"checkout", "contracts", "errors", "hookspecs", "process", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
-    "experiment.plan": {*BASICS, "experiment", "experiment.names", "extensions", "process"},
+    "experiment.origins": {"experiment", "extensions"},
+    "experiment.plan": {*BASICS, "experiment", "experiment.names", "experiment.origins", "extensions", "process"},
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # What is done with the objects of an experiment.
     "training.tracing": set(),
@@ -91,7 +92,7 @@ ROOMS = {
     "execution.tracking_process": {"atomic_files", "contracts", "errors", "execution", "extensions"},
     # So does whoever trains a population for another engine.
     "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions", "results"},
-    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner"},
+    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner", "extensions"},
     "execution.slurm_jobs": {
         "errors",
         "execution",
@@ -166,6 +167,20 @@ ROOMS = {
         "submissions",
         "training",
     },
+    # Models that were trained elsewhere.
+    "external": {
+        *BASICS,
+        "execution",
+        "execution.runner",
+        "experiment",
+        "experiment.names",
+        "experiment.origins",
+        "extensions",
+        "measurement",
+        "results",
+        "results.rows",
+        "training",
+    },
     # The front doors: the package, and the command line.
     "functions": {
         "contracts",
@@ -178,7 +193,7 @@ ROOMS = {
         "extensions",
         "results",
     },
-    "": {"contracts", "errors", "hookspecs", "execution", "functions", "kept", "randomness", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution", "external", "functions", "kept", "randomness", "results"},
     "cli": {
         *BASICS,
         "claims",
@@ -258,9 +273,9 @@ def test_only_other_processes_look_plugins_up_below_planning():
         for module in MODULES
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
-    # The runner names the type of what is loaded, for footers.
-    others = {"execution.slurm_jobs", "execution.tracking_process", "execution.worker"}
-    assert users == {"execution.remote", "execution.runner"} | others
+    # The runner names the type of what is loaded, for footers, and Ray's tasks take plugin files along.
+    remote = {"execution.ray_tasks", "execution.remote", "execution.slurm_jobs", "execution.worker"}
+    assert users == {"execution.runner", "execution.tracking_process", *remote}
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():

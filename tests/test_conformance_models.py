@@ -259,6 +259,92 @@ class Recurrent(nn.LSTM):
         return super().forward(x)[0]
 
 
+class MadeWhenUsed(nn.Module):
+    """Has a buffer from its first call on, as some libraries make their biases."""
+
+    def forward(self, x):
+        if not hasattr(self, "bias"):
+            self.register_buffer("bias", torch.ones(6))
+        return x + self.bias
+
+
+class Growing(nn.Module):
+    """Has a buffer that grows with the longest input so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bias", torch.ones(1))
+
+    def forward(self, x):
+        if len(self.bias) < x.shape[1]:
+            self.bias = torch.ones(x.shape[1])
+        return x + self.bias[: x.shape[1], None]
+
+
+class Rescaled(nn.Module):
+    """Halves a weight in evaluation, and doubles it in training, as RWKV does for float16."""
+
+    halved = False
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        if self.halved == self.training:
+            with torch.no_grad():
+                self.weight.mul_(2 if self.halved else 0.5)
+            self.halved = not self.halved
+        return x * self.weight * (2 if self.halved else 1)
+
+
+class Remembering(nn.Module):
+    """Keeps a tensor that it makes when it is first called, which is no buffer."""
+
+    bias = None
+
+    def forward(self, x):
+        if self.bias is None:
+            self.bias = x.new_ones(6)
+        return x + self.bias
+
+
+class Trained(nn.Module):
+    """Knows whether it was ever trained."""
+
+    was = False
+
+    def forward(self, x):
+        self.was |= self.training
+        return x + self.was
+
+
+class InPlace(nn.Module):
+    """From a chunk of positions on it writes into a tensor that it made, which vmap does not know to be one of several."""
+
+    chunk = 16
+
+    def forward(self, x):
+        if x.shape[1] < self.chunk:
+            return x
+        found = torch.zeros(x.shape)
+        for start in range(0, x.shape[1], self.chunk):
+            found[:, start : start + self.chunk] = x[:, start : start + self.chunk]
+        return found
+
+
+def of_three_largest(x):
+    return x + x.cummax(1).values - x.detach().topk(3, 1).values.sum() * 0
+
+
+def of_whole_chunks(x):
+    return x.unflatten(1, (-1, min(4, x.shape[1]))).flatten(1, 2)
+
+
+def from_length(length, do):
+    return lambda x: do(x) if x.shape[1] >= length else x
+
+
 def of_batch(x):
     return x - x.mean(0)
 
@@ -272,6 +358,7 @@ ASKS_NORMS = "a norm scheme is asked for every norm that it has"
 FEEDS_ATTENTION = "an attention gets what it needs"
 FEEDS_POSITION = "a position code gets the tokens that it reads"
 LOGITS = "logits have the right shape and dtype"
+KEPT = "its weights and buffers are there before it is used, and stay"
 SEEDED = "nothing but the seed decides a model's weights and answers"
 CAUSAL = "causal answers do not look ahead"
 LEARNS = "gradients reach every parameter"
@@ -346,6 +433,25 @@ ARCHITECTURES = [
     (answering(lambda logits: (logits, None)), LOGITS, "its result cannot be used: AttributeError: 'tuple' object has no"),
     (answering(lambda logits: logits * torch.nan), LOGITS, "some logits are not finite"),
     (doing(lambda x: x @ x), LOGITS, "it raised RuntimeError: "),
+    (
+        doing(of_three_largest),
+        LOGITS,
+        "at length 1, on tokens answered at every prefix, it raised RuntimeError: selected index k out of range; at length",
+    ),
+    (
+        doing(lambda x: of_whole_chunks(x) if x.shape[1] < 9 else x),
+        LOGITS,
+        "at length 5, on tokens answered at every prefix, it",
+    ),
+    (with_module(MadeWhenUsed), KEPT, "in training a forward pass makes the buffer behind.bias: make it in __init__, since a"),
+    (
+        with_module(Growing),
+        KEPT,
+        "in training a forward pass makes the buffer behind.bias anew, (18,) float32 where it was (1,)",
+    ),
+    (with_module(Rescaled), KEPT, "in evaluation a forward pass changes the parameter behind.weight, which an optimizer alone"),
+    (with_module(Remembering), GRAPH, "after a training step it raised "),
+    (with_module(Trained), GRAPH, "after a training step that changed no weight its logits are other ones; is the tensor that"),
     (doing(lambda x: x + torch.rand(6)), SEEDED, "it draws from torch's global generator, or sets it"),
     (
         with_module(lambda: nn.Dropout(0.1)),
@@ -388,6 +494,13 @@ ARCHITECTURES = [
         "it raised IndexError: index 9 is out of bounds for dimension 0 with size 9",
     ),
     (doing(lambda x: x if x.shape[1] < 20 else x / 0), LONGER, "on 513 positions, trained on 9, some logits are not finite"),
+    (
+        doing(from_length(100, lambda x: x + (x - x).sqrt())),
+        LONGER,
+        "on 257 positions a training step gives a loss or a gradient that is not finite",
+    ),
+    (doing(from_length(100, MixesModels.apply)), LONGER, "on 257 positions the gradient of embed.weight in a stack is not the"),
+    (with_module(lambda: InMode(True, from_length(100, lambda x: x @ x))), LONGER, "it raised RuntimeError: "),
     (doing(MixesModels.apply), ALONE, "in a stack the gradient of embed.weight is not the one that it has alone: they differ"),
     (doing(lambda x: MixesModels.apply(x @ torch.eye(6))), ALONE, "in a stack the gradient of embed.weight is not"),
 ]
@@ -449,6 +562,13 @@ NOTES = [
     (doing(lambda x: x * x.abs().max().item()), ALONE, f"{ONE_BY_ONE}vmap: It looks"),
     (doing(lambda x: x if x.sum() > 0 else -x), ALONE, f"{ONE_BY_ONE}vmap: It looks"),
     (doing(ByHand.apply), ALONE, BY_BACKWARD),
+    (with_module(InPlace), LONGER, f"on 257 positions {ONE_BY_ONE}vmap: inplace arithmetic"),
+    (doing(from_length(10, ByHand.apply)), LONGER, BY_BACKWARD),
+    (
+        with_module(lambda: nn.Sequential(Doing(lambda x: x.mT), nn.BatchNorm1d(6), Doing(lambda x: x.mT))),
+        KEPT,
+        "a forward pass changes behind.1.num_batches_tracked, behind.1.running_mean, behind.1.running_var, which a stack of",
+    ),
     (with_module(Recurrent), ALONE, "vmap takes some of it one model at a time, which is slower: There is a performance drop"),
     (doing(lambda x: x if SIGNS.sum() > 0 else -x), GRAPH, NO_GRAPH),
 ]

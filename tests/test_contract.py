@@ -17,7 +17,7 @@ HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "o
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
     *("OpenRun", "RunEnd", "TrackedRun", "Tracker"),
-    *("AttentionInside", "Insides", "Reading", "SublayerInside"),
+    *("AttentionInside", "Insides", "JsonFile", "Reading", "SublayerInside"),
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
@@ -209,8 +209,12 @@ def test_choices_are_those_of_the_version():
         assert set(choice.__members__ if enumerated else get_args(choice)) == expected, name
 
 
+def test_a_json_file_is_a_text_and_empty_by_default():
+    assert issubclass(contracts.JsonFile, str) and contracts.JsonFile() == ""
+
+
 def test_every_contract_is_pinned_here():
-    pinned = {*METHODS, *RECORDS, *CHOICES, "State", "Weights"}
+    pinned = {*METHODS, *RECORDS, *CHOICES, "JsonFile", "State", "Weights"}
     assert {name for name in contracts.__all__ if not name.isupper()} == pinned
 
 

@@ -83,4 +83,4 @@ def experiment_of(task, train: Training, evaluate: Evaluation, seed: int = 0, me
         plugins=(),
         seed=seed,
     )
-    return Experiment(record, task, toys.TableArchitecture(), {}, lgbench_optimizers.AdamW(), {}, tuple(measurements), {}, {})
+    return Experiment(record, task, tuple(measurements), toys.TableArchitecture(), {}, lgbench_optimizers.AdamW(), {}, {}, {})

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     type=Names("archs", "norms", "attentions", "positions"),
     multiple=True,
     required=True,
-    help="Architecture, parts of one (norm, attention, position code), or both joined by +, as in transformer+peri-norm.",
+    help="Architecture, parts of one (norm, attention, position code), or both joined by +, as in transformer+peri-norm; or a "
+    "function in a file that builds a model, as in ./my_model.py:build.",
 )
 @click.option(
     "--optimizer",
@@ -139,13 +140,16 @@ def run(
     """
     from lgbench.execution.manner import Manner
     from lgbench.experiment.plan import Request
+    from lgbench.extensions.function_files import take_functions
     from lgbench.extensions.tracking import usable
 
     averagers, settings = _averagers(average), joined(changes)
-    named = Request(split(tasks), split(archs), averagers, seeds, protocol, settings, optimizer, precision, split(probes))
-    registry = installed(plugins)
+    names, functions = take_functions(split(archs))
+    files = [*plugins, *functions]
+    named = Request(split(tasks), names, averagers, seeds, protocol, settings, optimizer, precision, split(probes))
+    registry = installed(files)
     manner = Manner(device, compile, population, checkpoint, workers, keep_weights, usable(split(track), registry))
-    ordered(named, registry, manner, engine, plugins, results, dry_run)
+    ordered(named, registry, manner, engine, files, results, dry_run)
 
 
 def ordered(

@@ -42,7 +42,7 @@ from lgbench.contracts.names import (
     SOUNDNESS,
     TRAINING_METRICS,
 )
-from lgbench.contracts.options import Configurable
+from lgbench.contracts.options import Configurable, JsonFile
 from lgbench.contracts.tasks import Answers, Batch, Budget, Language, Signature, Strings, Task, Tokens, Vectors
 from lgbench.contracts.trackers import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.training import Averager, Optimizer, Schedule, State, Weights
@@ -79,6 +79,7 @@ __all__ = [
     "Configurable",
     "EmbeddingModule",
     "Insides",
+    "JsonFile",
     "Language",
     "Matrix",
     "Measurement",

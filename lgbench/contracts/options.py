@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from typing import Self
 
 
+class JsonFile(str):
+    """The type of the default of an option whose value is a JSON object: `config: JsonFile = JsonFile()`, empty by default.
+
+    `--set KIND.OPTION=FILE.json` names a file. What is built gets the file's content, as JSON with sorted keys and no spaces,
+    and so do the records of runs.
+    """
+
+
 class Configurable(ABC):
     """Something with a name, and with options that `--set KIND.OPTION=VALUE` reaches, such as `attention.window=16`."""
 

@@ -43,6 +43,7 @@ from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.remote import Private, made_in
 from lgbench.execution.scheduler import Work
 from lgbench.execution.workers import ONE_THREAD
+from lgbench.extensions.loading import parted
 
 RETRIES = 20
 """How often Ray starts a population again whose node or process died."""
@@ -108,7 +109,7 @@ class RayTasks:
 
     def __init__(self, execution: Execution, runs: int, plugins: Sequence[Path], display: ProgressDisplay) -> None:
         self.execution, self.runs, self.display = execution, runs, display
-        self._plugins = tuple((path.name, path.read_bytes()) for path in plugins)
+        self._plugins = tuple((path.name, parted(path)[0].read_bytes()) for path in plugins)
         environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         self._needs: dict[str, Any] = {
             "num_cpus": 1,
@@ -236,5 +237,5 @@ def _file(name: str, content: bytes) -> Path:
     """A plugin file of the command, on this node: at one place as long as this process lives, so that it is loaded once."""
     folder = Path(tempfile.mkdtemp(prefix="lgbench-plugin-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / name).write_bytes(content)
+    parted(folder / name)[0].write_bytes(content)
     return folder / name

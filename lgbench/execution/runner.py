@@ -211,16 +211,17 @@ class PopulationRunner:
         took_part = experiment.plugins.keys() | experiment.measured_by.keys()
         return {
             "experiment": asdict(experiment.record),
-            "plugins": [asdict(_loaded(distribution, took_part)) for distribution in self.loaded],
+            "plugins": [loaded_plugin(distribution, took_part).content for distribution in self.loaded],
             "measurements": descriptions(experiment.measurements),
             "execution": {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed},
             "environment": self._environment,
         }
 
 
-def _loaded(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
+def loaded_plugin(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
+    """What a footer says of a distribution of plugins that was loaded; `took_part` has the names of those that did."""
     about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
-    return LoadedPlugin(*about, distribution.name in took_part)
+    return LoadedPlugin(*about, distribution.name in took_part, distribution.libraries)
 
 
 def title_of(population: Sequence[Experiment]) -> str:

@@ -18,33 +18,12 @@ from lgbench.experiment.tuning import Tuning
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
-    """Everything that is needed to train and test one model. Two experiments with the same record are equal."""
+class Tested:
+    """Everything that is needed to test one model, whoever trained it."""
 
     record: ExperimentRecord
     task: Task
-    architecture: Architecture
-    parts: Mapping[str, Any]
-    """By kind, of the kinds that the architecture takes; with their options set."""
-    optimizer: Optimizer
-    averagers: Mapping[str, Averager]
-    """By the names that results show."""
     measurements: tuple[Measurement, ...]
-    plugins: Mapping[str, str]
-    """Versions of the distributions, and contents of the plugin files, that decide the numbers."""
-    measured_by: Mapping[str, str]
-    """The same of the measurements, which decide no number of the training."""
-    positions: dict[int, int] = field(default_factory=dict)
-    """By length, the positions of the longest input. Filled when it is asked for, which draws a context, and shared by all
-    experiments on the task."""
-    tuning_runs: tuple[Experiment, ...] = ()
-    """The tuning runs that choose its learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Experiment) and self.record == other.record
-
-    def __hash__(self) -> int:
-        return hash(self.record.run_id)
 
     @property
     def train(self) -> Training:
@@ -57,6 +36,35 @@ class Experiment:
     @property
     def seed(self) -> int:
         return self.record.seed
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment(Tested):
+    """Everything that is needed to train and test one model. Two experiments with the same record are equal."""
+
+    architecture: Architecture
+    parts: Mapping[str, Any]
+    """By kind, of the kinds that the architecture takes; with their options set."""
+    optimizer: Optimizer
+    averagers: Mapping[str, Averager]
+    """By the names that results show."""
+    plugins: Mapping[str, str]
+    """Versions of the distributions, and contents of the plugin files, that decide the numbers."""
+    measured_by: Mapping[str, str]
+    """The same of the measurements, which decide no number of the training."""
+    positions: dict[int, int] = field(default_factory=dict)
+    """By length, the positions of the longest input. Filled when it is asked for, which draws a context, and shared by all
+    experiments on the task."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of what the packages of `plugins` require, such as "transformers of lgbench-huggingface"."""
+    tuning_runs: tuple[Experiment, ...] = ()
+    """The tuning runs that choose its learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.record == other.record
+
+    def __hash__(self) -> int:
+        return hash(self.record.run_id)
 
     @property
     def entry(self) -> str:

@@ -12,10 +12,12 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, un
 from lgbench.experiment import tuning
 from lgbench.experiment.building import Trial
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.json_files import label
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
+from lgbench.experiment.origins import libraries_of, plugins_used, versions_of
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
@@ -109,7 +111,7 @@ def plan(request: Request, registry: Registry) -> Plan:
     refusals = dict.fromkeys(undefined(chosen.probes, measured, [task.thing for task in tasks]))
     pairs = product(tasks, find_entries(request.archs, registry))
     asked: set[str] = set()
-    with unchanged(_versions(chosen.optimizer, *chosen.averagers)) as require_unchanged:
+    with unchanged(versions_of(chosen.optimizer, *chosen.averagers)) as require_unchanged:
         for (task, entry), changes in product(pairs, grid(request.changes or {})):
             try:
                 first = _with_tuning_runs(_experiment(task, entry, changes, chosen), task, entry, changes, chosen)
@@ -121,7 +123,7 @@ def plan(request: Request, registry: Registry) -> Plan:
                 experiments |= dict.fromkeys(map(first.with_seed, chosen.seeds))
             if not asked >= {task.label, entry.label}:  # once for each: it takes a millisecond
                 asked |= {task.label, entry.label}
-                require_unchanged(_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
+                require_unchanged(versions_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
     if not experiments:
         raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals), chosen.loaded)
@@ -155,7 +157,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         protocol=ProtocolUse(
             chosen.protocol.name,
             chosen.protocol.version,
-            (*_precision(chosen), *sorted((key, str(value)) for key, value in after.items() if value != before[key])),
+            (*_precision(chosen), *sorted((key, label(value)) for key, value in after.items() if value != before[key])),
         ),
         train=train,
         evaluate=evaluate,
@@ -171,8 +173,9 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         optimizer=_configured("optimizer", chosen.optimizer, options, changes),
         averagers={averager.label: averager.thing for averager in chosen.averagers},
         measurements=tuple(measurement.thing for measurement in measurements),
-        plugins=_versions(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
-        measured_by=_versions(*measurements),
+        plugins=versions_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
+        measured_by=versions_of(*measurements),
+        libraries=libraries_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
         positions=chosen.positions.setdefault(task.label, {}),
     )
 
@@ -242,14 +245,8 @@ def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[A
     return tuple(chosen[label] for label in sorted(chosen))
 
 
-def _versions(*found: Found[Any]) -> dict[str, str]:
-    """Name and version of the distributions that provide these things, and name and content of plugin files."""
-    return {each.origin.name: each.origin.version for each in found}
-
-
 def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, ...]:
-    """The distributions that decide the numbers. lgbench's own code has no digits, unless it is a checkout with changes."""
-    kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in chosen.loaded if each.name == BUILT_IN}
+    """The distributions that decide the numbers."""
     things: list[tuple[str, Found[Any]]] = [
         ("task", task),
         ("architecture", entry.architecture),
@@ -257,10 +254,7 @@ def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, 
         ("optimizer", chosen.optimizer),
         *((f"averager:{averager.label}", averager) for averager in chosen.averagers),
     ]
-    for kind, each in things:
-        kinds.setdefault(each.origin, set()).add(kind)
-    used = [PluginUse(each.name, each.version, each.source, tuple(sorted(own))) for each, own in kinds.items() if each.source]
-    return tuple(sorted(used, key=lambda plugin: plugin.name))
+    return plugins_used(things, chosen.loaded)
 
 
 def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lgbench.contracts import Answers, Budget, Task
-from lgbench.errors import unknown
+from lgbench.errors import UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.tuning import Tuning, rates
 
@@ -219,8 +219,16 @@ BOARDS_PROTOCOL = "standard"
 """The protocol of the published leaderboards, for whoever asks which entry is better."""
 
 
+EXTERNAL, EXTERNAL_VERSION = "external", 1
+"""The protocol of models that lgbench did not train, which :func:`lgbench.evaluate_model` measures. They are tested as under
+BOARDS_PROTOCOL. Raise the version whenever that changes a number."""
+
+
 def protocol_named(name: str) -> Protocol:
     """The protocol of that name; UsageError with the known ones otherwise."""
+    if name == EXTERNAL:
+        known = ", ".join(sorted(PROTOCOLS))
+        raise UsageError(f"{name} is for models that were trained elsewhere: use lgbench.evaluate_model; to train: {known}")
     try:
         return PROTOCOLS[name]
     except KeyError:

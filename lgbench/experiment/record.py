@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from lgbench.experiment.protocols import PRECISIONS, Evaluation, Training
+from lgbench.experiment.protocols import EXTERNAL, PRECISIONS, Evaluation, Training
 from lgbench.experiment.tuning import Tuning
 
 
@@ -25,6 +26,11 @@ class ProtocolUse:
     def precision(self) -> str:
         """In which models compute: one of :data:`lgbench.experiment.protocols.PRECISIONS`. All but the first is a change."""
         return dict(self.changes).get("precision", PRECISIONS[0])
+
+    @property
+    def is_external(self) -> bool:
+        """Whether lgbench did not train the model. Then `changes` say what was tested."""
+        return self.name == EXTERNAL
 
     def __str__(self) -> str:
         """For titles, such as "standard/3 train.lr=0.001"."""
@@ -61,6 +67,13 @@ class LoadedPlugin:
     """The place that it was installed from, where others may know it."""
     takes_part: bool
     """Whether it decides or measures a number."""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the libraries that it stands on, other than lgbench and torch. Without any, footers have no such field."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """As a footer has it."""
+        return {name: value for name, value in asdict(self).items() if name != "libraries" or value}
 
 
 @dataclass(frozen=True)

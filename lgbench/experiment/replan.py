@@ -8,6 +8,7 @@ from dataclasses import replace
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.errors import UsageError
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.json_files import is_object
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
@@ -25,10 +26,12 @@ class Replanner:
 
         `probes` are names of those that the run has, as far as the task has them. The outcome of a tuning is the record's.
         """
-        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol, tuple(probes))
+        # Of a JSON object the protocol has a label alone.
+        objects = {key: value for key, value in record.options if isinstance(value, str) and is_object(value)}
+        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol, *objects.items(), tuple(probes))
         if same not in self._planned:
             name, precision = record.protocol.name, record.precision
-            changes = {key: value for key, value in record.protocol.changes if key != "precision"}
+            changes = {key: objects.get(key, value) for key, value in record.protocol.changes if key != "precision"}
             request = Request(
                 [record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer, precision, probes
             )

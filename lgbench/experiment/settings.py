@@ -9,8 +9,9 @@ from itertools import product
 from math import inf
 from typing import Any, TypeVar
 
-from lgbench.contracts import PART_KINDS, Task
+from lgbench.contracts import PART_KINDS, JsonFile, Task
 from lgbench.errors import UsageError, unknown
+from lgbench.experiment import json_files
 from lgbench.experiment.protocols import Evaluation, Training
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
@@ -33,13 +34,17 @@ Settings = TypeVar("Settings", Training, Evaluation)
 
 
 def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
-    """Every combination of the values of each setting, which commas separate. Raises UsageError for an unknown section."""
+    """Every combination of the values of each setting, which commas separate. Raises UsageError for an unknown section.
+
+    The commas of a JSON object separate nothing.
+    """
     for key in changes:
         section, _, name = key.partition(".")
         if section not in SECTIONS or not name:
             known = ", ".join(f"{section}." for section in SECTIONS)
             raise UsageError(f"no setting {key!r}; settings begin with one of {known} as in train.steps=500")
-    values = [[value.strip() for value in text.split(",")] for text in changes.values()]
+    whole = json_files.is_object
+    values = [[text] if whole(text) else [value.strip() for value in text.split(",")] for text in changes.values()]
     return [dict(zip(changes, chosen, strict=True)) for chosen in product(*values)]
 
 
@@ -109,6 +114,8 @@ def parse_value(key: str, text: str, like: Any) -> Any:
         if text.lower() in words:
             return words[text.lower()]
         raise UsageError(f"{key}={text!r} is not a switch: use on or off")
+    if isinstance(like, JsonFile):
+        return json_files.content(key, text)
     if isinstance(like, str):
         return text
     try:

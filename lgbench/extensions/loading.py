@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from lgbench.checkout import changed_sources
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
+from lgbench.extensions.libraries import libraries_of
 from lgbench.extensions.sources import source_of
 from lgbench.process import exits
 from lgbench.terminal import sentence
@@ -71,6 +72,11 @@ class Distribution:
         return digits[:16] if file else source_of(self.modules)
 
     @property
+    def libraries(self) -> dict[str, str]:
+        """Versions of the libraries that a package stands on, other than lgbench and torch. None for lgbench and for files."""
+        return {} if self.name == BUILT_IN or self.stamp else dict(libraries_of(self.name))
+
+    @property
     def stamp(self) -> str:
         """The first 8 digits of a file's hash, which results append to its names; empty for a package."""
         _, file, digits = self.version.partition("sha256:")
@@ -85,8 +91,8 @@ class PluginSource:
     distribution: Distribution
     read: Callable[[], bytes | None]
     """Returns its source; None if it has no source file."""
-    load: Callable[[], ModuleType]
-    """Imports it."""
+    load: Callable[[], Any]
+    """Imports it. Returns the module or the object that has its hooks."""
 
 
 def installed_source(entry_point: EntryPoint) -> PluginSource:
@@ -99,15 +105,29 @@ def installed_source(entry_point: EntryPoint) -> PluginSource:
     return PluginSource(entry_point.name, _distribution(entry_point), read, entry_point.load)
 
 
-def file_source(path: Path) -> PluginSource:
-    """The plugin in a file. Raises UsageError if there is no such file, or if its name does not end in .py."""
+def parted(path: Path) -> tuple[Path, str]:
+    """A plugin file, and the function in it that was named by my_model.py:build; empty where none was.
+
+    >>> [(file.name, function) for file, function in map(parted, (Path("my_model.py:build"), Path("my_norm.py")))]
+    [('my_model.py', 'build'), ('my_norm.py', '')]
+    """
+    file, colon, function = path.name.rpartition(":")
+    return (path.with_name(file), function) if colon and file.endswith(".py") else (path, "")
+
+
+def file_source(path: Path, named: str = "", plugin_in: Callable[[ModuleType], Any] = lambda module: module) -> PluginSource:
+    """The plugin in a file. Raises UsageError if there is no such file, or if its name does not end in .py.
+
+    `plugin_in` makes the plugin of the file's module; `named` is what results call it, by default the file's name.
+    """
     if path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"no plugin file {str(path)!r}: name a Python file, as in --plugin ./my_norm.py")
+        how = f"in --arch ./my_model.py:{named.rpartition(':')[2]}" if named else "in --plugin ./my_norm.py"
+        raise UsageError(f"no plugin file {str(path)!r}: name a Python file, as {how}")
     content = path.read_bytes()
     digits = hashlib.sha256(content).hexdigest()
-    distribution = Distribution(path.name, f"sha256:{digits}", str(path), installed="file")
+    distribution = Distribution(named or path.name, f"sha256:{digits}", str(path), installed="file")
 
-    def load() -> ModuleType:
+    def load() -> Any:
         # The module's name has the hash, so that it hides no other module and no other version of itself.
         name = f"lgbench_plugin_{path.stem}_{digits[:8]}"
         module = ModuleType(name)
@@ -116,10 +136,10 @@ def file_source(path: Path) -> PluginSource:
         try:
             # The content that was hashed, not that of the file by now, nor Python's cache of an earlier import.
             exec(compile(content, path, "exec"), vars(module))
+            return plugin_in(module)
         except BaseException:
             del sys.modules[name]
             raise
-        return module
 
     return PluginSource(path.stem, distribution, lambda: content, load)
 

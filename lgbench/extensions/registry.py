@@ -19,6 +19,7 @@ from lgbench.contracts import Architecture, Attention, Averager, Measurement, No
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
+from lgbench.extensions.function_files import function_source
 from lgbench.extensions.loading import (
     BUILT_IN,
     GROUP,
@@ -28,6 +29,7 @@ from lgbench.extensions.loading import (
     file_source,
     installed_source,
     outdated,
+    parted,
     watched,
 )
 from lgbench.terminal import sentence
@@ -79,6 +81,8 @@ class Registry:
     def load(cls, environ: Mapping[str, str] = os.environ, files: Iterable[Path] = ()) -> Registry:
         """Every plugin installed under the entry-point group, or those that LGBENCH_PLUGINS names, and those of `files`.
 
+        A file may be `my_model.py:build`: a function in it that builds a model.
+
         An installed plugin that is broken is kept in `plugins` with its error. Raises UsageError for a name or a file that does
         not exist, and PluginError for a file that is broken, or for a plugin that changed this process for good. With
         LGBENCH_TRACE=1, the calls of hooks are shown.
@@ -99,7 +103,8 @@ class Registry:
             if path.name in taken:
                 raise UsageError(f"{taken[path.name]} and {path} have one name, and results name files by it: rename one")
             taken[path.name] = path
-            plugin = registry.take(file_source(path), before)
+            source = function_source(path) if parted(path)[1] else file_source(path)
+            plugin = registry.take(source, before)
             if plugin.error:
                 raise PluginError(f"{path}: {plugin.error}")
         return registry

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import torch
 
 from lgbench.errors import UsageError
-from lgbench.extensions.loading import BUILT_IN
+from lgbench.extensions.loading import BUILT_IN, parted
 from lgbench.extensions.registry import Registry
 from lgbench.kept.card import card
 from lgbench.kept.finding import FoundRun
@@ -75,8 +75,9 @@ def _files(run: FoundRun, plugins: Sequence[Path]) -> Mapping[str, bytes]:
     rows = run_files.read(run.path)
     rows = rows.filter(pc.equal(rows["run_id"], record.run_id))
     weights, name = weights_files.name_for(record, kept), run_files.name_for(record)
-    own = {f"{PLUGINS}/{path.name}": path.read_bytes() for path in plugins if path.name in _plugin_files(footer)}
-    listed = "[" + ", ".join(f"HERE / {ascii(file)}" for file in own) + "]"
+    taken = [path for path in plugins if path.name in _plugin_files(footer)]
+    own = {f"{PLUGINS}/{file.name}": file.read_bytes() for file, _ in map(parted, taken)}
+    listed = "[" + ", ".join(f"HERE / {ascii(f'{PLUGINS}/{path.name}')}" for path in taken) + "]"
     code = CODE.format(variants=", ".join(run.variants), run=ascii(name), plugins=listed)
     return {
         "README.md": card(footer, rows, weights, list(own)).encode(),
@@ -103,5 +104,6 @@ def _requirements(footer: Footer) -> str:
         if plugin.name in decide - files - {BUILT_IN}:
             how = "" if plugin.installed == "index" else f"  # was installed from: {plugin.origin or plugin.installed}"
             lines.append(f"{plugin.name}=={plugin.version}{how}")
+            lines += [f"{library}=={version}" for library, version in plugin.libraries.items()]
     lines.append(f"torch>={footer.environment.torch.partition('+')[0].rpartition('.')[0]}")
     return "\n".join(lines) + "\n"

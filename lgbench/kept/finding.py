@@ -49,6 +49,8 @@ class FoundRun:
     def content(self) -> bytes:
         """The file of its weights. Raises RunFileError where there is none, or not the one that the run kept."""
         kept = self.footer.kept_weights
+        if self.footer.external:
+            raise RunFileError(f"{self.where} has no weights: lgbench did not train its model")
         if kept is None:
             raise RunFileError(f"{self.where} kept no weights; make the run with --keep-weights, in a folder that lacks it")
         name = weights_files.name_for(self.footer.experiment, kept)

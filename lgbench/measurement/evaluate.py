@@ -18,7 +18,7 @@ from lgbench import seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import draw
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.experiment import Tested
 from lgbench.experiment.lengths import answered_lengths
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
@@ -50,7 +50,7 @@ class Score(NamedTuple):
 
 
 @torch.inference_mode()
-def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
+def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
     """Every measurement at every length for each weight variant in `models`, and whether its answers are sound.
 
     Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones.
@@ -64,7 +64,7 @@ def evaluate(experiment: Experiment, models: Mapping[str, Predict], device: torc
 
 
 @torch.no_grad()
-def evaluate_point(experiment: Experiment, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
+def evaluate_point(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
     """The same of models that are still in training: fewer scores, of fewer contexts, and not whether answers are sound.
 
     Not in inference mode: a model may keep a tensor that it makes here, and autograd refuses one of that mode.
@@ -75,7 +75,7 @@ def evaluate_point(experiment: Experiment, models: Mapping[str, Predict], device
 
 
 def _scores(
-    experiment: Experiment,
+    experiment: Tested,
     models: Mapping[str, Predict],
     extent: Extent,
     device: torch.device,
@@ -212,9 +212,7 @@ def _score_strings(
             yield Score(variant, measurement.name, length, value, len(inputs))
 
 
-def _look_ahead(
-    experiment: Experiment, models: Mapping[str, Predict], device: torch.device, in_parts: InParts
-) -> Iterator[Score]:
+def _look_ahead(experiment: Tested, models: Mapping[str, Predict], device: torch.device, in_parts: InParts) -> Iterator[Score]:
     """Whether answers change with what comes after them, at the longest length."""
     asked = causality.question(experiment.task, experiment.train, experiment.evaluate, experiment.seed)
     if asked is None:

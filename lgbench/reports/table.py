@@ -134,15 +134,18 @@ def title(board: Board) -> str:
     """What a board is about, in one line."""
     tasks = "" if board.tasks == 1 else f", mean over {board.tasks} tasks"
     version = "" if board.metric.version == 1 else f", {board.metric.label} version {board.metric.version}"
+    trained = "in distribution" if board.protocol.is_external else "trained"
     return (
         f"{board.name}: {board.metric.label} ({board.metric.direction}){tasks}, "
-        f"trained to length {board.train_length}, protocol {board.protocol}, task version {board.task_version}{version}"
+        f"{trained} to length {board.train_length}, protocol {board.protocol}, task version {board.task_version}{version}"
     )
 
 
 def notes(board: Board) -> list[str]:
     """Sentences that belong under a board: what is left out, what lacks the metric, and what was not fitted."""
     found = [*(f"{sentence}." for sentence in board.unsound), *board.incomplete]
+    if board.protocol.is_external:
+        found.insert(0, "lgbench did not train these models, so nobody can make their runs again.")
     if board.lacking:
         entries = (f"{entry} ({count} {'seed' if count == 1 else 'seeds'})" for entry, count in sorted(board.lacking.items()))
         found.append(f"{board.metric.label} is missing in runs of {', '.join(entries)}.")

@@ -54,6 +54,7 @@ class Results(MeasuredValues):
         order of their names.
 
         `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
+        The name "external" means all of what was tested of models that lgbench did not train, whose boards come last.
         `baseline` is the entry that the others are compared with, as on boards or short; by default it is BASELINE_ENTRY.
         With `apart`, every task has a board of its own, and families have none.
         """
@@ -129,7 +130,7 @@ class Results(MeasuredValues):
         if asked not in self._answers:
             every = (self._board(metric, *own) for own in rows_by_board(self.values(*asked)))
             found = [each for each in every if each]
-            found.sort(key=lambda e: (e.key.name, -e.key.task_version, str(e.about.protocol), -e.key.metric_version))
+            found.sort(key=_place)
             self._answers[asked] = found
         return self._answers[asked]
 
@@ -218,6 +219,12 @@ class Results(MeasuredValues):
             else:
                 lacking[key][entry] += 1
         return incomplete, lacking
+
+
+def _place(board: Unranked) -> tuple[Any, ...]:
+    """The order of boards: by name and protocol, of versions the newest first; models that lgbench did not train come last."""
+    key, protocol = board.key, board.about.protocol
+    return protocol.is_external, key.name, -key.task_version, str(protocol), -key.metric_version
 
 
 def named_chance(chance: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.experiment import Tested
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.evaluate import Score
@@ -31,12 +31,13 @@ class Measured:
     chance: Sequence[Score]
     """The chance level of the task."""
     curve: Curve
+    """Without points where lgbench did not train the model."""
     index: int
     """Which model of the curve's population it is."""
     diverged_step: int | None
 
 
-def rows_of(experiment: Experiment, measured: Measured) -> pa.Table:
+def rows_of(experiment: Tested, measured: Measured) -> pa.Table:
     """The rows of a run file."""
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
     scores = {experiment.train.steps: [*measured.scores, *measured.chance], **measured.points}
@@ -61,12 +62,12 @@ def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
     }
 
 
-def is_in_distribution(experiment: Experiment, length: int) -> bool:
+def is_in_distribution(experiment: Tested, length: int) -> bool:
     """Whether models are trained on this length."""
     return experiment.train.min_length <= length <= experiment.train.max_length
 
 
-def _scores(experiment: Experiment, by_step: Mapping[int, Sequence[Score]]) -> Iterator[dict[str, Any]]:
+def _scores(experiment: Tested, by_step: Mapping[int, Sequence[Score]]) -> Iterator[dict[str, Any]]:
     versions = {measurement.name: measurement.version for measurement in experiment.measurements}
     versions |= dict.fromkeys(SOUNDNESS, VERSION)
     on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))

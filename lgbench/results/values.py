@@ -91,10 +91,10 @@ class MeasuredValues(Database):
         return UsageError(f"in {printable(str(self.place))} there is {unknown(kind, name, known)}")
 
     def _numbers(self, protocol: str | None) -> list[int]:
-        """The numbers of the protocols that are meant."""
+        """The numbers of the protocols that are meant. The name of that of external models means all of what was tested."""
 
         def meant(use: ProtocolUse) -> bool:
-            return protocol in (None, str(use)) or (protocol == use.name and not use.changes)
+            return protocol in (None, str(use)) or (protocol == use.name and (use.is_external or not use.changes))
 
         return [number for number, use in self.protocols.items() if meant(use)]
 

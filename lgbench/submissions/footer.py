@@ -16,10 +16,17 @@ from packaging.version import InvalidVersion, Version
 
 from lgbench.contracts import METRIC_NAME, NAME
 from lgbench.experiment import tuning
+from lgbench.experiment.protocols import EXTERNAL
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.extensions.loading import How
+from lgbench.results.external_models import KEY as EXTERNAL_KEY
+from lgbench.results.external_models import ExternalModel
 from lgbench.results.metrics import Metric
-from lgbench.results.weights_files import KEY, KeptWeights
+from lgbench.results.weights_files import KEY as WEIGHTS_KEY
+from lgbench.results.weights_files import KeptWeights
+
+OPTIONAL = (WEIGHTS_KEY, EXTERNAL_KEY)
+"""The fields that a footer may lack."""
 
 MAX_TEXT = 1000
 _LABEL = re.compile(rf"{NAME.pattern}(~[0-9a-f]{{8}})?")
@@ -85,11 +92,14 @@ class Footer:
     """Of the file; see :mod:`lgbench.results.run_files`."""
     kept_weights: KeptWeights | None = None
     """None, and no field of the JSON, where the run kept none."""
+    external: ExternalModel | None = None
+    """The model, where lgbench did not train it; otherwise None, and no field of the JSON."""
 
     @property
     def content(self) -> dict[str, Any]:
         """The JSON that it was rebuilt from."""
-        return {name: value for name, value in asdict(self).items() if name != KEY or value is not None}
+        found = {name: value for name, value in asdict(self).items() if name not in OPTIONAL or value is not None}
+        return found | {"plugins": [plugin.content for plugin in self.plugins]}
 
     @property
     def took_part(self) -> Mapping[str, LoadedPlugin]:
@@ -157,6 +167,10 @@ def _check_text(value: Any, where: str) -> None:
 def _check_values(footer: Footer) -> None:
     """What the types do not say. Raises ValueError."""
     experiment = footer.experiment
+    if (footer.external is None) is experiment.protocol.is_external:
+        raise ValueError(
+            f"the protocol {EXTERNAL} and the field {EXTERNAL_KEY} belong together, and it has one without the other"
+        )
     for name in _names(experiment):
         if not _LABEL.fullmatch(name):
             raise ValueError(f"{shown(name)} is no valid name: names have lower-case letters, digits and hyphens")

@@ -108,6 +108,9 @@ class Inspector:
         """A run of a file. Raises Refused with a sentence for each thing that is wrong."""
         footer = footer_of(path, contents)
         record, where = footer.experiment, _where(path, contents, footer.experiment)
+        if footer.external:
+            why = "lgbench did not train its model, so nobody can run it again: it can be neither verified nor submitted"
+            raise Refused([f"{where}: {why}"])
         wrong = [
             *_other_run_id(path, contents, record),
             *_other_content(footer, contents),

@@ -24,6 +24,7 @@ from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
+from lgbench.extensions.libraries import libraries_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import Score, evaluate
 from lgbench.measurement.probing import probe
@@ -209,5 +210,10 @@ def other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]
     ):
         if filed != here:
             yield f"{name} is {shown(filed)} in the file and {shown(here)} here"
+    for plugin in run.footer.took_part.values():
+        here_too = dict(libraries_of(plugin.name))
+        for library, filed in plugin.libraries.items():
+            if filed != here_too.get(library):
+                yield f"{shown(library)[1:-1]} is {shown(filed)} in the file and {shown(here_too.get(library))} here"
     if device.type != "cpu":
         yield "a GPU adds in no fixed order"

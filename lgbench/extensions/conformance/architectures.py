@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from lgbench.contracts import PART_KINDS, Architecture, Parts, Signature, Tokens
 from lgbench.extensions.conformance import models
 from lgbench.extensions.conformance.check import CheckFailed, Checks, NotChecked, Outcome, expect
-from lgbench.extensions.conformance.models import TRAINED, inputs_of, served
 from lgbench.extensions.conformance.options import others, require_reachable
 from lgbench.extensions.conformance.probes import built, stirred
 from lgbench.extensions.conformance.probing_parts import Call, ProbingAttention, ProbingNorm, ProbingPosition
+from lgbench.extensions.conformance.signatures import TRAINED, inputs_of, served
 
 
 def checks(architecture: Architecture, parts: Callable[[], Parts]) -> Checks:

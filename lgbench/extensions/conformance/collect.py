@@ -36,7 +36,7 @@ from lgbench.extensions.conformance import (
     trackers,
 )
 from lgbench.extensions.conformance.check import Check, Checks, NotChecked, Outcome, expect
-from lgbench.extensions.conformance.models import TESTED, TRAINED
+from lgbench.extensions.conformance.signatures import TESTED, TRAINED
 from lgbench.extensions.declared import require_declared
 from lgbench.extensions.registry import Plugin, Registry
 

@@ -1,0 +1,159 @@
+"""A function in a file as an architecture: `./my_model.py:build`, where `build(signature)` returns a model. No plugin."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from lgbench.contracts import NAME, Answers, Architecture, Model, Parts, Signature, Tokens
+from lgbench.errors import PluginError, Unsupported, UsageError, first_line, unknown
+from lgbench.extensions.loading import PluginSource, file_source, parted
+from lgbench.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CONTEXTS = 2
+"""In the inputs that a new model is asked about, to see the shape of its logits."""
+_NAMED = re.compile(r"(?P<place>.*\.py:\w+)(?P<parts>\+.*)?", re.DOTALL)
+
+Function = Callable[..., Any]
+
+
+def take_functions(archs: Iterable[str]) -> tuple[list[str], list[Path]]:
+    """The values of --arch with the names of architectures in place of functions in files; and these functions, as plugins.
+
+    Raises UsageError for a file that is not there.
+    """
+    names: list[str] = []
+    plugins: list[Path] = []
+    for arch in archs:
+        if found := _NAMED.fullmatch(arch):
+            path = Path(found["place"])
+            plugins.append(path)
+            arch = f"{name_of(path)}~{function_source(path).distribution.stamp}{found['parts'] or ''}"
+        names.append(arch)
+    return names, plugins
+
+
+def function_source(path: Path) -> PluginSource:
+    """The plugin whose only architecture a function in a file builds. Raises UsageError if there is no such file."""
+    file, function = parted(path)
+    return file_source(file, path.name, lambda module: _Plugin(BuiltByFunction(path, _function(module, function)), module))
+
+
+def name_of(path: Path) -> str:
+    """The name of the architecture: that of the file, and that of the function, unless it is `build`.
+
+    >>> name_of(Path("my_model.py:build")), name_of(Path("models.py:TinyNet"))
+    ('my-model', 'models-tiny-net')
+    """
+    file, function = parted(path)
+    name = as_name(file.stem if function == "build" else f"{file.stem} {function}")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{path.name} gives an architecture no name: give the file one with letters or digits, at most 100")
+    return name
+
+
+def as_name(text: str) -> str:
+    """Lower-case words joined by hyphens, as names in lgbench are.
+
+    >>> as_name("TinyNet"), as_name("my_model 2")
+    ('tiny-net', 'my-model-2')
+    """
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", text).lower()
+    return re.sub(r"[^a-z0-9]+", "-", apart).strip("-")
+
+
+class BuiltByFunction(Architecture):
+    """What a function in a file builds. Its keyword-only parameters are options of the model."""
+
+    def __init__(self, path: Path, function: Function) -> None:
+        self.name = name_of(path)
+        self.about = (inspect.getdoc(function) or f"A model that {path.name} builds.").partition("\n\n")[0]
+        self._where = path.name
+        self._function = function
+
+        def build(signature: Signature, parts: Parts, **options: Any) -> Model:
+            return self._built(signature, parts, options)
+
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        positional = [p for p in inspect.signature(build).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        build.__signature__ = inspect.Signature([*positional, *own])  # type: ignore[attr-defined]
+        vars(self)["build"] = build  # options are read from its parameters
+
+    def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> Model:
+        """Raises Unsupported where the function returns no module, or one whose logits have another shape."""
+        return self._built(signature, parts, options)
+
+    def _built(self, signature: Signature, parts: Parts, options: dict[str, Any]) -> Model:
+        from torch import nn
+
+        model = self._function(signature, **options)
+        if not isinstance(model, nn.Module):
+            raise Unsupported(f"{self._where} returned {type(model).__name__}, expected a torch.nn.Module")
+        self._require_logits(model, signature, parts.train_positions)
+        return model
+
+    def _require_logits(self, model: nn.Module, signature: Signature, positions: int) -> None:
+        """Ask the model once. Raises Unsupported where it fails, and where its logits have another shape than lgbench needs."""
+        import torch
+
+        inputs = signature.inputs
+        given = (
+            torch.zeros(CONTEXTS, positions, dtype=torch.int64)
+            if isinstance(inputs, Tokens)
+            else torch.zeros(CONTEXTS, positions, inputs.width)
+        )
+        modes = {module: module.training for module in model.modules()}
+        try:
+            with torch.no_grad():
+                logits = model.eval()(given)
+        except Unsupported:
+            raise
+        except Exception as error:  # a stranger's model may raise anything
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise Unsupported(f"the model of {self._where} fails on inputs of the shape {tuple(given.shape)}: {why}") from error
+        for module, training in modes.items():
+            module.training = training
+        require_logits(f"the model of {self._where}", logits, given.shape[:2], signature)
+
+
+def require_logits(who: str, logits: Any, inputs: Sequence[int], signature: Signature) -> None:
+    """Raise Unsupported, with the right shape, where these are no logits for inputs of so many contexts and positions."""
+    import torch
+
+    contexts, positions = inputs
+    answers = 1 if signature.answers is Answers.LAST else positions
+    expected = (contexts, answers, signature.classes)
+    if not isinstance(logits, torch.Tensor):
+        raise Unsupported(f"{who} returned {type(logits).__name__}, expected a tensor of logits of the shape {expected}")
+    found = f"the type {logits.dtype}" if tuple(logits.shape) == expected else f"the shape {tuple(logits.shape)}"
+    if tuple(logits.shape) != expected or not logits.is_floating_point():
+        meaning = "contexts, answers and classes"
+        raise Unsupported(f"{who} returned logits of {found}, expected floats of the shape {expected}: {meaning}")
+
+
+class _Plugin:
+    """A plugin with one architecture, in place of the module that has the function."""
+
+    def __init__(self, architecture: Architecture, module: ModuleType) -> None:
+        self.__name__ = module.__name__
+        self._architecture = architecture
+
+    @hookimpl
+    def lgbench_architectures(self) -> Iterable[Architecture]:
+        return [self._architecture]
+
+
+def _function(module: ModuleType, name: str) -> Function:
+    """Raises PluginError, with those that there are, where a module has no function of that name."""
+    found: Function | None = getattr(module, name, None)
+    if not callable(found):
+        own = [value for value in vars(module).values() if inspect.isfunction(value) and value.__module__ == module.__name__]
+        raise PluginError(str(unknown("function", name, (function.__name__ for function in own))))
+    return found

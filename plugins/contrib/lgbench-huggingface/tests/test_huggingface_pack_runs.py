@@ -1,0 +1,46 @@
+"""An architecture is an entry like any other."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import transformers
+from click.testing import CliRunner
+from huggingface_pack_cases import BY_NAME
+
+from lgbench.cli.main import main
+from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.registry import Registry
+
+CHEAP = ["train.steps=3", "train.batch=4", "evaluate.contexts=4", "evaluate.strings=4", "evaluate.max_length=48"]
+
+
+def test_a_run_of_llama_has_the_version_of_the_library_in_its_footer(tmp_path: Path) -> None:
+    settings = [part for setting in CHEAP for part in ("--set", setting)]
+    arguments = ["run", "--task", "dyck-2-3", "--arch", "llama", "--seeds", "0", "--protocol", "quick", *settings]
+    found = CliRunner().invoke(main, [*arguments, "--results", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    (run,) = tmp_path.glob("dyck-2-3.llama.*.parquet")
+    footer = json.loads(pq.read_metadata(run).metadata[b"lgbench"])
+    by_name = {plugin["name"]: plugin for plugin in footer["plugins"]}
+    assert by_name["lgbench-huggingface"]["libraries"] == {"transformers": transformers.__version__}
+    assert by_name["lgbench-huggingface"]["takes_part"]
+    assert "libraries" not in by_name["lgbench-linear"]
+
+
+@pytest.mark.slow  # seconds
+def test_every_architecture_serves_every_family_at_its_sizes_but_for_two_that_have_no_single_layer() -> None:
+    tasks = ["dyck-1-2", "set-complement", "max-retrieval", "dictionary-lookup", "tomita-5"]
+    found = plan(Request(tasks, list(BY_NAME), [], [0], "quick"), Registry.load())
+    refused = {tuple(sentence.partition(": ")[0].split(" cannot be run on ")) for sentence in found.refusals}
+    assert refused == set(product(["olmo-hybrid", "rwkv"], ["set-complement", "max-retrieval", "dictionary-lookup"]))
+
+
+def test_lgbench_show_names_the_norms_inside() -> None:
+    for name, words in {"olmo2": "output norms", "gemma2": "sandwich", "llama": "pre-norm"}.items():
+        found = CliRunner().invoke(main, ["show", name])
+        assert found.exit_code == 0 and words in " ".join(found.output.split())

@@ -1,0 +1,121 @@
+"""Options whose value is a JSON object: users name a file, and runs keep its content."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import toys
+from conftest import with_essentials
+
+import lgbench
+from lgbench import JsonFile, hookimpl
+from lgbench.errors import UsageError
+from lgbench.experiment import json_files
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.replan import Replanner
+from lgbench.extensions.registry import Distribution
+from lgbench.submissions import footer
+
+SIZES = {"width": 3, "deep": {"b": [1, 2.5], "a": None}}
+
+
+class FromFile(toys.TableArchitecture):
+    """A table with sizes that it does not use."""
+
+    name = "from-file"
+
+    def build(self, signature, parts, *, sizes: JsonFile = JsonFile()):  # noqa: B008
+        assert not sizes or json.loads(sizes) == SIZES
+        return super().build(signature, parts)
+
+
+@pytest.fixture
+def registry():
+    class Own:
+        @hookimpl
+        def lgbench_architectures(self):
+            return [FromFile()]
+
+    registry = with_essentials()
+    for plugin, name in ((toys, "toys"), (Own(), "own")):
+        registry.add(plugin, name, Distribution(name, "1"))
+    assert not registry.problems()
+    return registry
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "sizes.json"
+    path.write_text(json.dumps(SIZES, indent=4))
+    return path
+
+
+def planned(registry, *values):
+    changes = {"model.sizes": ",".join(map(str, values))}
+    return plan(Request(["toy-walk"], ["from-file"], [], [0], "quick", changes), registry).experiments
+
+
+def test_the_record_has_the_content_and_the_protocol_its_hash(registry, path):
+    (experiment,) = planned(registry, path)
+    option = dict(experiment.record.options)["model.sizes"]
+    assert option == '{"deep":{"a":null,"b":[1,2.5]},"width":3}'
+    assert experiment.record.protocol.changes == (("model.sizes", json_files.label(option)),)
+    assert json_files.label(option).startswith("sha256:") and "," not in json_files.label(option)
+
+
+def test_a_run_depends_on_the_content_and_not_on_its_place_or_layout(registry, path, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(dict(reversed(SIZES.items()))))
+    first, second = planned(registry, path, other)[:1], planned(registry, other)
+    assert first == second
+    (plain,) = plan(Request(["toy-walk"], ["from-file"], [], [0], "quick"), registry).experiments
+    assert plain.run_id != second[0].run_id
+
+
+def test_a_record_is_planned_again_without_the_file(registry, path):
+    (experiment,) = planned(registry, path)
+    path.unlink()
+    assert Replanner(registry).experiment(experiment.record).record == experiment.record
+
+
+def test_an_object_may_stand_in_the_place_of_a_file(registry, path):
+    assert planned(registry, path) == planned(registry, json.dumps(SIZES))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read: No such file or directory; name a file with a JSON object"),
+        (b"", "is no JSON: Expecting value: line 1 column 1 (char 0); expected a JSON object"),
+        (b"\xff\xfe", "is no text file: expected a file with a JSON object"),
+        (b"[]", "is JSON, but a list: expected a JSON object"),
+        (b"null", "is JSON, but null: expected a JSON object"),
+        (b"true", "is JSON, but true or false: expected a JSON object"),
+        (b'{"a": NaN}', "is no JSON: NaN is no number of JSON; expected a JSON object"),
+        (b'{"a": ' * 100_000, "expected a JSON object"),
+        (b'{"a": "' + b"x" * 2000 + b'"}', "has 2008 letters without spaces, and at most 1000 fit into the footer of a run"),
+        (b" " * (2**20 + 1), "is larger than 1 MB: expected a file with a JSON object"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path, content, words):
+    path = tmp_path / "sizes.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError) as raised:
+        json_files.content("model.sizes", str(path))
+    assert words in str(raised.value) and "model.sizes" in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", "a\0b"])
+def test_a_name_that_is_no_file_is_refused(name):
+    with pytest.raises(UsageError, match="name a file with a JSON object"):
+        json_files.content("model.sizes", name)
+
+
+def test_a_footer_takes_every_object_that_an_option_takes():
+    assert json_files.MAX_LETTERS == footer.MAX_TEXT
+
+
+def test_the_type_is_importable_from_lgbench():
+    assert lgbench.JsonFile is JsonFile
