@@ -71,6 +71,7 @@ def test_logits_are_those_of_the_library_with_the_same_weights(name: str) -> Non
         torch.testing.assert_close(ours(tokens(length)), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow  # seconds
 @every
 def test_initial_weights_are_those_of_the_library(name: str) -> None:
     ours, theirs = built(BY_NAME[name]).language_model.state_dict(), directly(name).state_dict()
@@ -146,6 +147,7 @@ def test_olmo_hybrid_has_pre_norm_in_linear_layers_and_output_norms_in_those_of_
     assert [calls_of("olmo-hybrid", layer) for layer in (0, 1)] == [PRE + PRE, POST + POST]
 
 
+@pytest.mark.slow  # seconds
 @every
 def test_nothing_is_dropped_out(name: str) -> None:
     model = built(BY_NAME[name]).train()
@@ -173,6 +175,7 @@ def test_vectors_are_embedded_in_the_place_of_tokens(name: str) -> None:
     torch.testing.assert_close(of_vectors(one_hot), of_tokens(tokens(9)))
 
 
+@pytest.mark.slow  # seconds
 @every
 @torch.no_grad()
 def test_the_last_answer_alone_is_that_among_all(name: str) -> None:
