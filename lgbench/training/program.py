@@ -37,7 +37,6 @@ Function = Callable[..., Tensor]
 """A function of tensors, some of which it changes in place -> a tensor."""
 
 
-
 def program(
     function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying = NOTHING
 ) -> Function:
