@@ -249,6 +249,7 @@ def test_a_long_training_is_compiled_and_a_short_one_is_not_and_the_log_says_why
     assert (saved > needed) == pays == sentence.startswith("compiling the training step")
 
 
+@pytest.mark.slow
 def test_both_stages_of_a_command_count_all_steps_that_share_programs(registry):
     """Tuning runs alone are too short. With the runs that follow, a program pays."""
     request = Request(["dictionary-lookup"], ["pre-norm"], [], range(5), "standard", {"train.steps": "1200"})

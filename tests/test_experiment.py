@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ import toys
 from conftest import CPU, python
 from toy_registries import but, toys_and
 
-import lgbench
 from lgbench import UsageError
 from lgbench.errors import PluginError
 from lgbench.execution.device import Execution
@@ -228,18 +225,6 @@ def test_planning_looks_names_up_once_and_nothing_after_it_does(planned, tmp_pat
     assert experiments == again
     outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), tmp_path, SilentProgress())
     assert not outcome.failed and len(outcome.written) == len(experiments) == 8
-
-
-ROOMS_BELOW = ("training", "measurement", "execution", "results", "reports")
-
-
-def test_no_room_below_planning_knows_of_registries():
-    """But for those that plan again in another process, and the runner, which names the type of what is loaded."""
-    folder = Path(lgbench.__file__).parent
-    modules = [path for room in ROOMS_BELOW for path in (folder / room).rglob("*.py")]
-    knowing = {path.name for path in modules if "lgbench.extensions" in path.read_text(encoding="utf-8")}
-    assert len(modules) > 30 and knowing == {"remote.py", "runner.py", "slurm_jobs.py", "worker.py"}
-    assert "registry" not in inspect.signature(run_plan).parameters
 
 
 def test_an_impossible_pair_gives_its_reason_and_the_rest_is_planned(toy_registry):
