@@ -21,18 +21,8 @@ NAMES = {
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
-    *(
-        "LgbenchError",
-        "Unsupported",
-        "UsageError",
-        "hookimpl",
-        "read_results",
-        "run",
-        "plan",
-        "run_population",
-        "evaluate_model",
-    ),
-    *("PlannedPopulation", "LoadedModel", "load", "probe"),
+    *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run", "plan", "run_population"),
+    *("PlannedPopulation", "LoadedModel", "load", "probe", "evaluate_model"),
 }
 
 METHODS = {
