@@ -75,13 +75,21 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torch_says)
 
 
+NAMES = 40
+"""An error lists so many known names at most. Commands that list things show them all."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that nothing has, with the nearest known name.
 
     >>> print(unknown("task", "tomta", ["dyck", "tomita"]))
     no task 'tomta'; did you mean 'tomita'? known: dyck, tomita
+    >>> print(unknown("seed", "x", map(str, range(1000, 1042))).args[0][-17:])
+    1039 and 2 others
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
     guess = f" did you mean {close[0]!r}?" if close else ""
-    return UsageError(f"no {kind} {name!r};{guess} known: {', '.join(names) or 'none'}")
+    shown = ", ".join(names[:NAMES]) or "none"
+    others = f" and {len(names) - NAMES} others" if len(names) > NAMES else ""
+    return UsageError(f"no {kind} {name!r};{guess} known: {shown}{others}")

@@ -119,6 +119,11 @@ def test_asking_a_new_model_once_changes_nothing_of_it(toys_alone, file):
     assert torch.equal(torch.rand(1), after)
 
 
+def test_a_file_without_the_name_of_a_function_is_told_in_a_sentence():
+    with pytest.raises(UsageError, match=r"'\./my_model\.py' is a file: name a function .* as in \./my_model\.py:build"):
+        take_functions(["pre-norm", "./my_model.py"])
+
+
 def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
     file.write_text(MODEL + "class TinyNet(Net):\n    def __init__(self, signature):\n        super().__init__(3, 3, 2)\n")
     assert planned(file, "TinyNet")[0].record.architecture.startswith("my-model-tiny-net~")

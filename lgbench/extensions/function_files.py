@@ -27,11 +27,13 @@ Function = Callable[..., Any]
 def take_functions(archs: Iterable[str]) -> tuple[list[str], list[Path]]:
     """The values of --arch with the names of architectures in place of functions in files; and these functions, as plugins.
 
-    Raises UsageError for a file that is not there.
+    Raises UsageError for a file that is not there, and for one without the name of a function.
     """
     names: list[str] = []
     plugins: list[Path] = []
     for arch in archs:
+        if arch.endswith(".py"):
+            raise UsageError(f"{arch!r} is a file: name a function in it that builds a model, as in {arch}:build")
         if found := _NAMED.fullmatch(arch):
             path = Path(found["place"])
             plugins.append(path)
