@@ -255,9 +255,9 @@ def test_titles_of_panels_say_whatever_differs(boards):
     changed = replace(board, protocol=ProtocolUse("quick", 1, (("train.lr", "0.1"),)))
     newer, remeasured = replace(board, task_version=2), replace(board, metric=replace(board.metric, version=2))
     every = [board, newer, changed]
-    assert figures.panel_title(board, every) == ["beta quick/1 version 1"]
-    assert figures.panel_title(newer, every) == ["beta quick/1 version 2"]
-    assert figures.panel_title(changed, every) == ["beta quick/1 train.lr=0.1"]
+    assert figures.panel_title(board, every) == ["beta quick/1 version", "1"]
+    assert figures.panel_title(newer, every) == ["beta quick/1 version", "2"]
+    assert figures.panel_title(changed, every) == ["beta quick/1", "train.lr=0.1"]
     assert figures.panel_title(remeasured, [board, remeasured]) == ["beta TVD version 2"]
 
 

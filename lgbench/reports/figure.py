@@ -44,6 +44,8 @@ LETTER = PAPER.text / 2
 """About the width of a letter."""
 LINE = 66
 """Letters of a line below the title, at most."""
+TITLE = 21
+"""Letters of a line of a panel's title, at most. They are bold, and the last column of panels ends where the figure does."""
 CHANCE = "chance"
 
 
@@ -184,7 +186,7 @@ def panel_title(board: Board, boards: Sequence[Board]) -> list[str]:
     same = [other for other in boards if (other.name, other.protocol) == (board.name, board.protocol)]
     said += [f"version {board.task_version}"] if len({other.task_version for other in same}) > 1 else []
     said += [f"{board.metric.label} version {board.metric.version}"] if len({other.metric for other in same}) > 1 else []
-    return wrap(" ".join(said), 25)
+    return wrap(" ".join(said), TITLE)
 
 
 def _title_mark(lines: Sequence[str]) -> alt.Chart:
