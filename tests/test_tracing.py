@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from conftest import CPU
 from torch.func import grad, vmap
 
-from lgbench.training.data import stream
+from lgbench.training.data import draw_batch, stream
 from lgbench.training.population import Population
 from lgbench.training.tracing import SizesMatter, traced
 
@@ -76,3 +76,24 @@ def test_the_training_step_is_one_graph_for_all_lengths(registry, planned, task,
             torch.testing.assert_close(own, after, rtol=1e-4, atol=1e-5)
             found.add(batch.inputs.shape[2])
         assert len(found) > 4
+
+
+@pytest.mark.parametrize("lengths", [(5, 1, 3), (1, 5, 3)], ids=["from the start", "resumed"])
+def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry, planned, monkeypatch, lengths):
+    """Or a training that goes on from a checkpoint differs from one that was never stopped."""
+    compiled = []
+
+    def program(function, arguments, report, varying):
+        if varying:
+            raise SizesMatter
+        compiled.append(arguments[-2].shape[2])
+        return function
+
+    monkeypatch.setattr("lgbench.training.population.program", program)
+    (experiment,) = planned(registry, "max-retrieval", ["pre-norm"], train_batch=4, train_steps=12)
+    population = Population([experiment], CPU)
+    advance = population.compiled(lambda: None)
+    inputs, targets = (drawn[0] for drawn in draw_batch(experiment.task, [0], 6, [0], experiment.train, CPU))
+    for length in lengths:
+        advance(inputs[:, :, :length], targets)
+    assert sorted(compiled) == [3, 5]

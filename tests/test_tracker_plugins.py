@@ -22,6 +22,7 @@ from test_tracking import SETTINGS, numbers_in
 import lgbench
 from lgbench.contracts import RunEnd, TrackedRun
 from lgbench.execution import tracking_messages as messages
+from lgbench.execution.json_lines import send
 from lgbench.execution.tracking import BOOT
 from lgbench.execution.tracking_messages import HANDLES, Handles
 from lgbench.results import run_files
@@ -82,7 +83,7 @@ class Process:
         self.tell(messages.Setup([name], []))
 
     def tell(self, order: messages.Order) -> None:
-        messages.send(self.process.stdin, order)
+        send(self.process.stdin, order)
 
     def begin(self, before: Handles) -> None:
         run = TrackedRun("run a", {"task": "t", "entry": "e", "seed": "0"}, {"train.steps": 30})

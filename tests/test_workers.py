@@ -17,6 +17,7 @@ from test_executor import made
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import InProcess
+from lgbench.execution.json_lines import send
 from lgbench.execution.progress import UNCOMPILED, Phase, SilentProgress, TimeLeft
 from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
@@ -60,7 +61,7 @@ def test_messages_survive_the_way_to_a_worker_and_back(registry):
     records = [experiment.record for experiment in planned(registry).experiments]
     order = messages.Train(records, "/a folder/é", 3, True)
     stream = io.StringIO()
-    messages.send(stream, order)
+    send(stream, order)
     again = messages.to_worker(stream.getvalue())
     assert isinstance(again, messages.Train)
     assert again == order and [record.run_id for record in again.records] == [record.run_id for record in records]

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from lgbench.cli.option_types import RESULTS, NameInResults, Seeds
 from lgbench.cli.options import claims_option, device_option, json_option, plugin_option, results_option
 from lgbench.cli.output import console, echo, echo_data
-from lgbench.cli.run import ordered
+from lgbench.cli.run_request import run_request
 from lgbench.cli.setup import installed, opened, warn
 from lgbench.errors import RunFailed, UsageError
 from lgbench.results.addresses import Address, Place
@@ -167,7 +167,7 @@ def _run(
         for order in lacking:
             request = Request(order.tasks, order.archs, order.average or None, order.seeds, name, probes=order.probes)
             try:
-                ordered(request, registry, Manner(device, workers=workers), Engine(), plugins, results)
+                run_request(request, registry, Manner(device, workers=workers), Engine(), plugins, results)
             except RunFailed as error:
                 failures.append(str(error))
     return failures

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import IO
-
 import msgspec
 
 from lgbench.execution.following import Reached
@@ -82,12 +80,6 @@ class Finished(msgspec.Struct, tag=True):
 
 ToWorker = Setup | Train
 FromWorker = Say | Begin | Progress | Followed | End | Written | Finished
-
-
-def send(stream: IO[str], message: ToWorker | FromWorker) -> None:
-    """Raises OSError where nobody reads any more."""
-    stream.write(msgspec.json.encode(message).decode() + "\n")
-    stream.flush()
 
 
 def to_worker(line: str) -> ToWorker:

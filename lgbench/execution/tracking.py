@@ -25,6 +25,7 @@ from lgbench.errors import RunFileError
 from lgbench.execution import tracking_messages as messages
 from lgbench.execution.executor import Done, located
 from lgbench.execution.following import Reached, Values, name_of
+from lgbench.execution.json_lines import send
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.scheduler import Work
 from lgbench.execution.tracking_messages import HANDLES, Handles
@@ -119,7 +120,7 @@ class Tracking:
         assert process.stdin
         with suppress(OSError):  # it is dead, and its output says so by ending
             while (order := self._orders.get()) is not None:
-                messages.send(process.stdin, order)
+                send(process.stdin, order)
         with suppress(OSError):
             process.stdin.close()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import IO
-
 import msgspec
 
 from lgbench.contracts import RunEnd, TrackedRun
@@ -66,12 +64,6 @@ class Say(msgspec.Struct, tag=True):
 
 
 Order = Setup | Begin | Log | End
-
-
-def send(stream: IO[str], message: Order | Say) -> None:
-    """Raises OSError where nobody reads any more."""
-    stream.write(msgspec.json.encode(message).decode() + "\n")
-    stream.flush()
 
 
 def order(line: str) -> Order:

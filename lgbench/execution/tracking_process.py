@@ -19,6 +19,7 @@ from lgbench.contracts import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.errors import LgbenchError, first_line
 from lgbench.execution import lease
 from lgbench.execution import tracking_messages as messages
+from lgbench.execution.json_lines import send
 from lgbench.execution.tracking_messages import HANDLES, Handles, Kept
 from lgbench.extensions.registry import Registry
 from lgbench.extensions.tracking import usable
@@ -76,7 +77,7 @@ class Trackers:
 
     def say(self, sentence: str) -> None:
         with contextlib.suppress(OSError):  # nobody reads any more
-            messages.send(self._output, messages.Say(sentence))
+            send(self._output, messages.Say(sentence))
 
     def _started(self, name: str, run: TrackedRun, kept: Kept | None, folder: Path) -> _Open:
         tracker = self._trackers[name]
@@ -123,7 +124,7 @@ def main() -> None:
         registry = Registry.load(files=map(Path, setup.plugins))
         found = {name: registry.trackers[name] for name in usable(setup.trackers, registry)}
     except LgbenchError as error:  # a plugin has changed since the command began
-        messages.send(output, messages.Say(f"nobody follows the runs: {error}; training goes on"))
+        send(output, messages.Say(f"nobody follows the runs: {error}; training goes on"))
         return
     trackers = Trackers(output, found)
     for line in sys.stdin:

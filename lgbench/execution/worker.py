@@ -24,6 +24,7 @@ from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import located, out_of_memory
 from lgbench.execution.following import Reached
+from lgbench.execution.json_lines import send
 from lgbench.execution.lease import LeaseLost, Lent
 from lgbench.execution.progress import Phase, ReportProgress
 from lgbench.execution.runner import PopulationRunner
@@ -42,11 +43,11 @@ class Telling:
         self.output = output
 
     def say(self, sentence: str) -> None:
-        messages.send(self.output, messages.Say(sentence))
+        send(self.output, messages.Say(sentence))
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[ReportProgress]:
-        messages.send(self.output, messages.Begin(phase))
+        send(self.output, messages.Begin(phase))
         told = 0.0
 
         def report(done: int, loss: object) -> None:
@@ -54,10 +55,10 @@ class Telling:
             now = time.monotonic()
             if done == phase.total or now - told >= REPORT_SECONDS:
                 told = now
-                messages.send(self.output, messages.Progress(done, loss() if callable(loss) else None))
+                send(self.output, messages.Progress(done, loss() if callable(loss) else None))
 
         yield report
-        messages.send(self.output, messages.End())
+        send(self.output, messages.End())
 
     def all(self, experiments: object, workers: int) -> AbstractContextManager[object]:
         return nullcontext()
@@ -82,7 +83,7 @@ class Worker:
                 if experiment.run_id != record.run_id:
                     raise RunFailed(f"{record.title}: a plugin has changed since the command began; run it again")
             for path in self._runner.run(Assignment(experiments, Lent(Path(order.folder)), order.models, order.compile)):
-                messages.send(self.output, messages.Written(str(path)))
+                send(self.output, messages.Written(str(path)))
         except BrokenPipeError:
             raise
         except LeaseLost as error:
@@ -92,7 +93,7 @@ class Worker:
         return messages.Finished()
 
     def _follow(self, population: object, reached: Reached) -> None:
-        messages.send(self.output, messages.Followed(reached))
+        send(self.output, messages.Followed(reached))
 
 
 def main() -> None:
@@ -120,9 +121,9 @@ def main() -> None:
             if isinstance(order, messages.Setup):
                 worker = _set_up(order, output)
             elif isinstance(worker, Worker):
-                messages.send(output, worker.train(order))
+                send(output, worker.train(order))
             elif worker:
-                messages.send(output, messages.Finished(f"a worker process cannot start: {located(worker)}"))
+                send(output, messages.Finished(f"a worker process cannot start: {located(worker)}"))
             busy.clear()
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(1)  # the command is gone, and nobody would read what else there is to say

@@ -20,6 +20,7 @@ from pathlib import Path
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import WAIT_SECONDS, Done, Executor, InProcess, RunPopulation, WorkerError, WorkerKilled, ended
+from lgbench.execution.json_lines import send
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.populations import probes_of
 from lgbench.execution.progress import ProgressDisplay, ReportProgress
@@ -52,7 +53,7 @@ class _Worker:
     def send(self, message: messages.ToWorker) -> None:
         assert self.process.stdin
         with suppress(OSError):  # it is dead, and its output says so by ending
-            messages.send(self.process.stdin, message)
+            send(self.process.stdin, message)
 
     def stop(self) -> None:
         """Ask it to end, in the middle of a population too."""

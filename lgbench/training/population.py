@@ -115,15 +115,17 @@ class Population:
         """:meth:`advance` as a program for batches of all lengths, or as one for each. Calls `report` before it compiles one.
 
         A program is made when a shape of its batches comes first. Then the function may raise anything, before any tensor is
-        changed. Where one program is for all lengths, contexts of a single position are trained as they are.
+        changed. Where lengths vary, contexts of a single position are trained as they are, whether one program is for all other
+        lengths or not: that turns out only when a longer one comes, and a step must not depend on which came first.
         """
         own, step = self._flat()
         programs: dict[Hashable, StepFunction] = {}
-        varying = {len(own): POSITIONS} if self.batch_shapes > 1 else NOTHING
+        lengths_vary = self.batch_shapes > 1
+        varying = {len(own): POSITIONS} if lengths_vary else NOTHING
 
         def advance(*batch: Tensor) -> Tensor:
             nonlocal varying
-            if varying and batch[0].shape[POSITIONS] < SMALLEST:
+            if lengths_vary and batch[0].shape[POSITIONS] < SMALLEST:
                 return self.advance(*batch)
             batch = (batch[0].contiguous(), *batch[1:])
             shapes = "all" if varying else tuple(tensor.shape for tensor in batch)

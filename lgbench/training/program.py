@@ -33,6 +33,9 @@ SUFFIX = ".pt2"
 SETTINGS = {"aot_inductor.compile_wrapper_opt_level": "O0"}
 """Only the code that calls the kernels is compiled so: it takes a third of the C++ compiler's time otherwise, for no gain."""
 
+EXAMPLE = 32
+"""The size of what varies while a program is made. Always the same: from another one a compiler may make another program."""
+
 Function = Callable[..., Tensor]
 """A function of tensors, some of which it changes in place -> a tensor."""
 
@@ -46,6 +49,7 @@ def program(
     program is for all sizes of what varies, and an error of any other kind where the function cannot be traced (it does other
     things for other values) or compiled (there is no C++ compiler).
     """
+    arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
     graph = traced(_as_tuple(function), arguments, varying)
     kept = user_cache.folder("programs")
     if kept is None:
@@ -65,6 +69,12 @@ def program(
 
 def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
     return lambda *arguments: (function(*arguments),)
+
+
+def _example(argument: Tensor, varies: int | None) -> Tensor:
+    if varies is None:
+        return argument
+    return argument.new_zeros([EXAMPLE if place == varies else size for place, size in enumerate(argument.shape)])
 
 
 @contextmanager
