@@ -296,11 +296,13 @@ def test_in_pytest_a_failed_check_is_a_sentence_without_the_lines_of_the_check(o
     assert not any(inside in own_tests for inside in ("conformance/", "expect(", "examine()"))
 
 
+@pytest.mark.slow
 def test_in_pytest_an_error_in_a_plugin_is_shown_from_its_own_line_on(own_tests):
     assert ">       return path[99][1]\n" in own_tests
     assert "CheckFailed: averager latest: it raised IndexError: list index out of range (" in own_tests
 
 
+@pytest.mark.slow
 def test_in_pytest_a_note_is_a_warning_at_the_test_and_fails_nothing(own_tests):
     assert "test_own.py:10: ConformanceNote: averager latest: it has no `reference` to compare with" in own_tests
 
