@@ -256,7 +256,12 @@ def _found(make: Callable[[], list[Made]]) -> list[Made]:
 
 def beside_published(results: Results) -> str:
     """Max retrieval: the published model's accuracy, and ours."""
-    _, (board,) = newest(results, lambda protocol: results.boards("accuracy", "max-retrieval", protocol))
+
+    def with_the_model(protocol: str) -> Board | None:
+        (board,) = results.boards("accuracy", "max-retrieval", protocol)
+        return board if any(row.entry == WITHOUT_NORM for row in board.rows) else None
+
+    _, board = newest(results, with_the_model)
     rows, steps = {row.entry: row for row in board.rows}, _steps(results, board)
     lines = [["accuracy (%) on sets of", *map(str, PUBLISHED)], [":--", *["--:"] * len(PUBLISHED)]]
     for what, published, entry in (

@@ -98,7 +98,6 @@ ARCHITECTURES = (
         attn_pre_talking_heads=True,
         attn_post_talking_heads=True,
     ),
-    _entry("top-k", "Each query attends to the 8 keys with the largest logits (arXiv 1912.11637).", attn_sparse_topk=8),
     _entry("selective", "A token tells later ones which keys they need not see (arXiv 2410.02703).", attn_selective=True),
     _entry("memory-kv", "4 learned keys and values that every query sees (arXiv 1907.01470).", attn_num_mem_kv=4),
     _entry(

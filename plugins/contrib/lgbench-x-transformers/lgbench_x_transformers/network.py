@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -38,13 +37,11 @@ class Network(nn.Module):
 def decoder(layers: int, heads: int, width: int, options: Options) -> nn.Module:
     """The library's decoder: causal, without dropout. Raises AssertionError, with its reason, for sizes that it cannot have.
 
-    Two things of it are put right: linear biases are made anew for each input, where the library keeps those of the longest,
-    and sparse attention takes all positions where there are fewer than it may take.
+    One thing of it is put right: linear biases are made anew for each input, where the library keeps those of the longest.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library's import
         from x_transformers import Decoder
-        from x_transformers.attend import Attend
         from x_transformers.x_transformers import AlibiPositionalBias
 
     # Without `project_out`, a model with one head would have no output projection, and one with two heads would.
@@ -53,18 +50,8 @@ def decoder(layers: int, heads: int, width: int, options: Options) -> nn.Module:
     for module in body.modules():
         if isinstance(module, AlibiPositionalBias):
             module.register_forward_hook(_forget_bias)
-        if isinstance(module, Attend) and "attn_sparse_topk" in options:
-            module.attn_fn = partial(_top, options["attn_sparse_topk"])
     return body
 
 
 def _forget_bias(module: nn.Module, arguments: Any, bias: Tensor) -> None:
     module.register_buffer("bias", None, persistent=False)
-
-
-def _top(most: int, logits: Tensor, dim: int = -1) -> Tensor:
-    """The library's sparse attention, where there may be fewer than `most` positions."""
-    from x_transformers.attend import sparse_topk_attn
-
-    weights: Tensor = sparse_topk_attn(logits, min(most, logits.shape[dim]), dim=dim)
-    return weights
