@@ -23,6 +23,7 @@ from warm import Warm
 from lgbench import Task, hookimpl
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
+from lgbench.extensions import loading
 from lgbench.extensions import new_plugin as packages
 from lgbench.extensions.registry import Distribution, Registry
 
@@ -104,6 +105,7 @@ def only(site: Path, *kinds: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
         patch.setenv("LGBENCH_PLUGINS", ",".join([*own, *BUILT_IN]))
+        patch.setattr(loading, "SLOW_SECONDS", 60)  # it is a clock's time, and this machine may be busy
         yield
     for name in set(sys.modules) - before:
         if name.startswith("lgbench_own_"):
