@@ -25,8 +25,9 @@ from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.training.data import stream
+from lgbench.training.models import Trained
 from lgbench.training.population import Population
-from lgbench.training.train import Trained, train
+from lgbench.training.train import train
 
 WRITE, IGNORE, READ = 2, 3, 4
 """Tokens; 0 and 1 are bits."""

@@ -10,7 +10,8 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.points import point_steps
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import Score, evaluate_point
-from lgbench.training.train import Models, Points, Trained
+from lgbench.training.models import Models, Trained
+from lgbench.training.train import Points
 
 
 def points_of(

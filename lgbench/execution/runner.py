@@ -43,7 +43,8 @@ from lgbench.results.rows import Measured, rows_of
 from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.kept_weights import kept
-from lgbench.training.train import Trained, train
+from lgbench.training.models import Trained
+from lgbench.training.train import train
 
 
 def run_plan(

@@ -21,8 +21,8 @@ from lgbench.process.unchanged import unchanged
 from lgbench.results.addresses import Place
 from lgbench.submissions.rebuilding import rebuilt
 from lgbench.training.kept_weights import restored
+from lgbench.training.models import Models
 from lgbench.training.precision import answered
-from lgbench.training.train import Models
 
 
 class LoadedModel(nn.Module):

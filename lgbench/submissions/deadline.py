@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lgbench.errors import LgbenchError
 from lgbench.measurement.causality import Predict
-from lgbench.training.train import Models
+from lgbench.training.models import Models
 
 
 class TooLong(LgbenchError):

@@ -12,7 +12,8 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun, coarse
 from lgbench.submissions.bounds import MAX_MODELS
 from lgbench.training import cost
-from lgbench.training.train import Trained, step_cost
+from lgbench.training.models import Trained
+from lgbench.training.train import step_cost
 
 Train = Callable[[str, Sequence[Experiment], bool], Trained]
 """Trains a population, whose title it is given, with a compiled step or not."""

@@ -36,7 +36,8 @@ from lgbench.submissions.footer import shown
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.tuning_again import TuningAgain, fillers, stack_size
 from lgbench.submissions.verdict import SAME_BITS, Failure, Verdict
-from lgbench.training.train import Trained, train
+from lgbench.training.models import Trained
+from lgbench.training.train import train
 
 DEFAULT_SECONDS = 24 * 3600.0
 """How long one population may take."""

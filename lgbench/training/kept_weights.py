@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lgbench.contracts import Weights
 from lgbench.errors import RunFailed, RunFileError, first_line
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.training.train import Models
+from lgbench.training.models import Models
 
 SHARED = "_shared"
 """No averager can have this name."""

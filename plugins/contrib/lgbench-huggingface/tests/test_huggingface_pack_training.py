@@ -8,7 +8,8 @@ from huggingface_pack_cases import BY_AUTOGRAD, BY_NAME
 
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training.train import Trained, train
+from lgbench.training.models import Trained
+from lgbench.training.train import train
 
 CHEAP = {
     "train.steps": "3",
