@@ -166,6 +166,16 @@ def test_a_power_law_is_fitted_to_each_seed(tmp_path, law, state):
 def test_a_value_of_zero_has_no_exponent(tmp_path):
     (verdict,) = decide(claim_of(tmp_path, EXPONENT), write_law(tmp_path, lambda n, seed: 0.0 if seed else 1 / n))
     assert verdict.n == 1 and verdict.state == "undecided"
+    assert verdict.reason == "kl of arch+new is not above 0 at lengths 2, 4, 8, 16, 32, so no power law fits it"
+
+
+@pytest.mark.parametrize("unfitted", [1, 5], ids=["one seed", "all seeds"])
+def test_seeds_without_a_power_law_are_not_left_out_and_were_run(tmp_path, unfitted):
+    """Four seeds would confirm the claim."""
+    results = write_law(tmp_path, lambda n, seed: -1.0 if seed < unfitted and n == 8 else 1 / n)
+    (verdict,) = decide(claim_of(tmp_path, EXPONENT), results)
+    assert verdict.state == "undecided" and verdict.n == 5 - unfitted and verdict.wanted == ()
+    assert verdict.reason == "kl of arch+new is not above 0 at length 8, so no power law fits it"
 
 
 def test_a_verdict_stands_under_every_protocol_that_was_run(tmp_path):

@@ -59,15 +59,19 @@ def _sample(board: Board, models: Models, test: ClaimTest) -> Sample | None:
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):
         return None
-    values = {
-        entry: _numbers(models, test, own[0]) if own else np.full(len(models.seeds), np.nan) for entry, own in variants.items()
-    }
-    known = {entry: np.isfinite(own) for entry, own in values.items()}
+    missing = np.full((1, len(models.seeds)), np.nan)
+    values = {entry: _values(models, test, own[0]) if own else missing for entry, own in variants.items()}
+    known = {entry: np.isfinite(own).all(0) for entry, own in values.items()}
     seeds = {entry: frozenset(np.array(models.seeds)[own].tolist()) for entry, own in known.items()}
-    first = values[test.entry]
-    second = values[test.against] if test.against is not None else np.full_like(first, test.exponent or 0.0)
+    first = _of_seeds(models, test, values[test.entry])
+    if test.against is not None:
+        second = _of_seeds(models, test, values[test.against])
+    else:
+        second = np.full_like(first, test.exponent or 0.0)
     common = np.isfinite(first) & np.isfinite(second)
     reasons = [*_several(variants), *_unsound(models, variants), *_unmeasured(models, test)]
+    if test.exponent is not None:
+        reasons += _unfitted(models, test, values[test.entry])
     return Sample(
         differences=(first - second)[common],
         spread=_spread(models, test),
@@ -116,18 +120,33 @@ def _lengths(models: Models, test: ClaimTest) -> list[int]:
     return [length for length, own in zip(models.lengths, trained, strict=True) if own in wanted]
 
 
-def _numbers(models: Models, test: ClaimTest, entry: str) -> Floats:
-    """(S,): a number for each seed, NaN where there is none."""
+def _unfitted(models: Models, test: ClaimTest, values: Floats) -> list[str]:
+    """Seeds without a power law are not left out, for those that are left would tell another story."""
+    at = [str(length) for length, own in zip(_lengths(models, test), values, strict=False) if (own <= 0).any()]
+    where = f"length{'s'[: len(at) > 1]} {', '.join(at)}"
+    return [f"{test.metric} of {test.entry} is not above 0 at {where}, so no power law fits it"] if at else []
+
+
+def _values(models: Models, test: ClaimTest, entry: str) -> Floats:
+    """(L, S): the value of each seed at each length of the test, or (1, S) its mean; NaN where there is none."""
     named = {"ID": ID, "OOD": OOD}.get(test.lengths) if _is_name(test.lengths) else None
-    missing = np.full(len(models.seeds), np.nan)
-    if test.exponent is None and named is not None:
-        return models.column(named, [entry])[0] if named in models.columns else missing
-    lengths = _lengths(models, test)
-    columns = [("length", length) for length in lengths]
+    columns = (
+        [("length", length) for length in _lengths(models, test)] if named is None or test.exponent is not None else [named]
+    )
     if not columns or any(column not in models.columns for column in columns):
-        return missing
-    values = np.stack([models.column(column, [entry])[0] for column in columns])  # (L, S)
-    return values.mean(0) if test.exponent is None else exponents(np.array(lengths), values)
+        return np.full((1, len(models.seeds)), np.nan)
+    return np.stack([models.column(column, [entry])[0] for column in columns])
+
+
+def _of_seeds(models: Models, test: ClaimTest, values: Floats) -> Floats:
+    """(S,): the number of each seed, of its values (L, S); NaN where there is none."""
+    if test.exponent is None or len(values) < 2:
+        return values.mean(0) if test.exponent is None else np.full(values.shape[1], np.nan)
+    return exponents(np.array(_lengths(models, test)), values)
+
+
+def _numbers(models: Models, test: ClaimTest, entry: str) -> Floats:
+    return _of_seeds(models, test, _values(models, test, entry))
 
 
 def _spread(models: Models, test: ClaimTest) -> Spread:

@@ -119,7 +119,8 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample is None:
         return plain
     if sample.n == 0:
-        return replace(plain, reason=sample.reason or _lacking(sample))
+        unfitted = test.exponent is not None and bool(sample.seeds[test.entry])
+        return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(sample))
     _, *ends = moderated_t(Moments.of(sample.differences), sample.spread)
     low, high = (np.clip(end, -sample.most, sample.most).item() for end in ends)
     numbers = replace(
