@@ -300,6 +300,7 @@ def test_what_stands_in_the_place_of_weights_at_an_address_is_named_and_their_ru
     assert len(bucket.names()) == 2 and bucket.get(f"my runs/{weights}") == (tmp_path / weights).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_removed_at_the_address_is_made_again(bucket, address, toys_at_hand):
     lgbench.run(**GRID, **HOW, results=address)
     gone = bucket.names()[0]

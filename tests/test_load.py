@@ -304,6 +304,7 @@ def lgbench_measurements():
 # At addresses.
 
 
+@pytest.mark.slow
 def test_a_run_at_an_address_is_loaded_with_its_weights(kept_runs, monkeypatch, tmp_path):
     for name, value in {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)

@@ -198,6 +198,7 @@ def test_nothing_of_a_plugin_moves_the_cursor(tmp_path, monkeypatch):
         )
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_what_is_printable_stays_and_the_rest_is_seen(text):
     for lines in (False, True):

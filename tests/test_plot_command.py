@@ -48,6 +48,7 @@ def plot(*arguments):
     return result
 
 
+@pytest.mark.slow
 def test_a_png_is_a_column_wide_at_300_dots_an_inch(folder, tmp_path):
     result = plot("--task", "alpha", "--out", tmp_path / "a.png", "--results", folder)
     assert result.exit_code == 0 and result.stdout == f"{tmp_path / 'a.png'}\n"

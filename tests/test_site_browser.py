@@ -339,6 +339,7 @@ def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
     expect(tooltip).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_the_ticked_entries_are_drawn_against_training_steps_at_a_length_that_is_chosen(visit, boards):
     page = visit()
     choice = page.get_by_label("Draw against")

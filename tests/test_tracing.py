@@ -53,7 +53,7 @@ def test_a_function_that_does_other_things_for_other_sizes_has_no_such_graph(fun
 @pytest.mark.parametrize(
     ("task", "schemes"),
     [
-        ("max-retrieval", ["pre-norm"]),
+        pytest.param("max-retrieval", ["pre-norm"], marks=pytest.mark.slow),
         pytest.param("dictionary-lookup", ["post-norm", "peri-norm", "peri-init-norm"], marks=pytest.mark.slow),
     ],
 )

@@ -305,6 +305,7 @@ def test_an_outcome_that_does_not_fit_together_is_told(changes, sentence):
     assert sentence in wrong(replace(honest, **changes), 0.02, 0)
 
 
+@pytest.mark.slow
 def test_boards_say_the_rates(tuned_everywhere, tmp_path):
     lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
     command = ["leaderboard", "--results", str(tmp_path)]

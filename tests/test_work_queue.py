@@ -445,6 +445,7 @@ queue_on(folder, runs).clear()  # as every command does at its end: it may have 
 )
 
 
+@pytest.mark.slow
 def test_processes_that_take_and_finish_at_the_same_time_do_everything_once(tmp_path, warm):
     """Nothing is held for long here, so that the folders which are removed with the last claim are fought over."""
     one, two = (warm.start([TESTS, tmp_path, name], TAKES_ALL) for name in "ab")
