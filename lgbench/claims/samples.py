@@ -129,10 +129,8 @@ def _unfitted(models: Models, test: ClaimTest, values: Floats) -> list[str]:
 
 def _values(models: Models, test: ClaimTest, entry: str) -> Floats:
     """(L, S): the value of each seed at each length of the test, or (1, S) its mean; NaN where there is none."""
-    named = {"ID": ID, "OOD": OOD}.get(test.lengths) if _is_name(test.lengths) else None
-    columns = (
-        [("length", length) for length in _lengths(models, test)] if named is None or test.exponent is not None else [named]
-    )
+    named = {"ID": ID, "OOD": OOD}.get(test.lengths) if test.exponent is None and _is_name(test.lengths) else None
+    columns = [("length", length) for length in _lengths(models, test)] if named is None else [named]
     if not columns or any(column not in models.columns for column in columns):
         return np.full((1, len(models.seeds)), np.nan)
     return np.stack([models.column(column, [entry])[0] for column in columns])
@@ -140,8 +138,10 @@ def _values(models: Models, test: ClaimTest, entry: str) -> Floats:
 
 def _of_seeds(models: Models, test: ClaimTest, values: Floats) -> Floats:
     """(S,): the number of each seed, of its values (L, S); NaN where there is none."""
-    if test.exponent is None or len(values) < 2:
-        return values.mean(0) if test.exponent is None else np.full(values.shape[1], np.nan)
+    if test.exponent is None:
+        return values.mean(0)
+    if len(values) < 2:  # it was not measured at all lengths of the test
+        return np.full(values.shape[1], np.nan)
     return exponents(np.array(_lengths(models, test)), values)
 
 

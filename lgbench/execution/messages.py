@@ -1,4 +1,4 @@
-"""What a command and its worker processes tell each other: one JSON object a line, through the worker's input and output."""
+"""The messages between a command and its worker processes: one JSON object a line, through the worker's input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command and its process of trackers tell each other: one JSON object a line, through its input and output."""
+"""The messages between a command and its process of trackers: one JSON object a line, through its input and output."""
 
 from __future__ import annotations
 
