@@ -139,7 +139,8 @@ def _values(models: Models, test: ClaimTest, entry: str) -> Floats:
 def _of_seeds(models: Models, test: ClaimTest, values: Floats) -> Floats:
     """(S,): the number of each seed, of its values (L, S); NaN where there is none."""
     if test.exponent is None:
-        return values.mean(0)
+        means: Floats = values.mean(0)
+        return means
     if len(values) < 2:  # it was not measured at all lengths of the test
         return np.full(values.shape[1], np.nan)
     return exponents(np.array(_lengths(models, test)), values)
