@@ -45,7 +45,7 @@ def require_same(path: Path, *variants: str) -> None:
     there = {key: value for key, value in scores_at_the_end(path).items() if key[3:] == (None, None) and key in here}
     assert here == there and len(here) > 10
     of_whole_models = {key[1] for key in scores_at_the_end(path) if key[3] is None and key[0] in variants}
-    assert of_whole_models - {key[1] for key in here} <= {"logit_gap"}  # a probe
+    assert of_whole_models - {key[1] for key in here} <= {"logit_gap", "logit_separation"}  # a probe
 
 
 def test_a_loaded_model_gives_every_score_of_its_run_to_the_bit(kept_runs):

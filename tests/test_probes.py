@@ -109,8 +109,30 @@ def test_the_spread_of_a_mean_of_independent_tokens_falls_like_one_over_the_root
 def test_the_gap_is_between_the_least_legal_and_the_greatest_illegal_logit():
     logits = torch.tensor([[3.0, 1.0, -2.0], [0.0, 5.0, 4.0], [1.0, 2.0, 3.0]])
     legal = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
-    found = of_stream.separation(logits, legal)
+    found = of_stream.gap(logits, legal)
     assert found[:2].tolist() == [3.0, -5.0] and found[2].isnan()
+
+
+def test_the_separation_is_between_the_means_of_legal_and_illegal_logits():
+    logits = torch.tensor([[3.0, 1.0, -2.0], [0.0, 5.0, 4.0], [1.0, 2.0, 3.0]])
+    legal = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
+    found = of_stream.separation(logits, legal)
+    assert found[:2].tolist() == [4.0, -4.5] and found[2].isnan()
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_constant_attention_over_a_simplex_separates_logits_by_the_closed_form(normed):
+    """Set complement by theory: a mean of s of the v corners of a simplex in v - 1 dimensions, taken away from each corner."""
+    v, s, a = 32, torch.arange(1, 32), 20.0
+    corners = torch.eye(v, dtype=torch.float64) - 1 / v
+    chosen = (torch.arange(v) < s[:, None]).double()  # (s, v): the first s tokens
+    taken = chosen / s[:, None] @ corners
+    if normed:
+        taken = taken / (taken.square().sum(-1, keepdim=True) / (v - 1)).sqrt()
+    logits, legal = -a * taken @ corners, 1 - chosen
+    expected = a * ((v - 1) * v / (s * (v - s))).sqrt() if normed else a / s
+    for probed_value in (of_stream.gap(logits, legal), of_stream.separation(logits, legal)):
+        torch.testing.assert_close(probed_value, expected.double(), rtol=1e-6, atol=0)  # the root is a float32
 
 
 def test_streams_are_those_of_the_equations():

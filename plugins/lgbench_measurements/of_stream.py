@@ -15,14 +15,25 @@ from torch import Tensor
 from lgbench import Insides, Measurement, Reading, Role, Source, SublayerInside, Task
 
 
-def separation(logits: Tensor, distribution: Tensor) -> Tensor:
+def gap(logits: Tensor, distribution: Tensor) -> Tensor:
     """The smallest logit of a legal token (p* > 0) minus the largest of an illegal one: (n, V), (n, V) -> (n,).
 
     NaN where every token is legal.
     """
     legal = distribution > 0
-    gap = logits.masked_fill(~legal, torch.inf).amin(-1) - logits.masked_fill(legal, -torch.inf).amax(-1)
-    return gap.where(~legal.all(-1), torch.nan)
+    difference = logits.masked_fill(~legal, torch.inf).amin(-1) - logits.masked_fill(legal, -torch.inf).amax(-1)
+    return difference.where(~legal.all(-1), torch.nan)
+
+
+def separation(logits: Tensor, distribution: Tensor) -> Tensor:
+    """The mean logit of the legal tokens (p* > 0) minus that of the illegal ones: (n, V), (n, V) -> (n,).
+
+    NaN where every token is legal.
+    """
+    legal = distribution > 0
+    means = (logits.masked_fill(~each, 0).sum(-1) / each.sum(-1) for each in (legal, ~legal))
+    of_legal, of_illegal = means
+    return of_legal - of_illegal
 
 
 def root_mean_square(x: Tensor) -> Tensor:
@@ -39,25 +50,25 @@ def relative_update(sublayer: SublayerInside) -> Tensor | None:
 
 
 @final
-class LogitGap(Measurement):
-    """Smallest logit of a legal token (p* > 0) minus the largest of an illegal one; mean over contexts.
+@dataclass(frozen=True)
+class LogitProbe(Measurement):
+    """How far the logits of legal tokens stand above those of illegal ones. Undefined where every token is legal."""
 
-    On set complement with constant attention it falls like 1/s with the number of tokens s without a norm, and like 1/sqrt(s)
-    with one (arXiv 2510.08341). Undefined where every token is legal.
-    """
-
-    name = "logit_gap"
-    label = "logit gap"
-    title = "gap between legal and illegal logits"
-    lower_is_better = None
+    name: str
+    label: str
+    title: str
+    read: Callable[[Tensor, Tensor], Tensor]
+    """Of logits and p*, both (n, V): (n,)."""
+    about: str
     range = (None, None)
+    lower_is_better = None
 
     def source(self, task: Task) -> Source | None:
         return "insides"
 
     def of_insides(self, insides: Insides) -> Iterable[Reading]:
         if insides.distribution is not None:
-            yield Reading(separation(insides.logits, insides.distribution))
+            yield Reading(self.read(insides.logits, insides.distribution))
 
 
 @final
@@ -125,7 +136,23 @@ PROBES: tuple[Measurement, ...] = (
         "contexts. Its drift with the length is figure 3 of arXiv 2504.02827. Without a residual connection, of the layer's "
         "output.",
     ),
-    LogitGap(),
+    LogitProbe(
+        "logit_gap",
+        "logit gap",
+        "gap between legal and illegal logits",
+        gap,
+        "Smallest logit of a legal token (p* > 0) minus the largest of an illegal one; mean over contexts. Below 0, some "
+        "illegal token is more probable than some legal one. Undefined where every token is legal.",
+    ),
+    LogitProbe(
+        "logit_separation",
+        "logit separation",
+        "separation of legal and illegal logits",
+        separation,
+        "Mean logit of the legal tokens (p* > 0) minus that of the illegal ones; mean over contexts. On set complement with "
+        "constant attention it falls like 1/s with the number of tokens s without a norm, and like 1/sqrt(s) with one, and is "
+        "equal to the gap (arXiv 2510.08341). Undefined where every token is legal.",
+    ),
     ResidualNorm(),
     SublayerProbe(
         "update_ratio",
