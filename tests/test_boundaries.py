@@ -62,7 +62,9 @@ ROOMS = {
         "training.program",
         "training.tracing",
     },
-    "measurement": {*BASICS, "experiment"},
+    # What happens inside of models.
+    "insides": {"contracts", "errors", "experiment", "seeds"},
+    "measurement": {*BASICS, "experiment", "insides"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
@@ -71,7 +73,7 @@ ROOMS = {
     "claims.obstacles": {"claims", "errors", "experiment.names", "extensions"},
     "reports": {"atomic_files", "claims", "contracts", "errors", "experiment", "results", "terminal"},
     # Models that others trained.
-    "pretrained": {*BASICS, "measurement", "results"},
+    "pretrained": {*BASICS, "insides", "measurement", "results"},
     # Running plans.
     "execution": {
         *BASICS,

@@ -22,11 +22,12 @@ from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
-from lgbench.pretrained import attending, probing
+from lgbench.insides import attending
+from lgbench.insides.decoder_sight import DecoderSight
+from lgbench.pretrained import probing
 from lgbench.pretrained.loading import Source, load
 from lgbench.pretrained.probing import Probing
 from lgbench.pretrained.tokens import Pieces, RandomTokens, check_lengths
-from lgbench.pretrained.watching import Watch
 from lgbench.reports.curve_data import above_zero
 
 transformers = pytest.importorskip("transformers")
@@ -115,9 +116,10 @@ def loaded(folder: Path, dtype: str = "float32"):
 
 def seen(folder: Path, inputs: torch.Tensor, dtype: str = "float32", tolerance: float = 1e-3):
     """What the last position does."""
-    watch = Watch(loaded(folder, dtype), CPU, tolerance)
-    with watch.watching():
-        return watch.read(inputs)
+    pretrained = loaded(folder, dtype)
+    sight = DecoderSight(pretrained.decoder, CPU, tolerance)
+    with sight.watching():
+        return probing.read(pretrained.model, inputs, sight)
 
 
 def plain(folder: Path, inputs: torch.Tensor):
@@ -388,7 +390,7 @@ def test_a_text_is_read_as_its_tokens_are(dtype, with_tokenizer, tmp_path):
     by_number = command(*common, "--tokens", tmp_path / "tokens.txt", "--out", tmp_path / "b.csv")
     assert text.exit_code == by_number.exit_code == 0, text.output + by_number.output
     assert "LlamaForCausalLM of 2 layers; 4 contexts of README.md for each length" in text.output
-    assert "attention_on_source, logit_gap do not apply: nobody knows the right answers to README.md" in text.output
+    assert "attention_on_source, logit_gap, logit_separation do not apply: nobody knows the right answers to README.md" in text.output
     first, second = csv_of(tmp_path / "a.csv"), csv_of(tmp_path / "b.csv")
     assert {row.pop("contexts_of") for row in first} == {"README.md"} and [row.pop("contexts_of") for row in second]
     assert first == second and {row["dtype"] for row in first} == {dtype}

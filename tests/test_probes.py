@@ -22,11 +22,11 @@ from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
+from lgbench.insides.seeing import PartsSight
+from lgbench.insides.watching import watched
+from lgbench.insides.weights import attention_weights
 from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
-from lgbench.measurement.seeing import Sight
-from lgbench.measurement.watching import watched
-from lgbench.measurement.weights import attention_weights
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.submissions.agreement import disagreements, numbers_in
@@ -145,10 +145,10 @@ def test_streams_are_those_of_the_equations():
         ratio = found["update_ratio", length, 1, None]
         assert ratio > 0 and found["norm_input_rms", length, 1, None] > 0
     sight, model = seen(asked)
-    (attention, mlp) = sight.sublayers[0]
+    (attention, mlp) = sight.at(0).sublayers
     torch.testing.assert_close(attention.update.square().mean(-1), torch.ones(6, dtype=torch.float64), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(mlp.before, attention.after)
-    assert attention.after.shape == (6, width) and torch.equal(sight.finals[0], mlp.after)
+    assert attention.after.shape == (6, width) and torch.equal(sight.at(0).final, mlp.after)
 
 
 def seen(asked, inputs=None, places=(0,)):
@@ -156,8 +156,8 @@ def seen(asked, inputs=None, places=(0,)):
     inputs = asked.task.sample(asked.evaluate.max_length, Random(6, seed=3)).inputs if inputs is None else inputs
     model = watched(asked)
     model.model.eval()
-    sight = Sight(model, CPU, 1e-3)
-    sight.places = places
+    sight = PartsSight(model, CPU, 1e-3)
+    sight.begin(places)
     with sight.watching(), torch.no_grad():
         model.model(inputs)
     return sight, model
@@ -174,12 +174,12 @@ def test_weights_of_softmax_are_the_softmax_of_queries_and_keys(position):
     given = {}
     for each in model.attentions:
         each.module.register_forward_hook(lambda module, args, answer, layer=each.spec.layer: given.update({layer: args}))
-    sight = Sight(model, CPU, 1e-3)
-    sight.places = (0, 7)
+    sight = PartsSight(model, CPU, 1e-3)
+    sight.begin((0, 7))
     with sight.watching(), torch.no_grad():
         model.model(asked.task.sample(30, Random(4)).inputs)
     for place in (0, 7):
-        for attention in sight.attentions[place]:
+        for attention in sight.at(place).attentions:
             q, k, _, bias = given[attention.layer]
             by_hand = masked_logits(q.double(), k.double(), bias, q.shape[-1] ** -0.5).softmax(-1)[:, :, -1 - place]
             torch.testing.assert_close(attention.weights, by_hand[..., : attention.weights.shape[-1]], rtol=1e-4, atol=1e-6)
@@ -251,18 +251,19 @@ def test_a_place_in_a_long_context_is_as_the_end_of_a_short_one(name):
     asked = experiment("dyck-2-3", f"peri-norm+{name}")
     inputs = asked.task.sample(40, Random(4)).inputs
     (long, _), (short, _) = seen(asked, inputs, (0, 17)), seen(asked, inputs[:, :-17])
-    for there, here in zip(long.attentions[17], short.attentions[0], strict=True):
+    for there, here in zip(long.at(17).attentions, short.at(0).attentions, strict=True):
         torch.testing.assert_close(there.output, here.output, rtol=1e-3, atol=1e-5)
         if there.weights is not None:
             torch.testing.assert_close(there.weights, here.weights, rtol=1e-3, atol=1e-5)
-    for there, here in zip(long.sublayers[17], short.sublayers[0], strict=True):
+    for there, here in zip(long.at(17).sublayers, short.at(0).sublayers, strict=True):
         torch.testing.assert_close(there.after, here.after, rtol=1e-3, atol=1e-5)
 
 
 # Every attention and architecture
 
-WITHOUT_PARTS = [each.name for each in INSTALLED.architectures if not each.defaults and each.name != "hf"]
-"""Wrapped models of other libraries, whose attention lgbench does not know. `hf` is none before it has a configuration."""
+WRAPPED = [each.name for each in INSTALLED.architectures if not each.defaults and each.name not in ("hf", "lstm", "gru")]
+"""Models of other libraries. `hf` is none before it has a configuration."""
+WITHOUT_ATTENTION = ("lstm", "gru", "mamba", "mamba2", "falcon-mamba", "rwkv", "xlstm")
 
 
 @pytest.mark.parametrize(
@@ -273,17 +274,18 @@ WITHOUT_PARTS = [each.name for each in INSTALLED.architectures if not each.defau
         ("attention-layer-norm", "max-retrieval"),
         ("lstm", "dyck-1-2"),
         ("gru", "dyck-1-2"),
-        *(pytest.param(name, "dyck-1-2", marks=pytest.mark.slow) for name in WITHOUT_PARTS),
+        *(pytest.param(name, "dyck-1-2", marks=pytest.mark.slow) for name in WRAPPED),
     ],
 )
 def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
     found, whole = probed(experiment(task, arch))
     metrics = {metric for metric, *_ in found}
     assert "logit_gap" in metrics and all(value is None or math.isfinite(value) for value in found.values())
-    has_attention = {"output_std", "output_mean_global", "output_var_global"} <= metrics
-    assert has_attention == (arch not in ("lstm", "gru", *WITHOUT_PARTS))
+    assert ("output_std" in metrics) == (arch not in WITHOUT_ATTENTION)
+    is_a_sum = arch not in (*WITHOUT_ATTENTION, "xt-hyper-connections")  # whose stream is several
+    assert ({"output_mean_global", "output_var_global"} <= metrics) == is_a_sum
     assert len(whole.sentences) == (arch.split("+")[-1] in NOT_LINEAR)
-    assert ("attention_entropy" in metrics) == (has_attention and not whole.sentences)
+    assert ("attention_entropy" in metrics) == ("output_std" in metrics and not whole.sentences)
     for (metric, length, *_), value in found.items():
         if metric == "attention_entropy" and value is not None:
             assert -1e-9 <= value <= math.log(length + 1) + 1e-9

@@ -111,7 +111,8 @@ def _probed(probing: Probing, lengths: Sequence[int]) -> ModelRows:
     rows: list[ProbeRow] = []
     for place, new in enumerate(probing.lengths(lengths)):
         if place == 0:
-            echo(f"{own.kind} of {len(own.layers)} layers; {probing.n} contexts of {probing.contexts.name} for each length")
+            layers = len(own.decoder.layers)
+            echo(f"{own.kind} of {layers} layers; {probing.n} contexts of {probing.contexts.name} for each length")
             for sentence in probing.sentences:
                 complain(sentence)
         metrics = tuple(Metric.of(each) for each in probing.probes)

@@ -21,12 +21,15 @@ from lgbench.errors import first_line
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, context_lengths
+from lgbench.insides.attention_layers import AttentionLayersSight, attention_layers_in
+from lgbench.insides.decoder import decoder_in
+from lgbench.insides.decoder_sight import DecoderSight
+from lgbench.insides.seeing import PartsSight, Seen, Sight
+from lgbench.insides.watching import Watched, watched
+from lgbench.insides.weights import TOLERANCES
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS, Score
 from lgbench.measurement.extent import probes_of
-from lgbench.measurement.seeing import Sight
-from lgbench.measurement.watching import watched
-from lgbench.measurement.weights import TOLERANCES
 from lgbench.randomness import Random, device_of_data
 
 CONTEXTS = 8
@@ -61,7 +64,7 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
         why = f"building it from copies of its parts failed with {type(error).__name__}: {first_line(error)}"
         return Probed([], [f"{experiment.entry}: nothing can be seen inside it, since {why}"])
     model.model.eval()
-    sight = Sight(model, device_of_data(device), TOLERANCES[experiment.record.precision])
+    sight = _sight(model, device_of_data(device), TOLERANCES[experiment.record.precision])
     scores: list[Score] = []
     with sight.watching():
         variants = models_of(model.model)
@@ -71,6 +74,15 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
                     for each in probes:
                         scores += scores_of(variant, each, seen)
     return Probed(scores, _said(experiment, sight))
+
+
+def _sight(model: Watched, where: torch.device, tolerance: float) -> Sight:
+    """What sees a model, according to how it is built."""
+    if decoder := decoder_in(model.model):
+        return DecoderSight(decoder, where, tolerance)
+    if layers := attention_layers_in(model.model):
+        return AttentionLayersSight(layers, where, tolerance)
+    return PartsSight(model, where, tolerance)
 
 
 def _said(experiment: Experiment, sight: Sight) -> list[str]:
@@ -106,32 +118,44 @@ def _seen(
 ) -> Iterator[Insides]:
     """What a model does at each length that contexts of a length answer."""
     places = _places(experiment, drawn, batch)
-    sight.places = sorted(set(places.values()))
     parts: dict[int, list[Insides]] = defaultdict(list)
     size = max(1, AT_ONCE.get(device.type, DRAWN_POSITIONS) // batch.inputs.shape[1])
     for start in range(0, len(batch.inputs), size):
         part = Batch(*(None if each is None else each[start : start + size] for each in batch))  # type: ignore[arg-type]
-        sight.forget()
-        logits = predict(part.inputs.to(device)).to(sight.where).double()
-        for length, place in places.items():
-            parts[length].append(_at(experiment.task, length, place, part, logits, sight))
+        for cut, served in _readings(places, sight.last_alone):
+            sight.begin(sorted({place - cut for place in served.values()}))
+            given = part.inputs[:, : part.inputs.shape[1] - cut]
+            logits = predict(given.to(device)).to(sight.where).double()
+            for length, place in served.items():
+                answer, seen = logits[:, cut - 1 - place], sight.at(place - cut)
+                parts[length].append(_at(experiment.task, length, place, part, answer, seen))
     for length, own in parts.items():
         yield joined(own, _counting(batch, places[length], sight.where))
 
 
-def _at(task: Task, length: int, place: int, part: Batch, logits: Tensor, sight: Sight) -> Insides:
-    """Of one position."""
+def _readings(places: Mapping[int, int], last_alone: bool) -> Iterator[tuple[int, Mapping[int, int]]]:
+    """How many positions a reading of the contexts leaves off at the end, and the places by length that it serves."""
+    if not last_alone:
+        yield 0, places
+        return
+    for cut in sorted(set(places.values())):
+        yield cut, {length: place for length, place in places.items() if place == cut}
+
+
+def _at(task: Task, length: int, place: int, part: Batch, logits: Tensor, seen: Seen) -> Insides:
+    """Of one position, which has these logits, (n, V)."""
     inputs = part.inputs[:, : part.inputs.shape[1] - place]
     sources = task.sources(inputs)
+    where = logits.device
     return Insides(
         length=length,
-        inputs=inputs.to(sight.where),
-        logits=logits[:, -1 - place],
-        distribution=part.distribution[:, -1 - place].to(sight.where).double(),
-        sources=None if sources is None else sources.to(sight.where),
-        attentions=tuple(sight.attentions[place]),
-        sublayers=tuple(sight.sublayers[place]),
-        final=sight.finals.get(place),
+        inputs=inputs.to(where),
+        logits=logits,
+        distribution=part.distribution[:, -1 - place].to(where).double(),
+        sources=None if sources is None else sources.to(where),
+        attentions=seen.attentions,
+        sublayers=seen.sublayers,
+        final=seen.final,
     )
 
 

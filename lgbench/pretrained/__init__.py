@@ -1,4 +1,4 @@
 """Pretrained language models: what probes read inside any causal one that `transformers` loads.
 
-Only :mod:`lgbench.pretrained.loading` and :mod:`lgbench.pretrained.attending` import transformers, when they are called.
+Only :mod:`lgbench.pretrained.loading` imports transformers, when it is called.
 """

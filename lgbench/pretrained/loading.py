@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lgbench.errors import UsageError, first_line
-from lgbench.pretrained.attending import Attending
+from lgbench.insides.decoder import Decoder
 
 PREFIX = "hf:"
 NEEDS = "transformers is not installed, which --model hf: needs: pip install 'lgbench[huggingface]'"
@@ -59,18 +58,19 @@ class Pretrained:
     """A model that was loaded, in evaluation mode."""
 
     source: Source
-    model: nn.Module
+    decoder: Decoder
     dtype: str
     """Of its numbers: float32 or bfloat16."""
-    attending: Attending | None
-    """What its attentions call; None where the model does not ask transformers for its attention function."""
-    layers: tuple[nn.Module, ...]
     vocabulary: int
     """How many token numbers there are."""
     limit: int | None
     """The greatest length that its configuration allows; None where it has no limit."""
     missing: tuple[str, ...]
     """The weights that were not found, and are random therefore."""
+
+    @property
+    def model(self) -> nn.Module:
+        return self.decoder.model
 
     @property
     def kind(self) -> str:
@@ -98,7 +98,7 @@ def load(source: Source, dtype: str, device: torch.device) -> Pretrained:
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-            attending = Attending.of(model)
+            decoder = Decoder.of(model)
         except UsageError:
             raise
         except Exception as error:  # from a stranger's folder, or the network: anything
@@ -110,10 +110,8 @@ def load(source: Source, dtype: str, device: torch.device) -> Pretrained:
     text = config.get_text_config()
     return Pretrained(
         source=source,
-        model=model,
+        decoder=decoder,
         dtype=dtype,
-        attending=attending,
-        layers=_layers(model, text),
         vocabulary=model.get_input_embeddings().weight.shape[0],
         limit=getattr(text, "max_position_embeddings", None),
         missing=tuple(sorted(found["missing_keys"])),
@@ -157,14 +155,6 @@ def _why(source: Source, what: str, error: Exception) -> str:
         where = f"there is no folder {source.name!r}, and {what} of this name could not be had from the hub"
         return f"{where}: {first_line(error).rstrip(' .:')}"
     return f"transformers cannot load {what} in {source.name!r}: {first_line(error).rstrip(' .:')}"
-
-
-def _layers(model: Any, config: Any) -> tuple[nn.Module, ...]:
-    """The decoder layers: the first list of modules that has as many as the configuration says. UsageError without one."""
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == config.num_hidden_layers:
-            return tuple(module)
-    raise UsageError(f"{type(model).__name__} has no list of {config.num_hidden_layers} decoder layers, so no probe applies")
 
 
 @contextmanager

@@ -5,19 +5,20 @@ Shapes: n contexts, T positions.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lgbench.contracts import Insides, Measurement
 from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
+from lgbench.insides.decoder_sight import DecoderSight
+from lgbench.insides.weights import TOLERANCES
 from lgbench.measurement.probing import joined, scores_of
-from lgbench.measurement.weights import TOLERANCES
 from lgbench.pretrained.loading import Pretrained, quiet
 from lgbench.pretrained.tokens import Contexts
-from lgbench.pretrained.watching import Watch
 from lgbench.randomness import device_of_data
 from lgbench.results.probe_rows import ProbeRow
 
@@ -37,7 +38,7 @@ class Probing:
     ) -> None:
         """`n` contexts of each length."""
         self.pretrained, self.contexts, self.n, self.seed, self.device = pretrained, contexts, n, seed, device
-        self._watch = Watch(pretrained, device_of_data(device), TOLERANCES[pretrained.dtype])
+        self._sight = DecoderSight(pretrained.decoder, device_of_data(device), TOLERANCES[pretrained.dtype])
         self.probes = list(probes)
         """Those that apply. The others are left out once the first length has been read."""
         self.sentences: list[str] = []
@@ -56,14 +57,14 @@ class Probing:
         """What is inside the model while it reads these contexts, (n, T)."""
         size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
         try:
-            with quiet(self.pretrained.source), self._watch.watching():
-                parts = [self._watch.read(part.to(self.device)) for part in torch.split(inputs, size)]
+            with quiet(self.pretrained.source), self._sight.watching():
+                parts = [read(self.pretrained.model, part.to(self.device), self._sight) for part in torch.split(inputs, size)]
         except Exception as error:  # the code of a model may raise anything
             if lacks_memory(error):
                 raise LgbenchError(f"memory does not suffice for length {length}: use shorter --lengths") from error
             name, why = self.pretrained.kind, f"{type(error).__name__}: {first_line(error)}"
             raise UsageError(f"{name} cannot read {length} tokens of {self.contexts.name}: {why}") from error
-        return joined(parts, torch.arange(len(inputs), device=self._watch.where))
+        return joined(parts, torch.arange(len(inputs), device=self._sight.where))
 
     def _choose(self, seen: Insides) -> None:
         """Leave out the probes that read nothing of this model, and say so."""
@@ -82,8 +83,8 @@ class Probing:
             self.sentences.append(f"{_names(unknown)} {_do(unknown)} not apply: {why}")
         if lacking:
             self.sentences.append(f"{_names(lacking)} {_do(lacking)} not apply to {self.pretrained.kind}: {self._lack(seen)}")
-        if self._watch.without_weights:
-            layers = ", ".join(map(str, sorted(self._watch.without_weights)))
+        if self._sight.not_linear:
+            layers = ", ".join(map(str, sorted(self._sight.not_linear)))
             self.sentences.append(f"no weights are read in layers {layers}: what attention takes is not linear in the values")
         if self.pretrained.missing:
             names = ", ".join(self.pretrained.missing[:3]) + (", ..." if len(self.pretrained.missing) > 3 else "")
@@ -99,6 +100,27 @@ class Probing:
         if any(each.weights is None for each in seen.attentions):
             return "its attention has no weights"
         return "it has no such part"
+
+
+@torch.no_grad()
+def read(model: nn.Module, inputs: Tensor, sight: DecoderSight) -> Insides:
+    """What the last position of contexts does, (n, T) token numbers. p* and the sources are not known."""
+    wanted = {"use_cache": False, "logits_to_keep": 1, "return_dict": True}
+    known = inspect.signature(model.forward).parameters
+    any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    sight.begin()
+    answer = model(input_ids=inputs, **{name: value for name, value in wanted.items() if name in known or any_name})
+    seen = sight.at(0)
+    return Insides(
+        length=inputs.shape[1],
+        inputs=inputs.to(sight.where),
+        logits=answer.logits[:, -1].to(sight.where).double(),
+        distribution=None,
+        sources=None,
+        attentions=seen.attentions,
+        sublayers=seen.sublayers,
+        final=seen.final,
+    )
 
 
 def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench.measurement.weights import agrees, attention_weights, scale
+from lgbench.insides.weights import agrees, attention_weights, scale
 
 NAME = "lgbench"
 """By which transformers knows the function."""
@@ -46,7 +46,7 @@ class Attending:
         self.keep: Keep | None = None
         """None while nobody looks."""
         self.tolerance = 0.0
-        """That of :func:`lgbench.measurement.weights.attention_weights`."""
+        """That of :func:`lgbench.insides.weights.attention_weights`."""
 
     @classmethod
     def of(cls, model: Any) -> Attending | None:

@@ -1,12 +1,11 @@
-"""Watching a pretrained model while it reads contexts: what its last position does, layer by layer.
+"""Seeing what the last position of a decoder of `transformers` does while it reads contexts, layer by layer.
 
 Shapes: n contexts, T positions, H heads of D features, K keys, W the width of the residual stream.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -14,69 +13,57 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import AttentionInside, Insides, SublayerInside
-from lgbench.pretrained.attending import LastQuery
-from lgbench.pretrained.flow import Call, Flow, is_norm
-from lgbench.pretrained.loading import Pretrained
+from lgbench.contracts import AttentionInside, SublayerInside
+from lgbench.insides.attending import LastQuery
+from lgbench.insides.decoder import Decoder
+from lgbench.insides.flow import Call, Flow, is_norm
+from lgbench.insides.seeing import Seen
 
 Given = tuple[Any, ...]
 Named = Mapping[str, Any]
 
 
-class Watch:
-    """Sees everything that a model does, for as long as :meth:`watching` lasts."""
+class DecoderSight:
+    """Sees everything that a decoder does at the last position, for as long as :meth:`watching` lasts."""
 
-    def __init__(self, pretrained: Pretrained, where: torch.device, tolerance: float) -> None:
-        """`where` is the device that tensors go to. `tolerance` is that of :func:`lgbench.measurement.weights.agrees`."""
-        self.pretrained, self.where, self.tolerance = pretrained, where, tolerance
-        self.attentions: list[AttentionInside] = []
-        self.sublayers: list[SublayerInside] = []
-        self.final: Tensor | None = None
-        self.without_weights: set[int] = set()
-        """Layers of attentions whose weights are not defined."""
+    last_alone = True
+
+    def __init__(self, decoder: Decoder, where: torch.device, tolerance: float) -> None:
+        """`where` is the device that tensors go to. `tolerance` is that of :func:`lgbench.insides.weights.agrees`."""
+        self.decoder, self.where, self.tolerance = decoder, where, tolerance
+        self.not_linear: set[int] = set()
+        self._attentions: list[AttentionInside] = []
+        self._sublayers: list[SublayerInside] = []
+        self._final: Tensor | None = None
         self._flow: Flow | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside it, everything is seen that the model does."""
+        decoder = self.decoder
         with ExitStack() as hooks:
-            layers = self.pretrained.layers
-            for number, layer in enumerate(layers, 1):
+            for number, layer in enumerate(decoder.layers, 1):
                 hooks.enter_context(layer.register_forward_pre_hook(partial(self._begin, number), with_kwargs=True))
                 hooks.enter_context(layer.register_forward_hook(self._end))
-            inside = {each for layer in layers for each in layer.modules()}
-            for module in inside - {*layers}:  # layers may share a module
+            inside = {each for layer in decoder.layers for each in layer.modules()}
+            for module in inside - {*decoder.layers}:  # layers may share a module
                 hooks.enter_context(module.register_forward_pre_hook(self._enter, with_kwargs=True))
                 hooks.enter_context(module.register_forward_hook(self._leave))
-            for module in self.pretrained.model.modules():
+            for module in decoder.model.modules():
                 if is_norm(module) and module not in inside:
                     hooks.enter_context(module.register_forward_pre_hook(self._see_norm, with_kwargs=True))
-            if self.pretrained.attending is not None:
-                hooks.enter_context(self.pretrained.attending.looking(self._attend, self.tolerance))
+            if decoder.attending is not None:
+                hooks.enter_context(decoder.attending.looking(self._attend, self.tolerance))
             yield
 
-    @torch.no_grad()
-    def read(self, inputs: Tensor) -> Insides:
-        """What the last position of contexts does, (n, T) token numbers. p* and the sources are not known."""
-        self.attentions, self.sublayers, self.final, self._flow = [], [], None, None
-        model = self.pretrained.model
-        wanted = {"use_cache": False, "logits_to_keep": 1, "return_dict": True}
-        if self.pretrained.attending is None:
-            wanted["output_attentions"] = True
-        known = inspect.signature(model.forward).parameters
-        any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
-        answer = model(input_ids=inputs, **{name: value for name, value in wanted.items() if name in known or any_name})
-        self._flow = None
-        return Insides(
-            length=inputs.shape[1],
-            inputs=inputs.to(self.where),
-            logits=self._kept(answer.logits[:, -1]),
-            distribution=None,
-            sources=None,
-            attentions=tuple(self.attentions),
-            sublayers=tuple(self.sublayers),
-            final=self.final,
-        )
+    def begin(self, places: Sequence[int] = (0,)) -> None:
+        """Before the model reads other contexts. Forgets what was seen."""
+        assert tuple(places) == (0,)
+        self._attentions, self._sublayers, self._final, self._flow = [], [], None, None
+
+    def at(self, place: int) -> Seen:
+        """What was seen at a place, which is the last position."""
+        return Seen(tuple(self._attentions), tuple(self._sublayers), self._final)
 
     def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:
         x = _first(given, named)
@@ -89,7 +76,7 @@ class Watch:
         for seen in flow.sublayers(after):
             before = None if seen.before is None else seen.before.to(self.where)
             norm_input = None if seen.norm_input is None else seen.norm_input.to(self.where)
-            self.sublayers.append(SublayerInside(seen.role, seen.layer, before, seen.after.to(self.where), norm_input))
+            self._sublayers.append(SublayerInside(seen.role, seen.layer, before, seen.after.to(self.where), norm_input))
         flow.calls.clear()
 
     def _enter(self, module: nn.Module, given: Given, named: Named) -> None:
@@ -106,7 +93,7 @@ class Watch:
         if call is None:
             return None
         call.answer = _first((answer,), {})
-        return self._without_weights(flow, call, answer) if self.pretrained.attending is None else None
+        return self._without_weights(flow, call, answer) if self.decoder.attending is None else None
 
     def _attend(self, module: nn.Module, query: LastQuery) -> None:
         """An attention that calls lgbench's function has run."""
@@ -130,15 +117,15 @@ class Watch:
 
     def _add(self, layer: int, query: LastQuery) -> None:
         if query.weights is None:
-            self.without_weights.add(layer)
+            self.not_linear.add(layer)
         weights = None if query.weights is None else self._kept(query.weights)
-        self.attentions.append(AttentionInside(layer, self._kept(query.output), weights))
+        self._attentions.append(AttentionInside(layer, self._kept(query.output), weights))
 
     def _see_norm(self, norm: nn.Module, given: Given, named: Named) -> None:
         """The first norm after the last layer stands before the logits."""
         x = _first(given, named)
-        if x is not None and self._flow is not None and self._flow.layer is self.pretrained.layers[-1] and self.final is None:
-            self.final = self._kept(self._flow.last(x))
+        if x is not None and self._flow is not None and self._flow.layer is self.decoder.layers[-1] and self._final is None:
+            self._final = self._kept(self._flow.last(x))
 
     def _kept(self, x: Tensor) -> Tensor:
         return x.detach().to(self.where).double()

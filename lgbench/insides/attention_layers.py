@@ -1,0 +1,94 @@
+"""Seeing what a stack of layers of `x-transformers` does, such as its `Decoder`.
+
+Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lgbench.contracts import Role
+from lgbench.insides.seeing import SightOfPlaces
+from lgbench.insides.weights import attention_weights
+
+
+def attention_layers_in(module: nn.Module) -> nn.Module | None:
+    """The layers of x-transformers that a module wraps."""
+    library = sys.modules.get("x_transformers.x_transformers")
+    if library is None:
+        return None
+    return next((each for each in module.modules() if isinstance(each, library.AttentionLayers)), None)
+
+
+class AttentionLayersSight(SightOfPlaces):
+    """Sees layers of x-transformers: attentions, and sublayers where the stream is a sum."""
+
+    def __init__(self, layers: Any, where: torch.device, tolerance: float) -> None:
+        """`where` is the device that tensors go to. `tolerance` is that of :func:`attention_weights`."""
+        super().__init__(where, tolerance)
+        self.layers = layers
+        self._befores: dict[int, Tensor] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside it, everything is seen that the layers do."""
+        from x_transformers.attend import Attend
+        from x_transformers.x_transformers import Residual
+
+        with ExitStack() as hooks:
+            for number, (norms, block, residual) in enumerate(self.layers.layers):
+                layer = number // self.layers.len_default_block + 1
+                attends = [each for each in block.modules() if isinstance(each, Attend)]
+                for attend in attends:
+                    see = partial(self._see_attention, layer)
+                    hooks.enter_context(attend.register_forward_hook(see, with_kwargs=True))
+                known = [norm for norm in norms if norm is not None]
+                for norm in known:
+                    hooks.enter_context(norm.register_forward_pre_hook(partial(self._see_norm, number)))
+                if type(residual) is Residual:
+                    end = partial(self._end, number, "attention" if attends else "mlp", layer)
+                    after = norms[2]  # the norm after the residual connection
+                    hooks.enter_context(residual.register_forward_hook(partial(self._see_sum, number, None if after else end)))
+                    if after:
+                        hooks.enter_context(after.register_forward_hook(lambda norm, given, answer, end=end: end(answer)))
+            if isinstance(self.layers.final_norm, nn.Module):
+                hooks.enter_context(self.layers.final_norm.register_forward_pre_hook(self._see_final))
+            yield
+
+    def _see_attention(
+        self, layer: int, attend: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], answer: tuple[Tensor, Any]
+    ) -> None:
+        q, k, v, *others = given
+        positions = q.shape[-2]
+        for place in self._places:
+            row = positions - 1 - place
+            if row < 0:
+                continue
+
+            def take(values: Tensor, row: int = row) -> Tensor:
+                """Not through the module's hooks, one of which is here."""
+                found: Tensor = attend.forward(q, k, values, *others, **named)[0]
+                return found[..., row : row + 1, :]
+
+            def weights_of(place: int = place, row: int = row) -> Tensor | None:
+                weights = attention_weights(take, v, self.tolerance, try_others=place == self._places[0])
+                # Keys that stand before the context are no positions of it.
+                return None if weights is None else weights[..., v.shape[-2] - positions :][..., : row + 1]
+
+            self._see_query(layer, place, answer[0][..., row, :], weights_of)
+
+    def _see_sum(self, number: int, end: Any, residual: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
+        """The residual connection, which is given the sublayer's output and the stream."""
+        self._befores[number] = given[1]
+        if end is not None:
+            end(answer)
+
+    def _end(self, number: int, role: Role, layer: int, after: Tensor) -> None:
+        self._add_sublayer(number, role, layer, self._befores.pop(number), after)

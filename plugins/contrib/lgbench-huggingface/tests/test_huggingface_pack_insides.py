@@ -1,0 +1,47 @@
+"""What probes see inside of models of transformers is what the library itself says of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from huggingface_pack_cases import BY_NAME, TOKENS, built, tokens
+
+from lgbench import Answers, Signature, Vectors
+from lgbench.insides.decoder import decoder_in
+from lgbench.insides.decoder_sight import DecoderSight
+
+CPU = torch.device("cpu")
+VECTORS = Signature(Vectors(5), 4, Answers.LAST)
+
+
+@pytest.mark.parametrize("signature", [TOKENS, VECTORS], ids=["tokens", "vectors"])
+@pytest.mark.parametrize(
+    "name", ["llama", "bloom", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemma2", "lfm2"))]
+)
+def test_weights_and_streams_are_those_of_the_library(name, signature):
+    watched, plain = (built(BY_NAME[name], signature, heads=2) for _ in range(2))
+    model, inputs = plain.language_model, tokens(20)
+    if signature is VECTORS:
+        inputs = torch.rand(2, 20, 5, generator=torch.Generator().manual_seed(1))
+    if model._can_set_attn_implementation():
+        model.set_attn_implementation("eager")
+    given = {"input_ids": inputs} if plain.embed is None else {"inputs_embeds": plain.embed(inputs)}
+    with torch.no_grad():
+        expected = model(**given, output_attentions=True, output_hidden_states=True)
+    sight = DecoderSight(decoder_in(watched), CPU, 1e-3)
+    with sight.watching(), torch.no_grad():
+        sight.begin()
+        watched(inputs)
+    seen = sight.at(0)
+    weights = [each for each in expected.attentions if each is not None]
+    assert len(seen.attentions) == len(weights) > 0
+    for attention, own in zip(seen.attentions, weights, strict=True):
+        torch.testing.assert_close(attention.weights, own[:, :, -1].double(), rtol=1e-4, atol=1e-6)
+    first = [each for each in seen.sublayers if each.layer == 1]
+    torch.testing.assert_close(first[0].before, expected.hidden_states[0][:, -1].double())
+    torch.testing.assert_close(first[-1].after, expected.hidden_states[1][:, -1].double())
+
+
+def test_a_decoder_is_found_within_any_module_and_nothing_else_is_one():
+    assert decoder_in(torch.nn.Linear(2, 2)) is None
+    assert len(decoder_in(torch.nn.Sequential(built(BY_NAME["llama"]))).layers) == 2

@@ -1,0 +1,48 @@
+"""What probes see inside of models of x-transformers is what the library itself says of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lgbench import Answers, Signature, Tokens
+from lgbench.insides.attention_layers import AttentionLayersSight, attention_layers_in
+from lgbench_x_transformers import ARCHITECTURES
+from lgbench_x_transformers.network import Network
+
+CPU = torch.device("cpu")
+WIDTH, HEADS, POSITIONS = 16, 2, 20
+OTHERWISE = ("xt-talking-heads", "xt-hyper-connections")
+"""The library says weights before it mixes heads, and has several streams."""
+FAST = ("xt-plain", "xt-post-norm", "xt-memory-kv")
+ENTRIES = [pytest.param(each, marks=() if each.name in FAST else pytest.mark.slow, id=each.name) for each in ARCHITECTURES]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("place", [0, 7])
+def test_weights_and_streams_are_those_of_the_library(entry, place):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Network(Signature(Tokens(6), 6, Answers.EVERY_PREFIX), 2, HEADS, WIDTH, entry.at(WIDTH // HEADS)).eval()
+        for parameter in model.parameters():
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+    inputs = torch.randint(6, (3, POSITIONS), generator=torch.Generator().manual_seed(1))
+    sight = AttentionLayersSight(attention_layers_in(model), CPU, 1e-3)
+    with sight.watching(), torch.no_grad():
+        sight.begin((place,))
+        model(inputs)
+    seen = sight.at(place)
+    with torch.no_grad():
+        answer, told = model.body(model.embed(inputs), return_hiddens=True)
+    assert len(seen.attentions) == len(told.attn_intermediates) == 2
+    for attention, own in zip(seen.attentions, told.attn_intermediates, strict=True):
+        expected = own.post_softmax_attn[:, :, -1 - place]
+        expected = expected[..., expected.shape[-1] - POSITIONS :][..., : POSITIONS - place].double()  # memory comes first
+        assert attention.weights.shape == expected.shape
+        if entry.name not in OTHERWISE:
+            torch.testing.assert_close(attention.weights, expected, rtol=1e-4, atol=1e-6)
+    if entry.name not in OTHERWISE:
+        first = next(each for each in seen.sublayers if each.role == "attention")
+        torch.testing.assert_close(first.before, told.hiddens[0][:, -1 - place].double())
+        final = torch.as_tensor(model.body.final_norm(sight.at(place).final.float()))
+        torch.testing.assert_close(final, answer[:, -1 - place], rtol=1e-4, atol=1e-5)
