@@ -390,7 +390,8 @@ def test_a_text_is_read_as_its_tokens_are(dtype, with_tokenizer, tmp_path):
     by_number = command(*common, "--tokens", tmp_path / "tokens.txt", "--out", tmp_path / "b.csv")
     assert text.exit_code == by_number.exit_code == 0, text.output + by_number.output
     assert "LlamaForCausalLM of 2 layers; 4 contexts of README.md for each length" in text.output
-    assert "attention_on_source, logit_gap, logit_separation do not apply: nobody knows the right answers to README.md" in text.output
+    unknown = "attention_on_source, logit_gap, logit_separation"
+    assert f"{unknown} do not apply: nobody knows the right answers to README.md" in text.output
     first, second = csv_of(tmp_path / "a.csv"), csv_of(tmp_path / "b.csv")
     assert {row.pop("contexts_of") for row in first} == {"README.md"} and [row.pop("contexts_of") for row in second]
     assert first == second and {row["dtype"] for row in first} == {dtype}
