@@ -301,7 +301,7 @@ def test_the_variance_of_the_loss_is_over_the_last_half_of_trainings_that_did_no
     for row, seeds in zip(cells_of(spec), (range(4), range(1, 4), range(3, 4)), strict=True):
         expected = [np.var([1.0, 1.0 + row["setting"] * (seed + 1) / 100], ddof=1) for seed in seeds]
         assert (row["mean"], row["n"]) == (pytest.approx(np.mean(expected), rel=1e-5), len(expected))
-    assert "left out: seed 0 of transformer+pre-norm with model.layers 8, which lacks a loss_variance on alpha\n" in said
+    assert "left out: seed 0 of transformer+pre-norm with model.layers 8, which lacks a loss_variance on alpha-1\n" in said
     assert "left out: seeds 0, 1, 2 of transformer+pre-norm with model.layers 24, which lack a loss_variance" in said
 
 

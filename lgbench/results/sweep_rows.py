@@ -163,7 +163,7 @@ def _groups(results: Results, placed: pa.Table, asked: Asked) -> list[tuple[Boar
                 said = f"{', '.join(others)} under {base}, where no entry has several values of {asked.setting}"
                 results.no_boards[said] = None
             rows = rows.filter(pc.is_in(rows["task"], pa.array(tasks)))
-            name = tasks[0] if len(tasks) == 1 and others else key["board"]
+            name = tasks[0] if len(tasks) == 1 else key["board"]
             found.append((_board(name, key["task_version"], base, metric, rows), rows))
     found.sort(key=lambda own: (own[0].name, -own[0].task_version, str(own[0].protocol), -own[0].metric.version))
     return found
