@@ -132,7 +132,7 @@ def summary(results: Results) -> str:
     for entry in entries:
         own = [rows.get((entry, board.name)) for board in boards]
         lines.append([f"`{entry}`", *("-" if row is None else f"{_number(row.cell('OOD'))} ({row.tier})" for row in own)])
-    return _table(lines)
+    return markdown_table(lines)
 
 
 def together(results: Results) -> str:
@@ -145,7 +145,7 @@ def together(results: Results) -> str:
     for row in board.rows:
         better = "-" if row.improvement is None else _estimate(row.improvement, 2)
         lines.append([f"`{row.entry}`", _estimate(row.score, 3), better, *(f"{mean:.2f}" for mean in row.families)])
-    return _table(lines)
+    return markdown_table(lines)
 
 
 def _estimate(estimate: Estimate, digits: int) -> str:
@@ -167,7 +167,7 @@ def _differences(results: Results, pairs: list[tuple[str, str]], protocol: str) 
     for pair, by_family in found.items():
         first, second = pair
         lines.append([f"`{first}` against `{second}`", *(_judged(by_family.get(family)) for family in families)])
-    return _table(lines) if found else ""
+    return markdown_table(lines) if found else ""
 
 
 def judged(results: Results) -> Judged:
@@ -212,7 +212,7 @@ def chance(results: Results) -> str:
         lines.append([f"{kind}: best entry", *(f"{min(own):.3f}" for own in means)])
         counts = (f"{count} of {len(own)}" for count, own in zip(better, means, strict=True))
         lines.append([f"{kind}: entries better than chance", *counts])
-    return _table(lines)
+    return markdown_table(lines)
 
 
 def predicting(results: Results) -> str:
@@ -243,7 +243,7 @@ def falling(results: Results) -> str:
         own = [rows.get((entry, board.name)) for board in of_families]
         if any(own):
             lines.append([f"`{entry}`", *(str((row and exponent(row)) or "-").removeprefix("N^") for row in own)])
-    return _table(lines)
+    return markdown_table(lines)
 
 
 def _found(make: Callable[[], list[Made]]) -> list[Made]:
@@ -272,7 +272,7 @@ def beside_published(results: Results) -> str:
         ours = [rows[entry].cell("length", length) if entry in rows else None for length in published]
         shown = [f"{100 * c.mean:.1f} [{100 * c.low:.1f}, {100 * c.high:.1f}]" if c else "-" for c in ours]
         lines.append([f"{what}, `set-attention`, {steps:,} steps", *shown])
-    return _table(lines)
+    return markdown_table(lines)
 
 
 def _steps(results: Results, board: Board) -> int:
@@ -285,7 +285,7 @@ def _steps(results: Results, board: Board) -> int:
     return int(steps)
 
 
-def _table(lines: list[list[str]]) -> str:
+def markdown_table(lines: list[list[str]]) -> str:
     return "".join(f"{line}\n" for line in pipes(lines))
 
 

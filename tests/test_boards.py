@@ -27,7 +27,7 @@ def scripts():
     """The modules of the folder, which find each other as they do when `make boards` runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(LEADERBOARDS)
-        return {name: importlib.import_module(name) for name in ("findings", "generate")}
+        return {name: importlib.import_module(name) for name in ("findings", "insides", "generate")}
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +46,21 @@ def results():
 
 
 @pytest.fixture(scope="module")
+def swept():
+    """The runs of the page on what is inside of models."""
+    return Results(LEADERBOARDS / "inside" / "runs")
+
+
+@pytest.fixture(scope="module")
 def footers():
     """Those of all published runs."""
     return [footer for path in run_files.find(LEADERBOARDS / "runs") for footer in run_files.footers(path).values()]
 
 
 @pytest.mark.slow
-def test_everything_generated_is_what_the_runs_say(generate, results):
-    assert not results.left_out
-    assert not generate.stale(results), "run `make boards`"
+def test_everything_generated_is_what_the_runs_say(generate, results, swept):
+    assert not results.left_out and not swept.left_out
+    assert not generate.stale(results, swept), "run `make boards`"
 
 
 @pytest.mark.slow
@@ -66,25 +72,47 @@ def test_the_summary_is_of_norm_schemes_alone_in_the_two_architectures_that_had_
     assert len(entries) == 3 * len(models), "each with its raw weights, its EMA and its BEMA"
 
 
-def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_submitted(tmp_path):
-    """Each of its commands, as a stub in place of lgbench gets it."""
+def asked_by(script, tmp_path):
+    """The options of each `lgbench run` of a script, as a stub in place of lgbench gets them."""
     stub = tmp_path / "lgbench"
     stub.write_text('#!/bin/sh\necho "$@"\n')
     stub.chmod(0o755)
     environment = os.environ | {"LGBENCH": str(stub)}
-    done = subprocess.run([LEADERBOARDS / "grid.sh", "there"], env=environment, capture_output=True, text=True, check=True)
-    registry, asked = Registry.load(), set()
+    done = subprocess.run([LEADERBOARDS / script, "there"], env=environment, capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         command, *words = shlex.split(line)
         options = main.commands[command].make_context(command, words).params
-        tasks = [task.label for task in find_tasks(split(options["tasks"]), registry)]
-        entries = [entry.label for entry in find_entries(split(options["archs"]), registry)]
         assert options["protocol"] in PROTOCOLS and str(options["results"]) == "there"
+        yield options
+
+
+def named_by(options, registry):
+    """The tasks and entries of a `lgbench run`."""
+    tasks = [task.label for task in find_tasks(split(options["tasks"]), registry)]
+    return tasks, [entry.label for entry in find_entries(split(options["archs"]), registry)]
+
+
+def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_submitted(tmp_path):
+    registry, asked = Registry.load(), set()
+    for options in asked_by("grid.sh", tmp_path):
+        tasks, entries = named_by(options, registry)
         assert 0 < PROTOCOLS[options["protocol"]].submitted_seeds <= len(options["seeds"])
         asked |= {(options["protocol"], task, entry) for task in tasks for entry in entries}
     every = {task.name for task in registry.tasks}
     for entry in ("transformer+post-norm", "lstm", "transformer+pre-norm+rope"):
         assert {task for protocol, task, own in asked if (protocol, own) == ("standard", entry)} == every
+
+
+def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_path, swept):
+    registry, asked = Registry.load(), set()
+    for options in asked_by("inside/sweeps.sh", tmp_path):
+        tasks, entries = named_by(options, registry)
+        changes = [(name, float(value)) for name, values in options["changes"] for value in values.split(",")]
+        asked |= {(task, entry, change) for task in tasks for entry in entries for change in changes}
+    rows = swept.connection.execute("select distinct task, entry, changes from results where entry is not null").fetchall()
+    assert rows
+    for task, entry, changes in rows:  # a setting at the protocol's own value is no change
+        assert all((task, entry, (name, float(value))) in asked for name, value in dict(changes).items())
 
 
 @pytest.mark.slow

@@ -1,0 +1,32 @@
+"""Brings the runs of a results folder into runs/, in one submission file: python leaderboards/inside/pack.py RESULTS.
+
+`lgbench submit` takes runs of whole families under a published protocol, and these change settings. They are checked in the
+same way otherwise. Runs that are there already are left out.
+"""
+
+import sys
+from pathlib import Path
+
+from lgbench.extensions.registry import Registry
+from lgbench.results import run_files, submission_files
+from lgbench.results.submission_files import SubmittedRun
+from lgbench.submissions.inspection import Inspector, inspect_all
+
+RUNS = Path(__file__).parent / "runs"
+
+
+def main(results: Path) -> None:
+    there = {run for path in run_files.find(RUNS) for run in run_files.footers(path)}
+    runs, wrong = inspect_all(run_files.find(results), Inspector(Registry.load()))
+    if wrong:
+        raise SystemExit("\n".join(wrong))
+    footers = [(run, run.footer) for run in runs]
+    new = [SubmittedRun(own.experiment, own.content, run.rows) for run, own in footers if own.experiment.run_id not in there]
+    if new:
+        name, content = submission_files.written(new)
+        (RUNS / name).write_bytes(content)
+    print(f"{len(new)} runs written to {RUNS}, {len(runs) - len(new)} there before")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

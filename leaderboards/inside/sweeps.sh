@@ -1,0 +1,38 @@
+#!/bin/sh
+# Makes the runs of this folder. The same command goes on where it was stopped, in the same folder.
+#
+#     leaderboards/inside/sweeps.sh RESULTS
+#     python leaderboards/inside/pack.py RESULTS
+#
+# LGBENCH names the command, if it is not on the path.
+set -eu
+results=${1:?a results folder}
+lgbench=${LGBENCH:-lgbench}
+
+NORMS=pre-norm,post-norm,peri-norm,peri-init-norm
+WIDTHS=8,16,32,64,128
+
+# PROTOCOL SEEDS TASKS ENTRIES PROBES SETTINGS...: all of these runs that are not there yet.
+runs() {
+    protocol=$1 seeds=$2 tasks=$3 entries=$4 probes=$5
+    shift 5
+    for setting in "$@"; do
+        set -- "$@" --set "$setting"
+        shift
+    done
+    "$lgbench" run --protocol "$protocol" --average none --seeds "$seeds" --task "$tasks" --arch "$entries" --probe "$probes" --results "$results" "$@"
+}
+
+# Models that are not trained: one step, with a learning rate that changes nothing.
+runs short 0:5 all pre-norm output_std train.steps=1 train.lr=1e-9
+
+# Width. The bound of the theory is for set complement, v - 1 = 63.
+runs short 0:3 set-complement "no-norm,pre-norm,post-norm,peri-norm" logit_separation,output_std model.width=8,16,32,48,63,80,126
+runs standard 0:3 set-complement pre-norm,peri-norm logit_separation,output_std model.width=32,63,126
+for family in dyck dictionary-lookup max-retrieval tomita; do runs short 0:3 $family pre-norm,peri-norm output_std model.width=$WIDTHS; done
+
+# Depth. The deepest have one seed.
+for task in dyck-2-3 max-retrieval; do
+    runs short 0:3 $task $NORMS residual_norm,update_ratio model.layers=1,2,4,8
+    runs short 0:1 $task $NORMS residual_norm,update_ratio model.layers=24
+done

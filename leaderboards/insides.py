@@ -1,0 +1,124 @@
+"""The tables of inside/README.md, one function a table."""
+
+from collections.abc import Callable
+from itertools import groupby
+
+from findings import SCHEMES, markdown_table
+
+from lgbench.experiment.protocols import BOARDS_PROTOCOL
+from lgbench.results.exponents import exponent
+from lgbench.results.leaderboard import Results
+from lgbench.results.sweep_rows import Asked
+from lgbench.results.sweeps import Sweep, SweepCell, sweeps
+from lgbench.results.values import EVERYWHERE
+
+MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
+"""The minimal model of set complement, with no norm and with four."""
+CORNERS = 64
+"""The tokens of set complement."""
+
+
+def before_training(swept: Results) -> str:
+    """The exponent of `output_std` in models that are not trained, by family."""
+    boards = swept.boards("output_std", inside=EVERYWHERE)
+    lines = [["not trained: exponent", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
+    for entry in sorted({row.entry for board in boards for row in board.rows}):
+        rows = [next((row for row in board.rows if row.entry == entry), None) for board in boards]
+        lines.append([f"`{entry}`", *(str((row and exponent(row)) or "-").removeprefix("N^") for row in rows)])
+    return markdown_table(lines)
+
+
+def without_repetition(results: Results) -> str:
+    """`output_std` on set complement, relative to that of a mean of s of v different tokens: (1/s - 1/v)^(1/2)."""
+    (board,) = results.boards("output_std", "set-complement", BOARDS_PROTOCOL, inside=EVERYWHERE)
+    lengths = [length for length in board.all_lengths if length < CORNERS]
+    lines = [[f"{board.protocol}: output std / (1/s - 1/v)^1/2 at", *map(str, lengths)], [":--", *["--:"] * len(lengths)]]
+    for row in board.rows:
+        if row.entry in MINIMAL:
+            cells = [row.cell("length", length) for length in lengths]
+            parts = [cell and cell.mean / (1 / s - 1 / CORNERS) ** 0.5 for s, cell in zip(lengths, cells, strict=True)]
+            lines.append([f"`{row.entry}`", *("-" if part is None else f"{part:.2f}" for part in parts)])
+    return markdown_table(lines)
+
+
+def separation(results: Results) -> str:
+    """The separation of logits in the minimal model at every length of the board, and the closed forms at their shapes."""
+    (board,) = results.boards("logit_separation", "set-complement", BOARDS_PROTOCOL, inside=EVERYWHERE)
+    lengths = [length for length in board.all_lengths if length < CORNERS]
+    lines = [[f"{board.protocol}: logit separation at", *map(str, lengths), "exponent"], [":--", *["--:"] * (len(lengths) + 1)]]
+    rows = {row.entry: row for row in board.rows}
+    for entry in filter(rows.__contains__, dict.fromkeys((*MINIMAL, *SCHEMES))):
+        cells = [rows[entry].cell("length", length) for length in lengths]
+        fitted = str(exponent(rows[entry]) or "-").removeprefix("N^")
+        lines.append([f"`{entry}`", *("-" if cell is None else f"{cell.mean:.2f}" for cell in cells), fitted])
+    forms: dict[str, Callable[[int], float]] = {
+        "theory without a norm, 1/s": lambda s: 1 / s,
+        "theory with one, (s (1 - s/v))^-1/2": lambda s: (s * (1 - s / CORNERS)) ** -0.5,
+    }
+    for name, form in forms.items():
+        lines.append([f"{name}, of 1 at s = 1", *(f"{form(s) / form(1):.2f}" for s in lengths), ""])
+    return markdown_table(lines)
+
+
+def width(swept: Results) -> str:
+    """OOD TVD by width: a line for each family and entry."""
+    return _by_value(swept, "model.width", {"tvd": "OOD TVD"})
+
+
+def depth(swept: Results) -> str:
+    """How good models of several depths are, and how their training went."""
+    shown = {"tvd": "OOD TVD", "gradient_norm": "largest gradient norm", "loss_variance": "variance of the loss"}
+    return _by_value(swept, "model.layers", shown)
+
+
+def diverged(swept: Results) -> str:
+    """How many of the models of the sweep over depth diverged."""
+    found = sweeps(swept, Asked("model.layers", "diverged"))
+    cells = [cell for sweep in found for own in sweep.cells.values() for cell in own]
+    lost, every = sum(round(cell.mean * cell.n) for cell in cells), sum(cell.n for cell in cells)
+    return f"Of {every} models {lost or 'none'} diverged.\n"
+
+
+def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
+    """A table for each protocol, and each set of values that families were run with."""
+    found = [(title, sweep) for metric, title in metrics.items() for sweep in sweeps(swept, Asked(setting, metric))]
+
+    def table_of(each: tuple[str, Sweep]) -> tuple[str, list[float]]:
+        return str(each[1].board.protocol), [float(value) for value in _values(each[1])]
+
+    tables = []
+    for (protocol, _), group in groupby(sorted(found, key=table_of), key=table_of):
+        own = list(group)
+        values = _values(own[0][1])
+        about = f"{protocol}: {own[0][0]}" if len(metrics) == 1 else protocol
+        lines = [[about, *(f"{setting.removeprefix('model.')} {value}" for value in values)], [":--", *["--:"] * len(values)]]
+        for title, sweep in own:
+            for entry in sweep.lines:
+                cells = {str(cell.value): cell for cell in sweep.cells[entry]}
+                name = f"{sweep.board.name}, `{entry.removeprefix('transformer+')}`"
+                lines.append([name if len(metrics) == 1 else f"{name}: {title}", *(_number(cells.get(v)) for v in values)])
+        tables.append(markdown_table(lines))
+    return "\n".join(tables)
+
+
+def _values(sweep: Sweep) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(cell.value) for cells in sweep.cells.values() for cell in cells))
+
+
+def _number(cell: SweepCell | None) -> str:
+    if cell is None:
+        return "-"
+    around = "" if cell.low is None or cell.high is None else f" [{cell.low:.3g}, {cell.high:.3g}]"
+    return f"{cell.mean:.3g}{around}"
+
+
+def tables_of_insides(results: Results, swept: Results) -> dict[str, str]:
+    """What stands in inside/README.md, by the names that it gives."""
+    return {
+        "before": before_training(swept),
+        "without_repetition": without_repetition(results),
+        "separation": separation(results),
+        "width": width(swept),
+        "depth": depth(swept),
+        "diverged": diverged(swept),
+    }
