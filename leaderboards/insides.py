@@ -20,7 +20,8 @@ CORNERS = 64
 
 def before_training(swept: Results) -> str:
     """The exponent of `output_std` in models that are not trained, by family."""
-    boards = swept.boards("output_std", inside=EVERYWHERE)
+    every = swept.boards("output_std", inside=EVERYWHERE)
+    boards = [board for board in every if ("train.steps", "1") in board.protocol.changes]
     lines = [["not trained: exponent", *(board.name for board in boards)], [":--", *["--:"] * len(boards)]]
     for entry in sorted({row.entry for board in boards for row in board.rows}):
         rows = [next((row for row in board.rows if row.entry == entry), None) for board in boards]
