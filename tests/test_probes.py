@@ -22,7 +22,7 @@ from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.insides.seeing import PartsSight
+from lgbench.insides.parts_sight import PartsSight
 from lgbench.insides.watching import watched
 from lgbench.insides.weights import attention_weights
 from lgbench.measurement import probing

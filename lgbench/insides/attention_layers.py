@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import Role
-from lgbench.insides.seeing import SightOfPlaces
+from lgbench.insides.sight import SightOfPlaces
 from lgbench.insides.weights import attention_weights
 
 

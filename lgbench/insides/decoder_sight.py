@@ -17,7 +17,7 @@ from lgbench.contracts import AttentionInside, SublayerInside
 from lgbench.insides.attending import LastQuery
 from lgbench.insides.decoder import Decoder
 from lgbench.insides.flow import Call, Flow, is_norm
-from lgbench.insides.seeing import Seen
+from lgbench.insides.sight import Seen
 
 Given = tuple[Any, ...]
 Named = Mapping[str, Any]

@@ -24,7 +24,8 @@ from lgbench.experiment.lengths import board_lengths, context_lengths
 from lgbench.insides.attention_layers import AttentionLayersSight, attention_layers_in
 from lgbench.insides.decoder import decoder_in
 from lgbench.insides.decoder_sight import DecoderSight
-from lgbench.insides.seeing import PartsSight, Seen, Sight
+from lgbench.insides.parts_sight import PartsSight
+from lgbench.insides.sight import Seen, Sight
 from lgbench.insides.watching import Watched, watched
 from lgbench.insides.weights import TOLERANCES
 from lgbench.measurement.causality import Predict

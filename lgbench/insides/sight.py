@@ -1,0 +1,103 @@
+"""What is seen of a model while it reads contexts, at the positions that are asked for.
+
+Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys. Positions are
+counted from the end: place 0 is the last one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lgbench.contracts import AttentionInside, Role, SublayerInside
+
+
+class Seen(NamedTuple):
+    """What was seen at one place."""
+
+    attentions: tuple[AttentionInside, ...]
+    sublayers: tuple[SublayerInside, ...]
+    final: Tensor | None
+
+
+class Sight(Protocol):
+    """Collects what a model does, by place, for as long as :meth:`watching` lasts."""
+
+    where: torch.device
+    """The device that tensors go to."""
+    not_linear: set[int]
+    """Layers of attentions whose weights are not defined."""
+    last_alone: bool
+    """Whether it sees the last position alone."""
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside it, everything that the model does is seen."""
+
+    def begin(self, places: Sequence[int]) -> None:
+        """Before the model reads contexts: which places are looked at. Forgets what was seen before."""
+
+    def at(self, place: int) -> Seen:
+        """What the model did at a place."""
+
+
+class SightOfPlaces:
+    """Keeps what hooks see at each place."""
+
+    last_alone = False
+
+    def __init__(self, where: torch.device, tolerance: float) -> None:
+        """`where` is the device that tensors go to. `tolerance` is that of :func:`attention_weights`."""
+        self.where, self.tolerance = where, tolerance
+        self.not_linear: set[int] = set()
+        """Once a layer is here, nobody asks for its weights again."""
+        self._places: Sequence[int] = (0,)
+        self._attentions: dict[int, list[AttentionInside]] = defaultdict(list)
+        self._sublayers: dict[int, list[SublayerInside]] = defaultdict(list)
+        self._finals: dict[int, Tensor] = {}
+        self._norm_inputs: dict[int, dict[int, Tensor]] = {}
+
+    def begin(self, places: Sequence[int]) -> None:
+        """Before the model reads contexts: which places are looked at. Forgets what was seen before."""
+        self._places = places
+        for found in (self._attentions, self._sublayers, self._finals, self._norm_inputs):
+            found.clear()
+
+    def at(self, place: int) -> Seen:
+        """What the model did at a place."""
+        return Seen(tuple(self._attentions[place]), tuple(self._sublayers[place]), self._finals.get(place))
+
+    def _see_query(self, layer: int, place: int, output: Tensor, weights_of: Callable[[], Tensor | None]) -> None:
+        """What a query takes, (n, H, D), and how its weights, (n, H, K), are found."""
+        weights = None
+        if layer not in self.not_linear:
+            weights = weights_of()
+            if weights is None:
+                self.not_linear.add(layer)
+        known = None if weights is None else self._kept(weights)
+        self._attentions[place].append(AttentionInside(layer, self._kept(output), known))
+
+    def _see_norm(self, number: int, module: nn.Module, given: tuple[Any, ...]) -> None:
+        """The last norm of a sublayer that runs is the one that is kept."""
+        self._norm_inputs[number] = self._at_places(given[0])
+
+    def _add_sublayer(self, number: int, role: Role, layer: int, before: Tensor | None, after: Tensor) -> None:
+        """A sublayer has run, with the residual stream (n, T, W) before and after it."""
+        befores = {} if before is None else self._at_places(before)
+        norm_inputs = self._norm_inputs.pop(number, {})
+        for place, own in self._at_places(after).items():
+            self._sublayers[place].append(SublayerInside(role, layer, befores.get(place), own, norm_inputs.get(place)))
+
+    def _see_final(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        self._finals.update(self._at_places(given[0]))
+
+    def _at_places(self, x: Tensor) -> dict[int, Tensor]:
+        """By place, (n, W) of (n, T, W)."""
+        return {place: self._kept(x[:, -1 - place]) for place in self._places if place < x.shape[1]} if x.ndim == 3 else {}
+
+    def _kept(self, x: Tensor) -> Tensor:
+        return x.detach().to(self.where).double()
