@@ -57,8 +57,8 @@ def _others(v: Tensor) -> Tensor:
 
 def scale(weights: Tensor, values: Tensor) -> Tensor:
     """All weights times the largest value: (B, H) float32, which rounding is a share of."""
-    least, most = values.flatten(-2).aminmax(dim=-1)
-    return (weights.abs().sum(-1) * torch.maximum(most, -least)).float()
+    own = values.flatten(-2)  # the two at once, aminmax, are many times slower along a dimension
+    return (weights.abs().sum(-1) * torch.maximum(own.amax(-1), -own.amin(-1))).float()
 
 
 def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> bool:
