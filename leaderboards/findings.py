@@ -52,6 +52,8 @@ ATTENTIONS = (
     "stick-breaking",
     "nap",
     "t2r",
+    "deltanet",
+    "deltanet-negative",
 )
 POSITIONS = ("sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire")
 RECURRENT = ("lstm", "gru")
