@@ -2,16 +2,21 @@
 
 from collections.abc import Callable
 from itertools import groupby
+from math import nan
 
-from findings import SCHEMES, markdown_table
+import numpy as np
+from findings import SCHEMES, boards_of, markdown_table
 
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
+from lgbench.results.boards import Board, Row
 from lgbench.results.exponents import exponent
 from lgbench.results.leaderboard import Results
+from lgbench.results.statistics import interval
 from lgbench.results.sweep_rows import Asked
 from lgbench.results.sweeps import Sweep, SweepCell, sweeps
 from lgbench.results.values import EVERYWHERE
 
+NO_NORM = "transformer+no-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
 """The minimal model of set complement, with no norm and with four."""
 CORNERS = 64
@@ -40,6 +45,29 @@ def without_repetition(results: Results) -> str:
             parts = [cell and cell.mean / (1 / s - 1 / CORNERS) ** 0.5 for s, cell in zip(lengths, cells, strict=True)]
             lines.append([f"`{row.entry}`", *("-" if part is None else f"{part:.2f}" for part in parts)])
     return markdown_table(lines)
+
+
+def kept(results: Results) -> str:
+    """Of each norm scheme and family, the share of `output_var_global` that is left at the longest length, and the OOD TVD."""
+    boards = [board for board in results.boards("output_var_global", None, BOARDS_PROTOCOL, inside=EVERYWHERE) if board.rows]
+    scores = {(board.name, row.entry): row for board in boards_of(results) for row in board.rows}
+    names = [board.name for board in boards]
+    lines = [[f"{boards[0].protocol}: share of the variance that is left (OOD TVD)", *names], [":--", *["--:"] * len(boards)]]
+    for entry in (NO_NORM, *SCHEMES):
+        rows = {board.name: row for board in boards for row in board.rows if row.entry == entry}
+        shares = [_share(board, rows[board.name]) if board.name in rows else None for board in boards]
+        tvd = [cell.mean if (row := scores.get((name, entry))) and (cell := row.cell("OOD")) else nan for name in names]
+        lines.append([f"`{entry}`", *(f"{s} ({t:.3f})" if s else "-" for s, t in zip(shares, tvd, strict=True))])
+    return markdown_table(lines)
+
+
+def _share(board: Board, row: Row) -> str:
+    """Seed by seed: of the value at the training length, the share at the longest one, with its 95 % interval."""
+    ends = [row.cell("length", length) for length in (board.train_length, max(board.all_lengths))]
+    first, last = (np.array([nan if v is None else v for v in cell.values]) for cell in ends if cell)
+    shares = last / first
+    low, high = (end.item() for end in interval(shares[None]))
+    return f"{np.nanmean(shares):.2f} [{low:.2f}, {high:.2f}]"
 
 
 def separation(results: Results) -> str:
@@ -118,6 +146,7 @@ def tables_of_insides(results: Results, swept: Results) -> dict[str, str]:
     return {
         "before": before_training(swept),
         "without_repetition": without_repetition(results),
+        "kept": kept(results),
         "separation": separation(results),
         "width": width(swept),
         "depth": depth(swept),
