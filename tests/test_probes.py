@@ -291,6 +291,33 @@ def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
             assert -1e-9 <= value <= math.log(length + 1) + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("arch", "library", "breaks"),
+    [
+        ("llama", "transformers", "decoder_sight.Flow.sublayers"),
+        ("llama", "transformers", "decoder.Attending.of"),
+        ("xt-plain", "x_transformers", "attention_layers.AttentionLayersSight._see_attention"),
+        ("xt-plain", "x_transformers", "attention_layers.AttentionLayersSight.watching"),
+    ],
+)
+def test_layers_of_a_library_that_cannot_be_read_cost_no_run(arch, library, breaks, monkeypatch):
+    """The probes of whole models are those of a run whose layers are read, and a sentence says why there are no others."""
+    pytest.importorskip(library)
+    asked = experiment("dyck-1-2", arch)
+    found, _ = probed(asked)
+
+    def changed(*given, **named):
+        raise AttributeError("the library has changed")
+
+    monkeypatch.setattr(f"lgbench.insides.{breaks}", changed)
+    blind, whole = probed(asked)
+    assert whole.sentences == [
+        f"{arch}: nothing can be seen inside it, since reading its layers failed with AttributeError: the library has changed"
+    ]
+    assert {metric for metric, *_ in blind} == {"logit_gap", "logit_separation"}
+    assert blind == pytest.approx({key: found[key] for key in blind}, rel=1e-5)
+
+
 WEIGHTED = [(Weighted(), {1: False, 2: True, 4: True, 6: True}), (Marked(), {4: True, 6: True})]
 
 

@@ -1,4 +1,4 @@
-"""Seeing what a stack of layers of `x-transformers` does, such as its `Decoder`.
+"""Sight of a stack of layers of `x-transformers`, such as its `Decoder`.
 
 Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys.
 """
@@ -15,16 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import Role
+from lgbench.insides.decoder import outermost
 from lgbench.insides.sight import SightOfPlaces
-from lgbench.insides.weights import attention_weights
+from lgbench.insides.weights import agrees, attention_weights, scale
 
 
 def attention_layers_in(module: nn.Module) -> nn.Module | None:
-    """The layers of x-transformers that a module wraps."""
+    """The stack of layers of x-transformers that a module wraps; None where it wraps none, or several."""
     library = sys.modules.get("x_transformers.x_transformers")
-    if library is None:
-        return None
-    return next((each for each in module.modules() if isinstance(each, library.AttentionLayers)), None)
+    found = [] if library is None else outermost(module, library.AttentionLayers)
+    return found[0] if len(found) == 1 else None
 
 
 class AttentionLayersSight(SightOfPlaces):
@@ -66,6 +66,7 @@ class AttentionLayersSight(SightOfPlaces):
         self, layer: int, attend: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], answer: tuple[Tensor, Any]
     ) -> None:
         q, k, v, *others = given
+        output, about = answer
         positions = q.shape[-2]
         for place in self._places:
             row = positions - 1 - place
@@ -78,11 +79,20 @@ class AttentionLayersSight(SightOfPlaces):
                 return found[..., row : row + 1, :]
 
             def weights_of(place: int = place, row: int = row) -> Tensor | None:
-                weights = attention_weights(take, v, self.tolerance, try_others=place == self._places[0])
+                weights: Tensor = about.post_softmax_attn[..., row, :]
+                if not self._make(weights, v, output[..., row : row + 1, :]):  # heads are mixed after the softmax, or the like
+                    found = attention_weights(take, v, self.tolerance, try_others=place == self._places[0])
+                    if found is None:
+                        return None
+                    weights = found
                 # Keys that stand before the context are no positions of it.
-                return None if weights is None else weights[..., v.shape[-2] - positions :][..., : row + 1]
+                return weights[..., v.shape[-2] - positions :][..., : row + 1]
 
-            self._see_query(layer, place, answer[0][..., row, :], weights_of)
+            self._see_query(layer, place, output[..., row, :], weights_of)
+
+    def _make(self, weights: Tensor, v: Tensor, taken: Tensor) -> bool:
+        """Whether weights (n, H, K) make of values (n, H, K, D) what a query took, (n, H, 1, D)."""
+        return weights.shape == v.shape[:-1] and agrees(weights, v, taken, scale(weights, v) * self.tolerance)
 
     def _see_sum(self, number: int, end: Any, residual: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
         """The residual connection, which is given the sublayer's output and the stream."""

@@ -30,19 +30,26 @@ class Decoder(NamedTuple):
 
 
 def decoder_in(module: nn.Module) -> Decoder | None:
-    """The model of transformers that a module wraps, where it wraps one with a list of layers."""
+    """The decoder of transformers in a module; None where there is none, or several, or one without a list of layers."""
     transformers = sys.modules.get("transformers")
-    if transformers is None:
-        return None
-    found = next((each for each in module.modules() if isinstance(each, transformers.PreTrainedModel)), None)
+    found = [] if transformers is None else outermost(module, transformers.PreTrainedModel)
     try:
-        return None if found is None else Decoder.of(found)
+        return Decoder.of(found[0]) if len(found) == 1 else None
     except UsageError:
         return None
 
 
+def outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    """The modules of a kind in a module that are in no other such one."""
+    if isinstance(module, kind):
+        return [module]
+    return [found for child in module.children() for found in outermost(child, kind)]
+
+
 def _layers(model: Any) -> tuple[nn.Module, ...]:
     """The decoder layers: the first list of modules that has as many as the configuration says."""
+    if model.config.is_encoder_decoder:
+        raise UsageError(f"{type(model).__name__} has an encoder beside its decoder, so no probe applies")
     count = model.config.get_text_config().num_hidden_layers
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:

@@ -1,4 +1,4 @@
-"""Seeing what the last position of a decoder of `transformers` does while it reads contexts, layer by layer.
+"""Sight of a decoder of `transformers`: what its last position does, layer by layer.
 
 Shapes: n contexts, T positions, H heads of D features, K keys, W the width of the residual stream.
 """
@@ -62,7 +62,7 @@ class DecoderSight:
         self._attentions, self._sublayers, self._final, self._flow = [], [], None, None
 
     def at(self, place: int) -> Seen:
-        """What was seen at a place, which is the last position."""
+        """Return everything that was seen at a place, which is the last position."""
         return Seen(tuple(self._attentions), tuple(self._sublayers), self._final)
 
     def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:

@@ -1,4 +1,4 @@
-"""Seeing what a model that is built from parts of lgbench does while it reads contexts.
+"""Sight of a model that is built from parts of lgbench.
 
 Shapes: n contexts, T positions, W the width of the residual stream; in attention B contexts, H heads of D features, Q queries,
 K keys. Positions are counted from the end: place 0 is the last one.

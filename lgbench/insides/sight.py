@@ -1,4 +1,4 @@
-"""What is seen of a model while it reads contexts, at the positions that are asked for.
+"""Sights: they keep what a model does while it reads contexts, at the positions that are asked for.
 
 Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys. Positions are
 counted from the end: place 0 is the last one.
@@ -18,7 +18,7 @@ from lgbench.contracts import AttentionInside, Role, SublayerInside
 
 
 class Seen(NamedTuple):
-    """What was seen at one place."""
+    """Everything that was seen at one place."""
 
     attentions: tuple[AttentionInside, ...]
     sublayers: tuple[SublayerInside, ...]
@@ -42,7 +42,7 @@ class Sight(Protocol):
         """Before the model reads contexts: which places are looked at. Forgets what was seen before."""
 
     def at(self, place: int) -> Seen:
-        """What the model did at a place."""
+        """Return everything that was seen at a place."""
 
 
 class SightOfPlaces:
@@ -68,11 +68,11 @@ class SightOfPlaces:
             found.clear()
 
     def at(self, place: int) -> Seen:
-        """What the model did at a place."""
+        """Return everything that was seen at a place."""
         return Seen(tuple(self._attentions[place]), tuple(self._sublayers[place]), self._finals.get(place))
 
     def _see_query(self, layer: int, place: int, output: Tensor, weights_of: Callable[[], Tensor | None]) -> None:
-        """What a query takes, (n, H, D), and how its weights, (n, H, K), are found."""
+        """Keep the output of a query, (n, H, D), and its weights, (n, H, K), which are looked for where the layer has some."""
         weights = None
         if layer not in self.not_linear:
             weights = weights_of()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from math import isfinite
 from statistics import fmean
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from lgbench import seeds
 from lgbench.contracts import Answers, AttentionInside, Batch, Insides, Measurement, Reading, SublayerInside, Task
-from lgbench.errors import first_line
+from lgbench.errors import first_line, lacks_memory
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths, context_lengths
@@ -53,21 +54,33 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
     """Every probe of an experiment at the lengths that boards show, for each weight variant.
 
     The contexts are the first of those that :func:`lgbench.measurement.evaluate.evaluate` tests, so every entry is probed on
-    the same ones. Not in inference mode: weights of attention are gradients.
+    the same ones. Not in inference mode: weights of attention are gradients. A model of a library whose layers cannot be read
+    has the probes of whole models, and a sentence that says why.
     """
-    task = experiment.task
-    probes = probes_of(task, experiment.measurements)
+    probes = probes_of(experiment.task, experiment.measurements)
     if not probes:
         return Probed([], [])
     try:
+        return _probed(experiment, probes, models_of, device, libraries=True)
+    except _Unreadable as unreadable:
+        found = _probed(experiment, probes, models_of, device, libraries=False)
+        return Probed(found.scores, [_blind(experiment, "reading its layers", unreadable.error), *found.sentences])
+
+
+def _probed(
+    experiment: Experiment, probes: Sequence[Measurement], models_of: ModelsOf, device: torch.device, libraries: bool
+) -> Probed:
+    """Raises _Unreadable where `libraries` are looked into and a layer cannot be read."""
+    try:
         model = watched(experiment)
     except Exception as error:  # the code of an architecture or a part may raise anything
-        why = f"building it from copies of its parts failed with {type(error).__name__}: {first_line(error)}"
-        return Probed([], [f"{experiment.entry}: nothing can be seen inside it, since {why}"])
+        return Probed([], [_blind(experiment, "building it from copies of its parts", error)])
     model.model.eval()
-    sight = _sight(model, device_of_data(device), TOLERANCES[experiment.record.precision])
+    sight = _sight(model, device_of_data(device), TOLERANCES[experiment.record.precision], libraries)
     scores: list[Score] = []
-    with sight.watching():
+    with ExitStack() as looking:
+        with _reading(sight):
+            looking.enter_context(sight.watching())
         variants = models_of(model.model)
         for length, batch in _contexts(experiment):
             for variant, predict in variants.items():
@@ -77,13 +90,38 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
     return Probed(scores, _said(experiment, sight))
 
 
-def _sight(model: Watched, where: torch.device, tolerance: float) -> Sight:
-    """What sees a model, according to how it is built."""
-    if decoder := decoder_in(model.model):
-        return DecoderSight(decoder, where, tolerance)
-    if layers := attention_layers_in(model.model):
-        return AttentionLayersSight(layers, where, tolerance)
+def _sight(model: Watched, where: torch.device, tolerance: float, libraries: bool) -> Sight:
+    """The sight for a model, by how it is built: from parts, or, with `libraries`, from the layers of one."""
+    if libraries and not (model.attentions or model.sublayers):
+        with _reading():
+            if decoder := decoder_in(model.model):
+                return DecoderSight(decoder, where, tolerance)
+            if layers := attention_layers_in(model.model):
+                return AttentionLayersSight(layers, where, tolerance)
     return PartsSight(model, where, tolerance)
+
+
+class _Unreadable(Exception):
+    """The layers of a library cannot be read, which must cost nobody a training."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+@contextmanager
+def _reading(sight: Sight | None = None) -> Iterator[None]:
+    """Inside, lgbench relies on the code of a library, unless `sight` is of parts. Any error but of memory is _Unreadable."""
+    try:
+        yield
+    except Exception as error:  # a library may have changed, or a stranger's model may use it in another way
+        if isinstance(sight, PartsSight) or lacks_memory(error):
+            raise
+        raise _Unreadable(error) from error
+
+
+def _blind(experiment: Experiment, doing: str, error: Exception) -> str:
+    why = f"{doing} failed with {type(error).__name__}: {first_line(error)}"
+    return f"{experiment.entry}: nothing can be seen inside it, since {why}"
 
 
 def _said(experiment: Experiment, sight: Sight) -> list[str]:
@@ -126,7 +164,8 @@ def _seen(
         for cut, served in _readings(places, sight.last_alone):
             sight.begin(sorted({place - cut for place in served.values()}))
             given = part.inputs[:, : part.inputs.shape[1] - cut]
-            logits = predict(given.to(device)).to(sight.where).double()
+            with _reading(sight):
+                logits = predict(given.to(device)).to(sight.where).double()
             for length, place in served.items():
                 answer, seen = logits[:, cut - 1 - place], sight.at(place - cut)
                 parts[length].append(_at(experiment.task, length, place, part, answer, seen))

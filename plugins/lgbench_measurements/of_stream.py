@@ -31,9 +31,9 @@ def separation(logits: Tensor, distribution: Tensor) -> Tensor:
     NaN where every token is legal.
     """
     legal = distribution > 0
-    means = (logits.masked_fill(~each, 0).sum(-1) / each.sum(-1) for each in (legal, ~legal))
-    of_legal, of_illegal = means
-    return of_legal - of_illegal
+    of_legal, of_illegal = (logits.masked_fill(~each, 0).sum(-1) / each.sum(-1) for each in (legal, ~legal))
+    difference: Tensor = of_legal - of_illegal
+    return difference
 
 
 def root_mean_square(x: Tensor) -> Tensor:

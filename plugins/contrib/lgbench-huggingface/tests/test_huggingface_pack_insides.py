@@ -42,6 +42,15 @@ def test_weights_and_streams_are_those_of_the_library(name, signature):
     torch.testing.assert_close(first[-1].after, expected.hidden_states[1][:, -1].double())
 
 
-def test_a_decoder_is_found_within_any_module_and_nothing_else_is_one():
+def test_one_decoder_is_found_within_any_module_and_nothing_else_is_one():
+    llama = built(BY_NAME["llama"])
+    assert len(decoder_in(torch.nn.Sequential(llama)).layers) == 2
     assert decoder_in(torch.nn.Linear(2, 2)) is None
-    assert len(decoder_in(torch.nn.Sequential(built(BY_NAME["llama"]))).layers) == 2
+    assert decoder_in(torch.nn.ModuleList([llama, built(BY_NAME["llama"])])) is None
+
+
+def test_an_encoder_beside_a_decoder_is_not_taken_for_the_model():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(vocab_size=8, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    assert decoder_in(torch.nn.Sequential(T5ForConditionalGeneration(config))) is None

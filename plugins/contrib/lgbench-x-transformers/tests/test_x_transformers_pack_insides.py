@@ -12,8 +12,8 @@ from lgbench_x_transformers.network import Network
 
 CPU = torch.device("cpu")
 WIDTH, HEADS, POSITIONS = 16, 2, 20
-OTHERWISE = ("xt-talking-heads", "xt-hyper-connections")
-"""The library says weights before it mixes heads, and has several streams."""
+SAID_BEFORE_MIXING, SEVERAL_STREAMS = "xt-talking-heads", "xt-hyper-connections"
+"""The library says weights before it mixes heads; and a residual stream that is no single one."""
 FAST = ("xt-plain", "xt-post-norm", "xt-memory-kv")
 ENTRIES = [pytest.param(each, marks=() if each.name in FAST else pytest.mark.slow, id=each.name) for each in ARCHITECTURES]
 
@@ -39,9 +39,9 @@ def test_weights_and_streams_are_those_of_the_library(entry, place):
         expected = own.post_softmax_attn[:, :, -1 - place]
         expected = expected[..., expected.shape[-1] - POSITIONS :][..., : POSITIONS - place].double()  # memory comes first
         assert attention.weights.shape == expected.shape
-        if entry.name not in OTHERWISE:
+        if entry.name != SAID_BEFORE_MIXING:
             torch.testing.assert_close(attention.weights, expected, rtol=1e-4, atol=1e-6)
-    if entry.name not in OTHERWISE:
+    if entry.name != SEVERAL_STREAMS:
         first = next(each for each in seen.sublayers if each.role == "attention")
         torch.testing.assert_close(first.before, told.hiddens[0][:, -1 - place].double())
         final = torch.as_tensor(model.body.final_norm(sight.at(place).final.float()))
