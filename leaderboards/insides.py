@@ -19,8 +19,8 @@ from lgbench.results.values import EVERYWHERE
 NO_NORM = "transformer+no-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
 """The minimal model of set complement, with no norm and with four."""
-CORNERS = 64
-"""The tokens of set complement."""
+TOKENS = 64
+"""The tokens of set complement, v in the theory."""
 
 
 def before_training(swept: Results) -> str:
@@ -37,12 +37,12 @@ def before_training(swept: Results) -> str:
 def without_repetition(results: Results) -> str:
     """`output_std` on set complement, relative to that of a mean of s of v different tokens: (1/s - 1/v)^(1/2)."""
     (board,) = results.boards("output_std", "set-complement", BOARDS_PROTOCOL, inside=EVERYWHERE)
-    lengths = [length for length in board.all_lengths if length < CORNERS]
+    lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: output std / (1/s - 1/v)^1/2 at", *map(str, lengths)], [":--", *["--:"] * len(lengths)]]
     for row in board.rows:
         if row.entry in MINIMAL:
             cells = [row.cell("length", length) for length in lengths]
-            parts = [cell and cell.mean / (1 / s - 1 / CORNERS) ** 0.5 for s, cell in zip(lengths, cells, strict=True)]
+            parts = [cell and cell.mean / (1 / s - 1 / TOKENS) ** 0.5 for s, cell in zip(lengths, cells, strict=True)]
             lines.append([f"`{row.entry}`", *("-" if part is None else f"{part:.2f}" for part in parts)])
     return markdown_table(lines)
 
@@ -73,7 +73,7 @@ def _share(board: Board, row: Row) -> str:
 def separation(results: Results) -> str:
     """The separation of logits in the minimal model at every length of the board, and the closed forms at their shapes."""
     (board,) = results.boards("logit_separation", "set-complement", BOARDS_PROTOCOL, inside=EVERYWHERE)
-    lengths = [length for length in board.all_lengths if length < CORNERS]
+    lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: logit separation at", *map(str, lengths), "exponent"], [":--", *["--:"] * (len(lengths) + 1)]]
     rows = {row.entry: row for row in board.rows}
     for entry in filter(rows.__contains__, dict.fromkeys((*MINIMAL, *SCHEMES))):
@@ -82,7 +82,7 @@ def separation(results: Results) -> str:
         lines.append([f"`{entry}`", *("-" if cell is None else f"{cell.mean:.2f}" for cell in cells), fitted])
     forms: dict[str, Callable[[int], float]] = {
         "theory without a norm, 1/s": lambda s: 1 / s,
-        "theory with one, (s (1 - s/v))^-1/2": lambda s: (s * (1 - s / CORNERS)) ** -0.5,
+        "theory with one, (s (1 - s/v))^-1/2": lambda s: (s * (1 - s / TOKENS)) ** -0.5,
     }
     for name, form in forms.items():
         lines.append([f"{name}, of 1 at s = 1", *(f"{form(s) / form(1):.2f}" for s in lengths), ""])
