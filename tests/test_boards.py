@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -113,6 +114,38 @@ def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_
     assert rows
     for task, entry, changes in rows:  # a setting at the protocol's own value is no change
         assert all((task, entry, (name, float(value))) in asked for name, value in dict(changes).items())
+
+
+def test_runs_of_a_sweep_are_packed_once_and_as_they_were(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(LEADERBOARDS / "inside")
+    pack, (first, *_) = importlib.import_module("pack"), sorted((LEADERBOARDS / "inside" / "runs").glob("max-retrieval.*"))
+    results, packed = tmp_path / "results", tmp_path / "packed"
+    for folder in (results, packed):
+        folder.mkdir()
+    shutil.copy(first, results)
+    pack.main(results, packed)
+    (written,) = packed.iterdir()
+    assert run_files.footers(written) == run_files.footers(first)
+    assert run_files.read(written).equals(run_files.read(first))
+    pack.main(results, packed)
+    assert list(packed.iterdir()) == [written]
+    runs = len(run_files.footers(first))
+    assert capsys.readouterr().out.splitlines() == [
+        f"{runs} runs written to {packed}, 0 there before",
+        f"0 runs written to {packed}, {runs} there before",
+    ]
+
+
+def test_a_run_that_was_changed_by_hand_is_not_packed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(LEADERBOARDS / "inside")
+    pack, (first, *_) = importlib.import_module("pack"), sorted((LEADERBOARDS / "inside" / "runs").glob("max-retrieval.*"))
+    (tmp_path / "results").mkdir()
+    changed = bytearray(first.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    (tmp_path / "results" / first.name).write_bytes(changed)
+    with pytest.raises(SystemExit, match=re.escape(first.name)):
+        pack.main(tmp_path / "results", tmp_path / "packed")
+    assert not (tmp_path / "packed").exists()
 
 
 @pytest.mark.slow

@@ -9,14 +9,17 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 import hatchling.build
+import numpy as np
 import pytest
 from claim_files import CLAIM, write_claim
+from scipy import stats
 
 from lgbench import UsageError
 from lgbench.claims import files
 from lgbench.claims.claim import Claim, ClaimTest, Runs, Source
 from lgbench.claims.keys import KEYS
 from lgbench.claims.obstacles import obstacle
+from lgbench.experiment.names import find_tasks
 from lgbench.extensions.registry import Registry
 
 ROOT = Path(__file__).parent.parent
@@ -181,6 +184,16 @@ def test_norm_schemes_are_claimed_to_be_better_than_pre_norm_on_every_family():
 
 def test_there_are_sixteen_claims_and_more_to_decide():
     assert sum(len(claim.runs.tasks) * len(claim.tests) for claim in PUBLISHED) >= 16
+
+
+def test_the_power_that_is_asked_for_with_a_norm_is_that_of_the_closed_form():
+    """(s (1 - s/v))^-1/2 over the lengths of the board to the training length, 16, with v = 64 tokens (arXiv 2510.08341)."""
+    (claim,) = (claim for claim in PUBLISHED if claim.name == "separation-of-logits-with-norm")
+    task = find_tasks(["set-complement"], Registry.load())[0].thing
+    s = np.array([length for length in task.lengths if length <= 16])
+    closed_form = (s * (1 - s / task.signature.classes)) ** -0.5
+    power = stats.linregress(np.log(s), np.log(closed_form)).slope
+    assert [test.exponent for test in claim.tests] == [pytest.approx(power, abs=5e-4)] * 3
 
 
 def test_everything_that_published_claims_name_is_there():

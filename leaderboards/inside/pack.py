@@ -15,8 +15,8 @@ from lgbench.submissions.inspection import Inspector, inspect_all
 RUNS = Path(__file__).parent / "runs"
 
 
-def main(results: Path) -> None:
-    there = {run for path in run_files.find(RUNS) for run in run_files.footers(path)}
+def main(results: Path, folder: Path = RUNS) -> None:
+    there = {run for path in run_files.find(folder) for run in run_files.footers(path)}
     runs, wrong = inspect_all(run_files.find(results), Inspector(Registry.load()))
     if wrong:
         raise SystemExit("\n".join(wrong))
@@ -24,8 +24,8 @@ def main(results: Path) -> None:
     new = [SubmittedRun(own.experiment, own.content, run.rows) for run, own in footers if own.experiment.run_id not in there]
     if new:
         name, content = submission_files.written(new)
-        (RUNS / name).write_bytes(content)
-    print(f"{len(new)} runs written to {RUNS}, {len(runs) - len(new)} there before")
+        (folder / name).write_bytes(content)
+    print(f"{len(new)} runs written to {folder}, {len(runs) - len(new)} there before")
 
 
 if __name__ == "__main__":
