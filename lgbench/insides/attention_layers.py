@@ -78,10 +78,10 @@ class AttentionLayersSight(SightOfPlaces):
                 found: Tensor = attend.forward(q, k, values, *others, **named)[0]
                 return found[..., row : row + 1, :]
 
-            def weights_of(place: int = place, row: int = row) -> Tensor | None:
+            def weights_of(try_others: bool, row: int = row) -> Tensor | None:
                 weights: Tensor = about.post_softmax_attn[..., row, :]
                 if not self._make(weights, v, output[..., row : row + 1, :]):  # heads are mixed after the softmax, or the like
-                    found = attention_weights(take, v, self.tolerance, try_others=place == self._places[0])
+                    found = attention_weights(take, v, self.tolerance, try_others)
                     if found is None:
                         return None
                     weights = found

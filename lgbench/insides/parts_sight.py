@@ -50,9 +50,9 @@ class PartsSight(SightOfPlaces):
             if row < 0:
                 continue
 
-            def weights_of(place: int = place) -> Tensor | None:
+            def weights_of(try_others: bool, place: int = place) -> Tensor | None:
                 query = _Query(watched, module, given, named, place)
-                return attention_weights(query.take, query.values, self.tolerance, try_others=place == self._places[0])
+                return attention_weights(query.take, query.values, self.tolerance, try_others)
 
             self._see_query(watched.spec.layer, place, answer[..., row, :], weights_of)
 

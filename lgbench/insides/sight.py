@@ -55,6 +55,8 @@ class SightOfPlaces:
         self.where, self.tolerance = where, tolerance
         self.not_linear: set[int] = set()
         """Once a layer is here, nobody asks for its weights again."""
+        self._tried: set[int] = set()
+        """Layers whose attention was tried with other values than those of the contexts."""
         self._places: Sequence[int] = (0,)
         self._attentions: dict[int, list[AttentionInside]] = defaultdict(list)
         self._sublayers: dict[int, list[SublayerInside]] = defaultdict(list)
@@ -71,11 +73,16 @@ class SightOfPlaces:
         """Return everything that was seen at a place."""
         return Seen(tuple(self._attentions[place]), tuple(self._sublayers[place]), self._finals.get(place))
 
-    def _see_query(self, layer: int, place: int, output: Tensor, weights_of: Callable[[], Tensor | None]) -> None:
-        """Keep the output of a query, (n, H, D), and its weights, (n, H, K), which are looked for where the layer has some."""
+    def _see_query(self, layer: int, place: int, output: Tensor, weights_of: Callable[[bool], Tensor | None]) -> None:
+        """Keep the output of a query, (n, H, D), and its weights, (n, H, K), which are looked for where the layer has some.
+
+        `weights_of` is told whether to try other values, as :func:`attention_weights` may: in the first contexts alone, since
+        it takes as long as finding the weights.
+        """
         weights = None
         if layer not in self.not_linear:
-            weights = weights_of()
+            weights = weights_of(layer not in self._tried)
+            self._tried.add(layer)
             if weights is None:
                 self.not_linear.add(layer)
         known = None if weights is None else self._kept(weights)

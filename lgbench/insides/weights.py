@@ -30,7 +30,7 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
     """
     try:
         with torch.enable_grad():
-            given = v.detach().clone().requires_grad_()
+            given = v.detach().requires_grad_()
             taken = take(given)
             (gradient,) = torch.autograd.grad(taken[..., 0].sum(), given)
     except Exception as error:  # the code of a plugin may raise anything on a tensor that wants a gradient
@@ -38,9 +38,10 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
             raise
         return None
     weights = gradient[..., 0]
-    finite = taken.detach().isfinite().flatten(1).all(1) & weights.isfinite().flatten(1).all(1)
+    size = scale(weights, v)  # not finite where a weight is not
+    finite = (taken.detach().isfinite().flatten(2).all(2) & size.isfinite()).all(1)
     chosen = slice(None) if finite.all() else finite  # a mask copies
-    rounding = scale(weights, v)[chosen] * tolerance
+    rounding = size[chosen] * tolerance
     pairs = [(v, taken.detach())]
     if try_others:
         others = _others(v)

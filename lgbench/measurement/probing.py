@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lgbench import seeds
-from lgbench.contracts import Answers, AttentionInside, Batch, Insides, Measurement, Reading, SublayerInside, Task
+from lgbench.contracts import Answers, AttentionInside, Batch, Insides, Measurement, Reading, SublayerInside
 from lgbench.errors import first_line, lacks_memory
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.experiment import Experiment
@@ -83,8 +83,9 @@ def _probed(
             looking.enter_context(sight.watching())
         variants = models_of(model.model)
         for length, batch in _contexts(experiment):
+            asked = _Asked.of(experiment, length, batch, AT_ONCE.get(device.type, DRAWN_POSITIONS), sight.where)
             for variant, predict in variants.items():
-                for seen in _seen(experiment, length, batch, predict, device, sight):
+                for seen in _seen(asked, predict, device, sight):
                     for each in probes:
                         scores += scores_of(variant, each, seen)
     return Probed(scores, _said(experiment, sight))
@@ -152,25 +153,53 @@ def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]
     return {length: int(from_end.mode().values)}  # the last position that counts, which most contexts have in one place
 
 
-def _seen(
-    experiment: Experiment, drawn: int, batch: Batch, predict: Predict, device: torch.device, sight: Sight
-) -> Iterator[Insides]:
+class _Asked(NamedTuple):
+    """Contexts that a model reads, and the answers that are probed."""
+
+    batch: Batch
+    places: dict[int, int]
+    """By length, how many positions before the last one its answer is."""
+    parts: list[Batch]
+    """The contexts, as many together as a model reads at once."""
+    sources: list[dict[int, Tensor | None]]
+    """Of each part, `Task.sources` by place: the same for all variants."""
+    counting: dict[int, Tensor]
+    """By place, the contexts whose answer there counts."""
+
+    @classmethod
+    def of(cls, experiment: Experiment, length: int, batch: Batch, at_once: int, where: torch.device) -> _Asked:
+        """`at_once`: how many positions a model reads at most, unless one context has more. `where` sources are wanted."""
+        places = _places(experiment, length, batch)
+        positions = batch.inputs.shape[1]
+        size = max(1, at_once // positions)
+        parts = [
+            Batch(*(None if each is None else each[start : start + size] for each in batch))  # type: ignore[arg-type]
+            for start in range(0, len(batch.inputs), size)
+        ]
+
+        def sources_of(part: Batch, place: int) -> Tensor | None:
+            sources = experiment.task.sources(part.inputs[:, : positions - place])
+            return None if sources is None else sources.to(where)
+
+        sources = [{place: sources_of(part, place) for place in places.values()} for part in parts]
+        counting = {place: _counting(batch, place, where) for place in places.values()}
+        return cls(batch, places, parts, sources, counting)
+
+
+def _seen(asked: _Asked, predict: Predict, device: torch.device, sight: Sight) -> Iterator[Insides]:
     """What a model does at each length that contexts of a length answer."""
-    places = _places(experiment, drawn, batch)
-    parts: dict[int, list[Insides]] = defaultdict(list)
-    size = max(1, AT_ONCE.get(device.type, DRAWN_POSITIONS) // batch.inputs.shape[1])
-    for start in range(0, len(batch.inputs), size):
-        part = Batch(*(None if each is None else each[start : start + size] for each in batch))  # type: ignore[arg-type]
-        for cut, served in _readings(places, sight.last_alone):
+    found: dict[int, list[Insides]] = defaultdict(list)
+    for part, sources in zip(asked.parts, asked.sources, strict=True):
+        for cut, served in _readings(asked.places, sight.last_alone):
             sight.begin(sorted({place - cut for place in served.values()}))
             given = part.inputs[:, : part.inputs.shape[1] - cut]
             with _reading(sight):
                 logits = predict(given.to(device)).to(sight.where).double()
             for length, place in served.items():
                 answer, seen = logits[:, cut - 1 - place], sight.at(place - cut)
-                parts[length].append(_at(experiment.task, length, place, part, answer, seen))
-    for length, own in parts.items():
-        yield joined(own, _counting(batch, places[length], sight.where))
+                found[length].append(_at(length, place, part, sources[place], answer, seen))
+    for length, own in found.items():
+        yield joined(own, asked.counting[asked.places[length]])
 
 
 def _readings(places: Mapping[int, int], last_alone: bool) -> Iterator[tuple[int, Mapping[int, int]]]:
@@ -182,17 +211,15 @@ def _readings(places: Mapping[int, int], last_alone: bool) -> Iterator[tuple[int
         yield cut, {length: place for length, place in places.items() if place == cut}
 
 
-def _at(task: Task, length: int, place: int, part: Batch, logits: Tensor, seen: Seen) -> Insides:
+def _at(length: int, place: int, part: Batch, sources: Tensor | None, logits: Tensor, seen: Seen) -> Insides:
     """Of one position, which has these logits, (n, V)."""
-    inputs = part.inputs[:, : part.inputs.shape[1] - place]
-    sources = task.sources(inputs)
     where = logits.device
     return Insides(
         length=length,
-        inputs=inputs.to(where),
+        inputs=part.inputs[:, : part.inputs.shape[1] - place].to(where),
         logits=logits,
         distribution=part.distribution[:, -1 - place].to(where).double(),
-        sources=None if sources is None else sources.to(where),
+        sources=sources,
         attentions=seen.attentions,
         sublayers=seen.sublayers,
         final=seen.final,
@@ -207,6 +234,8 @@ def _counting(batch: Batch, place: int, where: torch.device) -> Tensor:
 
 def joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
     """These contexts of all parts."""
+    if len(parts) == 1 and len(chosen) == len(parts[0].logits):
+        return parts[0]
 
     def join(tensors: Sequence[Tensor | None]) -> Tensor | None:
         known = [each for each in tensors if each is not None]
