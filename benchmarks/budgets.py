@@ -4,7 +4,7 @@ Trains seven entries that differ in kind (four norm schemes, rotary positions, s
 with 1, 2, 4 and 8 times the steps of a protocol, and compares the mean OOD TVD of each entry from one length of training to
 the next. The budget of a task is the shortest training after which no doubling changes that of any entry by more than 0.02, or
 the longest that costs a norm scheme at most 40 core-seconds. Runs are kept in a folder, so that the same command goes on with
-them. With --publish, the means of all runs go to budgets.csv, and tables of them to docs/explanation/budgets.md.
+them. With --publish, the means of its runs join those in budgets.csv, and tables of all go to docs/explanation/budgets.md.
 
     python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
 """
@@ -52,6 +52,9 @@ class Trained:
     seconds: float
     """Of one core, for one model, tests included."""
 
+    def key(self) -> tuple[str, str, int, int]:
+        return self.task, self.entry, self.steps, self.seed
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,13 +74,14 @@ def main() -> None:
         for factor in sorted(chosen.factors):
             for steps in sorted(set(normal.values())):
                 train([task for task in tasks if normal[task] == steps], steps * factor, chosen)
-    found = sorted(read(chosen.folder), key=lambda run: (run.task, run.entry, run.steps, run.seed))
+    found = sorted(read(chosen.folder), key=Trained.key)
     print("".join(tables(found)))
     if chosen.publish:
+        every = {run.key(): run for run in [*published(), *found]}
         with DATA.open("w", newline="") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Trained)], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(asdict(run) for run in found)
+            writer.writerows(asdict(every[key]) for key in sorted(every))
         text = PAGE.read_text(encoding="utf-8").partition(TABLES)[0]
         PAGE.write_text(f"{text}{TABLES}\n{''.join(tables(published()))}".rstrip() + "\n", encoding="utf-8")
 
@@ -119,7 +123,9 @@ def read(folder: Path) -> Iterator[Trained]:
 
 
 def published() -> list[Trained]:
-    """The trainings in budgets.csv."""
+    """The trainings in budgets.csv, none where there is no such file."""
+    if not DATA.exists():
+        return []
     with DATA.open(newline="") as file:
         return msgspec.convert(list(csv.DictReader(file)), list[Trained], strict=False)
 
