@@ -48,7 +48,7 @@ from lgbench.execution.scheduler import Assignment, Work, path_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.measurement.evaluate import Score
+from lgbench.measurement.score import Score
 from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results

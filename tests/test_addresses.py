@@ -37,6 +37,7 @@ from lgbench.results import mirror, objects, run_files, weights_files
 from lgbench.results.addresses import Address
 from lgbench.results.leaderboard import Results, read_results
 from lgbench.results.mirror import mirrored, place_of
+from lgbench.results.stores import store_of
 from lgbench.submissions.submission import submit
 
 SETTINGS = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
@@ -129,7 +130,8 @@ writers = []
 for writer in range(8):
     if not (child := os.fork()):
         from lgbench.results.addresses import Address
-        store = Address.of(sys.argv[1]).store()
+        from lgbench.results.stores import store_of
+        store = store_of(Address.of(sys.argv[1]))
         won = [bool(store.put(f"{key}.parquet", b"writer %d" % writer)) for key in range(20)]
         os._exit(os.write(1, b"%d %s\\n" % (writer, "".join(map(str, map(int, won))).encode())) == 0)
     writers.append(child)
@@ -656,7 +658,7 @@ def test_a_server_that_replaces_objects_is_refused(bucket, address, monkeypatch)
     put = obstore.put
     monkeypatch.setattr(obstore, "put", lambda store, name, content, mode, **options: put(store, name, content, **options))
     with pytest.raises(NoAccess, match="replaces objects where it is asked not to"):
-        Address.of(address).store().require_writable()
+        store_of(Address.of(address)).require_writable()
 
 
 @pytest.fixture(scope="module")

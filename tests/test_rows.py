@@ -21,8 +21,9 @@ from lgbench.experiment.plan import Plan
 from lgbench.experiment.points import point_steps
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.expected import expected_point_scores, expected_scores
+from lgbench.measurement.score import Score
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
 from lgbench.training.curve import Curve

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lgbench.contracts import CURVE_METRICS
-from lgbench.measurement.evaluate import Score
+from lgbench.measurement.score import Score
 
 Values = dict[str, float]
 

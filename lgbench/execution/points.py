@@ -9,7 +9,8 @@ import torch
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.points import point_steps
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.evaluate import Score, evaluate_point
+from lgbench.measurement.evaluate import evaluate_point
+from lgbench.measurement.score import Score
 from lgbench.training.models import Models, Trained
 from lgbench.training.train import Points
 

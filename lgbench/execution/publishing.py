@@ -25,6 +25,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.results import mirror, run_files, weights_files
 from lgbench.results.addresses import Address, Place
 from lgbench.results.checksums import is_sealed
+from lgbench.results.stores import store_of
 
 if TYPE_CHECKING:
     from lgbench.results.objects import Object
@@ -44,7 +45,7 @@ class WorkingFolder:
 
     def __init__(self, address: Address, say: Callable[[str], None]) -> None:
         self.address, self.say = address, say
-        self.store = address.store()
+        self.store = store_of(address)
         self.folder = mirror.made(address, WORK)
         self.lost: set[str] = set()
         """Names of runs that another machine has published first."""

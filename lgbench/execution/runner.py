@@ -33,8 +33,9 @@ from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
+from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import reasons
 from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files, weights_files

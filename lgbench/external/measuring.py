@@ -22,7 +22,8 @@ from lgbench.extensions.registry import Registry
 from lgbench.external.models import Model, asked, described, device_of, name_of
 from lgbench.external.planning import External, Order, planned
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import reasons
 from lgbench.results import run_files
 from lgbench.results.addresses import Place, place
@@ -31,6 +32,7 @@ from lgbench.results.footers import digest
 from lgbench.results.metrics import descriptions
 from lgbench.results.mirror import fetched_file
 from lgbench.results.rows import Measured, rows_of
+from lgbench.results.stores import store_of
 from lgbench.training.curve import NO_CURVE
 
 RAW = "raw"
@@ -70,7 +72,7 @@ def evaluate_model(
     if isinstance(where, Path):
         require_writable(where)
     elif where is not None:
-        where.store().require_writable()
+        store_of(where).require_writable()
     started, on = time.perf_counter(), device_of(model, device)
     scores = _scores(model, whole, on)
     for reason in reasons(scores, diverged=False):
@@ -115,7 +117,7 @@ def _file(where: Place, whole: External, rows: pa.Table, footer: Mapping[str, An
         path = where / name
         run_files.write(path, rows, footer)
     else:
-        where.store().put(name, run_files.serialized(rows, footer))
+        store_of(where).put(name, run_files.serialized(rows, footer))
         path = fetched_file(where, name)
     try:
         there = digest({}, run_files.read(path))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +22,7 @@ from lgbench.experiment.lengths import answered_lengths
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.extent import Extent, by_source
+from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import FiniteAnswers
 from lgbench.randomness import Random, device_of_data
 
@@ -33,20 +33,6 @@ AT_ONCE = {"cpu": 2**15, "cuda": DRAWN_POSITIONS}
 """Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
 retrieval at 2^14 took twice as long, most of it in the system).
 """
-
-
-class Score(NamedTuple):
-    """One number: `value` is over `n` answers, strings or contexts, None where it is not defined."""
-
-    weights: str
-    metric: str
-    length: int
-    value: float | None
-    n: int
-    layer: int | None = None
-    """Of a probe; None for a number of the whole model."""
-    head: int | None = None
-    """Of a probe; None for a number of the whole layer."""
 
 
 @torch.inference_mode()

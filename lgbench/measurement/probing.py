@@ -30,8 +30,9 @@ from lgbench.insides.sight import Seen, Sight
 from lgbench.insides.watching import Watched, watched
 from lgbench.insides.weights import TOLERANCES
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS, Score
+from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
 from lgbench.measurement.extent import probes_of
+from lgbench.measurement.score import Score
 from lgbench.randomness import Random, device_of_data
 
 CONTEXTS = 8

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE
-
-if TYPE_CHECKING:
-    from lgbench.measurement.evaluate import Score
+from lgbench.measurement.score import Score
 
 VERSION = 1
 """Of the rows that say whether answers are sound. Raise it whenever a verdict could change."""

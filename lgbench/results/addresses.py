@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from lgbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from lgbench.results.objects import Store
 
 SCHEMES = {"s3": "Amazon S3 or a server like it", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 
@@ -55,15 +52,6 @@ class Address:
     def is_file(self) -> bool:
         """Whether it names a run file, and not a folder of them."""
         return bool(self.parts) and self.parts[-1].endswith(".parquet")
-
-    def store(self) -> Store:
-        """What reads and writes the objects of this folder. Raises UsageError where the library for that is not installed."""
-        try:
-            from lgbench.results.objects import Store
-        except ModuleNotFoundError as error:
-            needs = f"obstore is not installed, which {self.scheme}:// needs"
-            raise UsageError(f"{needs}: pip install 'lgbench[storage]'") from error
-        return Store(self)
 
 
 Place: TypeAlias = Path | Address

@@ -22,6 +22,7 @@ from lgbench.results import run_files, weights_files
 from lgbench.results.addresses import Address, Place
 from lgbench.results.mirror import fetched_file, mirrored, place_of
 from lgbench.results.same_runs import compared
+from lgbench.results.stores import store_of
 from lgbench.results.weights_files import KeptWeights, kept_by
 
 Say = Callable[[str], None]
@@ -204,7 +205,7 @@ def _into_folder(folder: Path, say: Say) -> Callable[[str, bytes], None]:
 
 
 def _into_address(address: Address) -> Callable[[str, bytes], None]:
-    store = address.store()
+    store = store_of(address)
     store.require_writable()
 
     def put(name: str, content: bytes) -> None:

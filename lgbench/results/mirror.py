@@ -23,6 +23,7 @@ from lgbench.atomic_files import created, replaced
 from lgbench.errors import UsageError
 from lgbench.results import run_files
 from lgbench.results.addresses import Address
+from lgbench.results.stores import store_of
 
 if TYPE_CHECKING:
     from lgbench.results.objects import Object, Store
@@ -68,7 +69,7 @@ def made(address: Address, kind: str) -> Path:
 
 def mirrored(address: Address) -> Copy:
     """Bring the copy of an address up to date. Raises StorageError where the server does not say what is there."""
-    store = address.store()
+    store = store_of(address)
     objects = {name: about for name, about in store.list().items() if _may_be_run(name)}
     folder = made(address, COPIES)
     left_out = bring(store, objects, folder)
@@ -87,7 +88,7 @@ def fetched(address: Address) -> Path:
 
 def fetched_file(address: Address, name: str) -> Path:
     """The copy of one object in a folder, which need not exist."""
-    folder, store = made(address, COPIES), address.store()
+    folder, store = made(address, COPIES), store_of(address)
     if found := store.get(name):
         content, about = found
         _write(folder / name, content, about)

@@ -13,8 +13,8 @@ from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.measurement.evaluate import Score
 from lgbench.measurement.extent import by_source
+from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import VERSION
 from lgbench.results.run_files import SCHEMA
 from lgbench.training.curve import Curve

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lgbench.errors import RunFileError, StorageError
 from lgbench.results.addresses import Address
 from lgbench.results.mirror import mirrored
+from lgbench.results.stores import store_of
 
 if TYPE_CHECKING:
     from lgbench.results.objects import Store
@@ -62,6 +63,6 @@ class Filing:
 
 def filing(address: Address) -> Filing:
     """Raises StorageError where nothing can be filed at this address."""
-    store = address.store()
+    store = store_of(address)
     store.require_writable()
     return Filing(store, *mirrored(address))

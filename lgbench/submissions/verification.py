@@ -26,8 +26,9 @@ from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.extensions.libraries import libraries_of
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import Score, evaluate
+from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
+from lgbench.measurement.score import Score
 from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
