@@ -78,9 +78,8 @@ class MeasuredValues(Database):
     ) -> pa.Table:
         """What boards are made from, as values.sql says. The protocol is a number of :attr:`protocols`."""
         parameters = self._parameters(metric, name, protocol, apart)
-        if inside is None and metric in self.ranking_names:
-            return self._arrow(packaged("values"), parameters)
-        return self._arrow(packaged("inside"), parameters | (inside or EVERYWHERE)._asdict())
+        whole = inside is None and metric in self.ranking_names
+        return self._arrow(packaged("values"), parameters | {"whole": whole} | (inside or EVERYWHERE)._asdict())
 
     def trained(self, name: str | None = None) -> pa.Table:
         """Every model with the run that made it, as models.sql says."""

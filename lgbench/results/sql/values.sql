@@ -1,15 +1,15 @@
--- The values of one metric, of whole models, at the lengths that boards show: one row a board, entry, seed, task and length,
--- however many files hold it. The chance level has no entry and no seed. Nothing is averaged here, least of all over versions.
--- All are of the end of the training; steps.sql has the points before it.
+-- The values of one metric at the lengths that boards show: one row a board, entry, seed, task and length, however many files
+-- hold it. The chance level has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are
+-- asked for. All are of the end of the training; steps.sql has the points before it.
 --
 -- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
 --
 -- Parameters: $metric; $name, a family or task, null for all families; $apart, whether every task has a board instead;
--- $protocols, numbers of the table `protocols`.
+-- $protocols, numbers of the table `protocols`; $whole, for numbers of whole models alone, else $layer and $head, null for all.
 
 with chosen as (
     select
-        * exclude (points, point, last_step, earlier, layer, head),
+        * exclude (points, point, last_step, earlier),
         point.length as length,
         point.value as value,
         point.in_distribution as in_distribution,
@@ -18,8 +18,9 @@ with chosen as (
         select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
         from scores
         where metric = $metric
-            and layer is null
-            and head is null
+            and (layer is null and head is null or not $whole)
+            and ($layer is null or layer = $layer)
+            and ($head is null or head = $head)
             and list_contains($protocols, protocol)
             and belongs(family, task, $name)
     )
@@ -33,7 +34,7 @@ trained as (
     group by all
 ),
 
-shown as (
+each_head as (
     select
         board,
         task_version,
@@ -43,12 +44,24 @@ shown as (
         seed,
         task,
         length,
+        layer,
+        head,
         bool_and(in_distribution) as in_distribution,
         bool_or(diverged) as diverged,
         -- the same in all files, unless something is wrong with one of them
         median(value) as value
     from chosen
     where on_boards
+    group by all
+),
+
+shown as (
+    select
+        * exclude (layer, head, in_distribution, diverged, value),
+        bool_and(in_distribution) as in_distribution,
+        bool_or(diverged) as diverged,
+        avg(value) as value
+    from each_head
     group by all
 )
 
