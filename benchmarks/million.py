@@ -1,4 +1,4 @@
-"""What a grid of 10^6 runs costs beside its training: planning, what is there already, claims, run files, and boards.
+"""The cost of a grid of 10^6 runs beside its training: planning, finding runs that are there, claims, run files, and boards.
 
 Toy runs through lgbench's own code, all but the training: 5 tasks of one family, 1,000 seeds, and an entry for every 5,000
 runs; in each file one metric at four lengths and its chance level. `plan` makes the plan. `claims` takes populations of 64 from

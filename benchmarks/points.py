@@ -1,4 +1,4 @@
-"""What testing models while they train costs, as a share of the training.
+"""The cost of testing models while they train, as a share of the cost of the training.
 
     python benchmarks/points.py [--compile] [--protocol standard]
 

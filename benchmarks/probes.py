@@ -1,4 +1,4 @@
-"""What probes cost, as a share of the testing of a model at its end.
+"""The cost of probes, as a share of the cost of testing a model at its end.
 
     python benchmarks/probes.py [--protocol standard] [--max-length 1024]
 

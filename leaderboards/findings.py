@@ -99,9 +99,9 @@ def versions(results: Results) -> list[str]:
 
 
 def newest(results: Results, make: Callable[[str], Made]) -> tuple[str, Made] | None:
-    """What `make` makes of the newest version of the protocol of boards that has enough runs for it, and that version.
+    """The newest version of the protocol of boards that has enough runs for `make`, and the result of `make` for that version.
 
-    None where no version has.
+    None where no version has enough.
     """
     return next(((label, made) for label in versions(results) if (made := make(label))), None)
 
@@ -116,7 +116,7 @@ def boards_of(results: Results) -> list[Board]:
 
 
 def titles(boards: Sequence[Board]) -> tuple[str, list[str]]:
-    """What stands before a table of boards, and the titles of its columns: the protocol stands once, if all have the same."""
+    """The text before a table of boards, and the titles of its columns. The protocol stands once if all boards share it."""
     protocols = {str(board.protocol) for board in boards}
     if len(protocols) == 1:
         return f"{protocols.pop()}: ", [board.name for board in boards]
@@ -292,7 +292,7 @@ def markdown_table(lines: list[list[str]]) -> str:
 
 
 def tables(results: Results) -> dict[str, str]:
-    """What stands in README.md, by the names that it gives."""
+    """The tables of README.md, by the names that it gives."""
     return {
         "verdicts": verdicts_table(judged(results)),
         "untested": untested(results),

@@ -69,7 +69,7 @@ def plotted(words: list[str]) -> Spec:
 
 
 def mark(spec: Spec) -> str:
-    """What a picture ends with, for the drawing itself depends on the fonts of a machine.
+    """The last line of a picture: the hash of its specification, for the drawing itself depends on the fonts of a machine.
 
     It is the same whichever version of Vega-Lite Altair writes.
     """
@@ -78,7 +78,7 @@ def mark(spec: Spec) -> str:
 
 
 def pages(results: Results, swept: Results) -> dict[Path, str]:
-    """What every generated page must hold."""
+    """The content that every generated page must have, by path."""
     return {
         HERE / "BOARDS.md": boards_page(results),
         HERE / "README.md": filled(HERE / "README.md", tables(results)),

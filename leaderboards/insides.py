@@ -142,7 +142,7 @@ def _number(cell: SweepCell | None) -> str:
 
 
 def tables_of_insides(results: Results, swept: Results) -> dict[str, str]:
-    """What stands in inside/README.md, by the names that it gives."""
+    """The tables of inside/README.md, by the names that it gives."""
     return {
         "before": before_training(swept),
         "without_repetition": without_repetition(results),

@@ -20,7 +20,7 @@ ROUNDS = 10
 MULTIPLIERS = (0xCA5A826395121157, 0xD2E7470EE14C6C93)
 """Of the third and of the first word of the counter."""
 WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
-"""What is added to the key before each round but the first."""
+"""The numbers that are added to the words of the key before each round but the first."""
 LOW = 0xFFFFFFFF
 
 Key = tuple[int, int]

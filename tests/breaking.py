@@ -1,4 +1,4 @@
-"""What the conformance checks say of small breaches of the contracts: things with one thing changed."""
+"""Complaints of the conformance checks about small breaches of the contracts: things with one thing changed."""
 
 from __future__ import annotations
 

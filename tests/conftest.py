@@ -1,4 +1,4 @@
-"""What several test files share: registries, a plain training loop, fabricated distributions, subprocesses, small results."""
+"""Helpers of several test files: registries, a plain training loop, fabricated distributions, subprocesses, small results."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def planned() -> Callable[..., tuple[Experiment, ...]]:
 
 
 def parts_of(registry: Registry, norm: str = "pre-norm", attention: str = "softmax", position: str = "nope") -> Parts:
-    """What an architecture is given to build with."""
+    """The parts that an architecture is given to build with."""
     return Parts(registry.norms[norm], registry.attentions[attention], registry.positions[position], 17, 65)
 
 
@@ -129,7 +129,7 @@ def initial(experiment):
 
 
 def plain_training(experiment):
-    """What any PyTorch tutorial would write: one model, backward(), AdamW. Yields the model and the loss after each step."""
+    """Train one model as any PyTorch tutorial does: backward(), AdamW. Yields the model and the loss after each step."""
     training = experiment.train
     model = initial(experiment)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
@@ -194,7 +194,7 @@ def _with(hook: str, thing: object) -> Registry:
 def install(
     folder: Path, module: str, source: str | None = None, version: str = "1.0", distribution: str | None = None
 ) -> None:
-    """What pip leaves behind: a module (if `source` is given) and the folder that names its entry point."""
+    """Write the files that pip leaves behind: a module (if `source` is given) and the folder that names its entry point."""
     name = distribution or module
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)

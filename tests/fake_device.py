@@ -44,7 +44,7 @@ from lgbench.training.population import Population
 _setup_privateuseone_for_python_backend("gpu")
 torch._C._set_only_lift_cpu_tensors(True)  # otherwise torch.tensor(1.0, device=...) makes its copy where no mode sees it
 GPU = torch.device("gpu", 0)
-# What modules of real devices have, and PyTorch asks for.
+# Functions that modules of real devices have, and that PyTorch asks for.
 torch.gpu.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
 torch.gpu.get_rng_state = lambda device=GPU: torch.empty(0, dtype=torch.uint8)
 torch.gpu.set_rng_state = lambda state, device=GPU: None
@@ -171,7 +171,7 @@ def _expect_there(tensors: dict[str, Tensor | None]) -> None:
 
 
 def problem(experiments: Sequence[Experiment], mode: FakeTensorMode) -> str | None:
-    """What is wrong with a population on the device; None if nothing is."""
+    """The error of a population on the device, in a sentence; None if there is none."""
     try:
         run(experiments, mode)
     except Exception as error:

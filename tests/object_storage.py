@@ -34,7 +34,7 @@ def moto() -> Iterator[str]:
 
 
 def environ(url: str, cache: Path) -> dict[str, str]:
-    """What a command's environment says to use a server."""
+    """The environment variables with which a command uses a server."""
     return {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(cache)}
 
 

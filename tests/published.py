@@ -90,7 +90,7 @@ def forged(
 
 
 def identity(experiment: dict[str, Any]) -> dict[str, Any]:
-    """What a run's id is taken from: the experiment without what a tuning found."""
+    """The fields that a run's id is taken from: the experiment without the outcome of a tuning."""
     if experiment["tuning"] is None:
         return {name: value for name, value in experiment.items() if name != "tuning"}
     train = {name: value for name, value in experiment["train"].items() if name != "lr"}

@@ -106,7 +106,7 @@ def command(*words: str):
 
 @pytest.fixture
 def theirs(bucket, address, toys_at_hand, at, server) -> dict[str, bytes]:
-    """What another machine makes of the grid. It has published nothing of it yet."""
+    """The run files that another machine makes of the grid. It has published nothing of it yet."""
     at(server, "theirs")
     lgbench.run(**GRID, **HOW, results=address)
     found = {name: bucket.get(name) for name in bucket.names()}

@@ -34,7 +34,7 @@ ROOMS = {
     "checkout": set(),
     "contracts": {"randomness"},
     "terminal": set(),
-    # What everybody in the process shares.
+    # The state that everybody in the process shares.
     "process": {"errors", "terminal"},
     "attending": {"contracts"},
     "chain": {"contracts"},
@@ -48,7 +48,7 @@ ROOMS = {
     "experiment.origins": {"experiment", "extensions"},
     "experiment.plan": {*BASICS, "experiment", "experiment.names", "experiment.origins", "extensions", "process"},
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
-    # What is done with the objects of an experiment.
+    # Work with the objects of an experiment.
     "training.tracing": set(),
     "training.program": {"atomic_files", "training.tracing", "user_cache"},
     "training.gradients": {"errors"},
@@ -62,7 +62,7 @@ ROOMS = {
         "training.program",
         "training.tracing",
     },
-    # What happens inside of models.
+    # Insides of models.
     "insides": {"contracts", "errors", "experiment", "seeds"},
     "measurement": {*BASICS, "experiment", "insides"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
@@ -216,7 +216,7 @@ ROOMS = {
         "terminal",
     },
 }
-"""What each room may import. A module belongs to the room with the longest name that its own begins with."""
+"""The rooms that each room may import. A module belongs to the room with the longest name that its own begins with."""
 
 
 def room_of(module: str) -> str:
@@ -328,7 +328,7 @@ def plugins_among(modules: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def imported_by_now(toys_installed, tmp_path_factory) -> tuple[list[set[str]], Path]:
-    """What is imported after a run with toy plugins, and with every module; and the run's folder."""
+    """The modules imported after a run with toy plugins, and after importing every module; and the run's folder."""
     folder = tmp_path_factory.mktemp("boundaries") / "results"
     code = f"""import importlib
 {COMMANDS}

@@ -375,7 +375,7 @@ def footer_of(cached):
 
 
 def described_in(folder):
-    """What the first run file says of metrics."""
+    """The descriptions of metrics in the first run file."""
     return run_files.metadata(next(run_files.find(folder)))["measurements"]
 
 

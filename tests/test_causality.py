@@ -74,7 +74,7 @@ SOUND = {
 
 
 def said(model, task=None, seed=0):
-    """What an evaluation says of the soundness of a model: {metric: value}, and over how many answers: {metric: n}."""
+    """The soundness scores of a model in an evaluation, by metric and length: the value, and the number n that it is over."""
     experiment = experiment_of(task or toys.Walk(), *SETTINGS, seed, METRICS)
     found = [score for score in evaluate(experiment, {"raw": model}, CPU) if score.metric in ("looks_ahead", "not_finite")]
     assert {score.weights for score in found} == {"raw"}
@@ -200,7 +200,7 @@ def test_no_entry_of_what_is_built_in_or_in_a_pack_looks_ahead_at_the_tested_len
     assert len(sound_pairs(installed, entries, task)) > 100
 
 
-# What a run says, and what boards make of it.
+# Soundness in runs and on boards.
 
 
 class Hostile(Architecture):

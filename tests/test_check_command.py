@@ -263,7 +263,7 @@ def test_that_is_marked(lgbench_check):
 
 @pytest.fixture(scope="module")
 def own_tests(tmp_path_factory, warm):
-    """What pytest prints for a plugin's own tests, where warnings are errors."""
+    """The output of pytest for a plugin's own tests, where warnings are errors."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "latest_noted.py").write_text(NOTED)
     (folder / "latest_wrong.py").write_text(WRONG.replace("path[-1]", "path[99]"))

@@ -34,7 +34,7 @@ def state() -> dict[str, torch.Tensor]:
 
 
 def bits(tensors) -> dict[str, bytes]:
-    """What is in the tensors, so that nan equals nan and 0 is not -0."""
+    """The bytes of the tensors, so that nan equals nan and 0 is not -0."""
     return {name: tensor.contiguous().numpy().tobytes() for name, tensor in tensors.items()}
 
 

@@ -588,7 +588,7 @@ def test_an_interrupt_leaves_whole_files_and_the_same_command_continues(tmp_path
 
 
 def test_the_shell_completes_names():
-    # What the shell calls; names of kinds, which need no plugin.
+    # The environment in which the shell calls lgbench, to complete names of kinds, which need no plugin.
     environ = {"_LGBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "lgbench list a", "COMP_CWORD": "2"}
     done = lgbench_command(**environ)
     found = {line.partition(",")[2] for line in done.stdout.splitlines()}

@@ -30,7 +30,7 @@ TRAINED = 8
 
 
 def values(entry, seed, task):
-    """What a model scores: alike on `beta`, on `alpha` better with `+good` at all lengths from 16 on."""
+    """A model's scores by length: all alike on `beta`; on `alpha` better with `+good` at all lengths from 16 on."""
     noise = random.Random(f"{entry} {seed} {task}")
     shared = random.Random(f"{seed} {task}")  # the same seed has the same contexts
     gain = 0.05 if "good" in entry and task == "alpha" else 0.0

@@ -241,7 +241,7 @@ def of_every_type(self, signature, parts, *, layers=2, scale=1.0, mlp=True):
 
 
 class OfNoise(nn.Module):
-    """What a model may do with random numbers: take them in training from where they are given."""
+    """A right use of random numbers: in training alone, from the numbers that the model is given."""
 
     def __init__(self):
         super().__init__()

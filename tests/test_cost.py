@@ -1,4 +1,4 @@
-"""What a training costs, how that divides models into populations, and that no number depends on the division."""
+"""The cost of a training, how it divides models into populations, and that no number depends on the division."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_strings_that_do_not_fit_are_halved_too(toy_registry):
 
 
 def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
-    """What is remembered is a number of positions, and the strings here are shorter than the contexts: six of them fit."""
+    """A number of positions is remembered. The strings here are shorter than the contexts, so six of them fit."""
     full = OutOfMemory(6)
     evaluated(toy_registry.tasks["toy-even"], full, strings=6)
     assert sum(shown > 6 for shown in full.shown) == 1

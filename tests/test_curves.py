@@ -20,7 +20,7 @@ ACCURACY = Metric.of(lgbench_measurements.Accuracy())
 
 @pytest.fixture
 def runs(tmp_path):
-    """What `lines` takes: each call adds a run."""
+    """A function that adds a run and returns all runs so far, as `lines` takes them."""
     found = []
 
     def add(values, entry="arch+norm", seed=0, task="alpha", changes=(), **columns):

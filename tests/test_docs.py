@@ -127,7 +127,7 @@ def test_every_hook_is_in_the_reference():
 
 @pytest.fixture
 def directory():
-    """What makes the directory of plugins."""
+    """The program that makes the directory of plugins."""
     return loaded(ROOT / "plugins" / "generate.py")
 
 

@@ -28,7 +28,7 @@ def settings(low: int, high: int, longest: int, contexts: int = 16, strings: int
 
 
 def scores(task, models, low=1, high=4, longest=16, seed=0, measurements=METRICS, **counts):
-    """What the measurements give. tests/test_causality.py has what evaluation says besides of a model's answers."""
+    """The scores of the measurements. tests/test_causality.py tests the scores of soundness, which are left out here."""
     experiment = experiment_of(task, *settings(low, high, longest, **counts), seed, measurements)
     with mock.patch.object(causality, "question", return_value=None):
         found = evaluate(experiment, models, CPU)

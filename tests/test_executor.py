@@ -99,7 +99,7 @@ def run(experiments, folder, executor=None, population=2):
 
 @pytest.fixture(scope="module")
 def local(planned, tmp_path_factory) -> dict[str, str]:
-    """What this process makes, population after population."""
+    """The run files that this process makes, population after population."""
     folder = tmp_path_factory.mktemp("local")
     outcome = run(planned_grid(planned), folder)
     assert len(outcome.written) == 6 and not outcome.failed and not outcome.found
@@ -231,7 +231,7 @@ def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(pla
 
 
 def test_a_claim_can_be_given_back_by_another_thread_than_took_it(planned, tmp_path):
-    """What an interrupt leaves can be taken at once, by this process too."""
+    """A claim that was interrupted can be taken at once, by this process too."""
     experiments = planned_grid(planned)
     claim = take(tmp_path, experiments[:3])
 

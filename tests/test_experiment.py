@@ -207,7 +207,7 @@ def test_plugins_that_decide_the_numbers_are_kept_apart_from_those_that_measure_
 
 
 def test_planning_looks_names_up_once_and_nothing_after_it_does(planned, tmp_path, monkeypatch):
-    """Whatever becomes of the registry, an experiment is trained, tested and written as it was planned."""
+    """An experiment is trained, tested and written as it was planned, whatever becomes of the registry."""
     known = toys_and(averager=OwnMean())
     settings = {"train_steps": 2, "train_batch": 2, "evaluate_contexts": 2, "evaluate_strings": 4, "evaluate_max_length": 8}
     wanted = {"averagers": ["own-mean"], "seeds": (0, 1), **settings}

@@ -83,7 +83,7 @@ def content(board: Path) -> dict[str, bytes | None]:
 
 
 def whole(board: Path, *given: list[Path]) -> dict[str, bytes | None]:
-    """What the folder holds after these were filed, each in a submission of its own."""
+    """The content of the folder after these were filed, each in a submission of its own."""
     return {"runs": None, **{f"runs/{name}": data for name, data in map(packed, given)}}
 
 

@@ -33,7 +33,7 @@ def _anew(toys_alone):
 
 @pytest.fixture
 def alone(tmp_path) -> dict[str, str]:
-    """What one call of run makes."""
+    """The run files that one call of `lgbench.run` makes."""
     lgbench.run(**GRID, **HOW, results=tmp_path / "alone")
     return made(tmp_path / "alone")
 

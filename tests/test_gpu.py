@@ -1,4 +1,4 @@
-"""What a GPU must do as a CPU does; run with `pytest -m gpu`."""
+"""Tests on a GPU, which must do as a CPU does; run with `pytest -m gpu`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def honest(made) -> Path:
 
 @pytest.fixture(scope="module")
 def inspect(installed):
-    """What a submission does with one file."""
+    """A function that inspects one file as a submission does."""
     inspector = Inspector(installed, submission.RULES)
     with Reader() as reader:
         yield lambda path: inspector.run(path, reader.read(path))
@@ -129,7 +129,7 @@ def test_the_scores_of_a_run_can_be_foretold_without_a_model(registry, toy_regis
 
 
 def small(footer):
-    """What a footer says of the plugin of the tasks."""
+    """A footer's entry for the plugin of the tasks."""
     return next(plugin for plugin in footer["plugins"] if plugin["name"] == "lgbench-small")
 
 

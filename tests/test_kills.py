@@ -163,7 +163,7 @@ def test_twenty_kills_of_a_submission(tmp_path, warm):
 @pytest.mark.long
 @pytest.mark.parametrize("command", ["leaderboard", "site"])
 def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
-    """What it keeps for the next one is whole, or not there."""
+    """The cache that a killed report keeps for the next one is whole, or not there."""
 
     def start(folder: Path) -> Command:
         folder.mkdir(parents=True, exist_ok=True)

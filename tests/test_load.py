@@ -33,7 +33,7 @@ def experiment_of(path: Path):
 
 
 def scores_of_loaded(path: Path, *variants: str):
-    """What evaluation measures of loaded models, by the keys of :func:`scores_at_the_end`."""
+    """The scores of loaded models in an evaluation, by the keys of :func:`scores_at_the_end`."""
     with threads(1):
         models = {variant: lgbench.load(path, weights=variant) for variant in variants}
         found = evaluate(experiment_of(path), models, CPU)

@@ -42,7 +42,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def author(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], None]]:
-    """What git says of who is at work, to be replaced."""
+    """A function that replaces git's configuration, which names the author."""
     folder = tmp_path_factory.mktemp("git")
 
     def set_to(text: str) -> None:
@@ -122,7 +122,7 @@ def commands_of(readme: Path) -> Iterator[list[str]]:
 
 
 def lgbench(*arguments: str) -> str:
-    """What a command prints."""
+    """The output of a command."""
     done = CliRunner().invoke(main, arguments, prog_name="lgbench")
     assert done.exit_code == 0, done.output
     return done.stdout

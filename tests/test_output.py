@@ -1,4 +1,4 @@
-"""What a command prints is its own, whatever plugins do, whenever they do it; and it is printable."""
+"""The output of a command is its own, whatever plugins do and whenever they do it, and it is printable."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def page_spec(metric):
 
 
 def filled(board):
-    """What a page does."""
+    """The specification of a page with the data of a board in it, as the page fills it in."""
     cells = [
         {"entry": row.entry, "label": row.entry, "length": c.length, "mean": c.mean, "low": c.low, "high": c.high, "n": c.n}
         for row in board.rows

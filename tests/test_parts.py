@@ -86,7 +86,7 @@ class Jittered(Position):
 
 @pytest.fixture(scope="module")
 def known() -> Registry:
-    """What is installed, and the parts above."""
+    """A registry of everything that is installed, and the parts above."""
     module = ModuleType("own")
     module.lgbench_attentions = hookimpl(specname="lgbench_attentions")(lambda: [Nearest()])
     module.lgbench_positions = hookimpl(specname="lgbench_positions")(lambda: [Jittered()])
@@ -136,7 +136,7 @@ def test_an_entry_without_a_norm_is_named_without_one(registry, planned):
 
 
 def with_norm(norm: NormScheme) -> Registry:
-    """What is installed, and a norm scheme."""
+    """A registry of everything that is installed, and a norm scheme."""
     registry, module = Registry.load(), ModuleType("own")
     module.lgbench_norms = hookimpl(specname="lgbench_norms")(lambda: [norm])
     assert registry.add(module, "own", Distribution("own", "1")).error is None

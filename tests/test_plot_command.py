@@ -1,4 +1,4 @@
-"""What `lgbench plot` draws and writes."""
+"""Figures that `lgbench plot` draws, and files that it writes."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def site(tmp_path):
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory):
-    """What the table and the JSON say where five plugins are in trouble and one is not."""
+    """The output as a table and as JSON, where five plugins are in trouble and one is not."""
     folder = tmp_path_factory.mktemp("troubled")
     install(folder, "a_healthy", norm("kept"), "2.0")
     install(folder, "a_broken", "import no_such_module_at_all", "1.1")
@@ -172,7 +172,7 @@ def test_a_plugin_that_is_a_nuisance_works_and_is_noted(troubled, plugin, versio
 
 
 def printed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
-    """What a command writes to the real standard output and error, also by processes that it starts."""
+    """The real standard output and error of a command, also of processes that it starts."""
     capfd.readouterr()
     main(["plugins", *arguments], prog_name="lgbench", standalone_mode=False)
     return capfd.readouterr()
@@ -252,7 +252,7 @@ def test_a_file_is_a_plugin_with_its_path_and_its_content_for_a_version(tmp_path
 
 
 def words(plugin) -> list[str]:
-    """What must be found of a plugin, whole."""
+    """The words of a plugin that must be found whole."""
     provided = [name for names in plugin.provides.values() for name in names]
     return [plugin.name, plugin.distribution.name, plugin.distribution.version, *provided]
 

@@ -1,4 +1,4 @@
-"""What a trained model predicts after a context: p from its weights, p* from the task; contexts are read as written."""
+"""Predictions of a trained model after a context: p from its weights, p* from the task; contexts are read as written."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def loaded(folder: Path, dtype: str = "float32"):
 
 
 def seen(folder: Path, inputs: torch.Tensor, dtype: str = "float32", tolerance: float = 1e-3):
-    """What the last position does."""
+    """The insides at the last position."""
     pretrained = loaded(folder, dtype)
     sight = DecoderSight(pretrained.decoder, CPU, tolerance)
     with sight.watching():
@@ -151,7 +151,7 @@ def csv_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-# What is seen
+# Insides
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt_neox", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][4:])])
@@ -361,7 +361,7 @@ def test_outputs_of_random_weights_vanish_like_one_over_the_root_of_n(kind, dtyp
     assert float(exponent[2]) <= float(exponent[1]) <= float(exponent[3])
 
 
-# What models read
+# Contexts
 
 
 def test_pieces_of_a_text_do_not_overlap_and_a_seed_decides_them():

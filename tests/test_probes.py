@@ -47,7 +47,7 @@ def experiment(task, arch, probes=("all",), registry=INSTALLED, **changes):
 
 
 def probed(experiment, change=lambda model: None):
-    """What probes read of a model with fresh weights: by metric, length, layer and head."""
+    """The readings of probes on a model with fresh weights, by metric, length, layer and head; and the whole result."""
 
     def fresh(model):
         change(model)
@@ -152,7 +152,7 @@ def test_streams_are_those_of_the_equations():
 
 
 def seen(asked, inputs=None, places=(0,)):
-    """What a fresh model does with contexts of the longest length."""
+    """The sight of a fresh model that has read contexts of the longest length, and the model."""
     inputs = asked.task.sample(asked.evaluate.max_length, Random(6, seed=3)).inputs if inputs is None else inputs
     model = watched(asked)
     model.model.eval()
@@ -190,7 +190,7 @@ VALUES, OTHER_VALUES = torch.randn(2, 3, 2, KEYS, WIDTH, generator=torch.Generat
 
 
 def taken(name):
-    """What the last query of a fresh attention takes from values."""
+    """The output of the last query of a fresh attention, as a function of the values."""
     attention = INSTALLED.attentions[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -346,7 +346,7 @@ class _Sealed:
         raise NotImplementedError
 
 
-# What matters
+# Sources
 
 
 def test_sources_are_the_positions_that_decide_the_answer():

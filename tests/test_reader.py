@@ -30,7 +30,7 @@ def honest(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def inspect():
-    """What a submission does with one file."""
+    """A function that inspects one file as a submission does."""
     inspector = Inspector(published.registry(), submission.RULES)
     with Reader() as reader:
         yield lambda path: inspector.run(path, reader.read(path))

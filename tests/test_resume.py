@@ -26,7 +26,7 @@ TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
 
 
 def finished(process: Process) -> tuple[str, str]:
-    """What a command that comes to its end has left to say: stdout, stderr."""
+    """Wait for a command to end without an error, and return the rest of its stdout and stderr."""
     out, error = process.communicate(timeout=100)
     assert process.returncode == 0, error
     return out, error

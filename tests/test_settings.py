@@ -277,7 +277,7 @@ def test_an_option_of_another_part_is_not_one_of_this(planned):
 
 
 def changes(registry: Registry, **settings: str) -> list[dict[str, str]]:
-    """What the labels of a grid say that was changed."""
+    """The changes that the labels of a grid name."""
     named = {key.replace("_", ".", 1): value for key, value in settings.items()}
     found = plan(Request(["toy-walk"], ["toy-table"], (), (0,), "quick", named), registry)
     return [dict(experiment.record.protocol.changes) for experiment in found.experiments]

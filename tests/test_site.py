@@ -1,4 +1,4 @@
-"""What `lgbench site` writes, looked at without a browser."""
+"""The output of `lgbench site`, checked without a browser."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def place(tmp_path, monkeypatch, toys_alone) -> Path:
 
 
 def kept(name: str, folder: Path) -> dict[str, list]:
-    """What a tracker kept, by its own reader."""
+    """The runs that a tracker kept, read by its own reader."""
     command = [sys.executable, tracker_readers.__file__, name, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ class Process:
         self.tell(messages.Log("a", "curve", step, {"train_loss": float(step), "tvd/raw/8": 0.5}))
 
     def ended(self) -> list[str]:
-        """What it said."""
+        """Let it end, and return the sentences that it said."""
         out, _ = self.process.communicate(timeout=120)
         return [messages.said(line).sentence for line in out.splitlines()]
 

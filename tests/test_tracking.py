@@ -235,7 +235,7 @@ def test_a_population_that_is_tried_again_keeps_the_runs_that_are_open(tmp_path)
 
 @pytest.fixture
 def refused(pages, tmp_path, monkeypatch):
-    """What `lgbench run` says when it refuses, before anything is trained."""
+    """A function that returns the output of `lgbench run` where it refuses, before anything is trained."""
     monkeypatch.chdir(tmp_path)
     return _refused
 

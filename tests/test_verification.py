@@ -356,7 +356,7 @@ def test_the_chance_to_draw_a_forged_file_is_a_count_of_the_draws():
     assert chance_to_draw(35, 5, 3) == pytest.approx(0.38, abs=0.005)
 
 
-# What is refused, and what breaks.
+# Refusals.
 
 
 def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
@@ -406,7 +406,7 @@ def test_paths_that_are_no_runs_are_refused(tmp_path, installed):
     assert done.exit_code == 1 and done.stdout.count("refused: ") == 2 and "verified" not in done.stdout
 
 
-# What would take too much.
+# Settings that would take too much memory or time.
 
 
 def changed(path: Path, to: Path, *changes: tuple[str, str]) -> Path:

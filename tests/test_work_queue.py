@@ -52,7 +52,7 @@ DEAD = f"{lease._machine()}-{2**22}-1-abcdef"  # no system gives a process that 
 
 
 def abandon(claim: Claim, checkpoint: bool = True) -> Path:
-    """What a killed process leaves: everything, under a name that says who it was."""
+    """Leave a claim as a killed process does: everything stays, under a name that says which process it was."""
     if checkpoint:
         claim.checkpoint.write_text("a state")
     claim.lease._end()

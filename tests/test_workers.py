@@ -50,7 +50,7 @@ class Told(SilentProgress):
 
 @pytest.fixture(scope="module")
 def alone(registry, tmp_path_factory) -> dict[str, str]:
-    """What one process makes."""
+    """The run files that one process makes."""
     folder = tmp_path_factory.mktemp("alone")
     outcome = run_plan(planned(registry), Execution(CPU, False, 1), folder, SilentProgress())
     assert len(outcome.written) == 4

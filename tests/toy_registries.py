@@ -26,7 +26,7 @@ def but(thing, **changes):
 
 
 def toys_and(origin: Distribution = HERE, **things: object) -> Registry:
-    """What every run needs, the toys, and things by kind: `norm=MyNorm()`, or a list. `origin` says where those come from."""
+    """A registry of the essentials, the toys, and things by kind: `norm=MyNorm()`, or a list. These come from `origin`."""
     registry = with_essentials()
     registry.add(toys, "toys", Distribution("lgbench-toys", "1.2.3"))
     module = ModuleType("own")
@@ -64,7 +64,7 @@ METRICS = tuple(lgbench_measurements.lgbench_measurements())
 
 
 def experiment_of(task, train: Training, evaluate: Evaluation, seed: int = 0, measurements=METRICS) -> Experiment:
-    """What evaluation asks of an experiment: a task, settings and a seed. It has no model."""
+    """An experiment with all that evaluation asks of it: a task, settings and a seed. It has no model."""
     record = ExperimentRecord(
         task=task.name,
         family=task.family,

@@ -1,6 +1,6 @@
-"""What trackers kept, by their own readers, as JSON: python tracker_readers.py TRACKER FOLDER. In a process of its own.
+"""Print the runs that trackers kept, read by their own readers, as JSON: python tracker_readers.py TRACKER FOLDER.
 
-Of each run by name: [its values as [name, step, value], its settings, how it ended].
+In a process of its own. Of each run by name: [its values as [name, step, value], its settings, how it ended].
 """
 
 import json

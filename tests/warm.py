@@ -152,7 +152,7 @@ class Process:
         return self.returncode
 
     def communicate(self, timeout: float = 60) -> tuple[str, str]:
-        """What it has left to say, and its end."""
+        """Return the rest of its output and error, and wait for its end."""
         with ThreadPoolExecutor(2) as readers:
             out, error = (readers.submit(stream.read) for stream in (self.stdout, self.stderr))
             said = out.result(timeout), error.result(timeout)

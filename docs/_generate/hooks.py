@@ -75,7 +75,7 @@ def generated(kind: str, argument: str, page: Page) -> str:
 
 
 def output(argument: str) -> str:
-    """What `COMMAND`, or `COMMAND | GLOB,GLOB` over the published runs of these names, prints."""
+    """The output of `COMMAND`, or of `COMMAND | GLOB,GLOB` over the published runs of these names."""
     command, _, globs = argument.partition(" | ")
     _, *words = shlex.split(command)
     return lgbench([*words, "--results", str(chosen(globs))] if globs else words)
@@ -101,7 +101,7 @@ def chosen(globs: str) -> Path:
 
 
 def lgbench(words: list[str]) -> str:
-    """What a command prints."""
+    """The output of a command."""
     command = [sys.executable, "-P", "-c", "from lgbench.cli.main import main; main()", *words]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     if done.returncode:

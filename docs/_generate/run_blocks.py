@@ -72,7 +72,7 @@ class Session:
         self.site = folder / ".site"
         """Where pip installs to. It is there once something is installed."""
         self.names: dict[str, object] = {"__name__": "block"}
-        """What blocks of Python have named, for those that follow."""
+        """The names that blocks of Python have defined, for the blocks that follow."""
 
     def read(self, pages: Sequence[str]) -> None:
         """Run all blocks of these pages. Raises Failed at the first that does not work."""

@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Runs:
-    """What has to be run."""
+    """The runs that a claim needs."""
 
     tasks: tuple[str, ...]
     """Tasks, or families of them. Each has a verdict of its own."""
@@ -68,7 +68,7 @@ class ClaimTest:
         return (self.entry,) if self.against is None else (self.entry, self.against)
 
     def __str__(self) -> str:
-        """What is expected, such as "transformer+peri-norm better than transformer+pre-norm"."""
+        """The expectation, such as "transformer+peri-norm better than transformer+pre-norm"."""
         where = f"at lengths {', '.join(map(str, self.lengths))}" if isinstance(self.lengths, tuple) else str(self.lengths)
         measured = f"{self.metric}, {where}"
         if self.exponent is not None:
@@ -90,4 +90,4 @@ class Claim:
     runs: Runs
     tests: tuple[ClaimTest, ...]
     note: str | None = None
-    """What a reader should know about the choice of tests and tasks."""
+    """A note for readers on the choice of tests and tasks."""

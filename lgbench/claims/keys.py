@@ -14,7 +14,7 @@ from lgbench.experiment.limits import MAX_SEEDS
 
 @dataclass(frozen=True)
 class Key:
-    """What a key of a claim's file may hold."""
+    """A key of a claim's file, with the values that it may hold."""
 
     expected: str
     """For people, such as "a line of text"."""

@@ -18,12 +18,12 @@ from lgbench.results.statistics import ALONE, Floats, Spread, spread
 
 @dataclass(frozen=True)
 class Sample:
-    """What runs on one board say of a test."""
+    """The numbers of one test from the runs on one board."""
 
     differences: Floats
     """(n,): first - second, of the seeds that have both."""
     spread: Spread
-    """What all pairs of the board say about the variance of such a difference."""
+    """The variance of such a difference, estimated from all pairs of the board."""
     first: float
     second: float
     """The means over these seeds."""

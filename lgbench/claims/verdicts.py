@@ -1,4 +1,4 @@
-"""What runs say of a claim: a verdict for each task, test and protocol, with the difference and its interval."""
+"""Verdicts on a claim, from runs: one for each task, test and protocol, with the difference and its interval."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Part:
     test: ClaimTest
     samples: Mapping[ProtocolUse, Sample]
     nothing: str
-    """What is said where there is no sample."""
+    """The sentence for a test without a sample."""
 
 
 def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping[ProtocolUse, Sample], str]:

@@ -1,4 +1,4 @@
-"""What commands on kept weights share: their argument and their options."""
+"""The argument and the options that commands on kept weights share."""
 
 from __future__ import annotations
 

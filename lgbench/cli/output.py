@@ -1,4 +1,4 @@
-"""What a command prints: its own text and data alone are on standard output, whatever plugins print, whenever they do."""
+"""The output of a command: its own text and data alone are on standard output, whatever plugins print, whenever they do."""
 
 from __future__ import annotations
 

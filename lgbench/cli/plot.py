@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lgbench.results.values import Inside
 
 LENGTH, STEP = "length", "step"
-"""What can be drawn against, beside settings."""
+"""The horizontal axes besides settings."""
 
 
 @click.command()

@@ -78,7 +78,7 @@ def probe_model(
 
 
 def _contexts(pretrained: Pretrained, file: Path | None, said: str | None, are_numbers: bool) -> Contexts:
-    """What the model reads: what a file says, or random tokens."""
+    """The contexts that the model reads: the content of a file, or random tokens."""
     from lgbench.pretrained.loading import tokens_of
     from lgbench.pretrained.tokens import Pieces, RandomTokens, numbers_of
 

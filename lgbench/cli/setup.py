@@ -1,4 +1,4 @@
-"""What commands open before they begin: installed plugins, a results folder."""
+"""The setup of commands: they open installed plugins and a results folder before they begin."""
 
 from __future__ import annotations
 

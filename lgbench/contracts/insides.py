@@ -36,9 +36,9 @@ class AttentionInside:
     layer: int
     """Counted from 1."""
     output: Tensor
-    """What the query takes from the values, before the output projection: (n, H, D) float64."""
+    """The output of the query, before the output projection: (n, H, D) float64."""
     weights: Tensor | None
-    """The query's weight on each key, (n, H, K) float64; None where what it takes is not linear in the values."""
+    """The query's weight on each key, (n, H, K) float64; None where the output is not linear in the values."""
 
     def by_head(self, values: Tensor) -> Iterator[Reading]:
         """A reading for each head, from (n, H), or from (H,) where a value is of all contexts."""
@@ -61,13 +61,13 @@ class SublayerInside:
 
     @property
     def update(self) -> Tensor:
-        """What it adds to the residual stream, or its output where there is none: (n, W) float64."""
+        """The update that it adds to the residual stream; its output where there is no residual connection: (n, W) float64."""
         return self.after if self.before is None else self.after - self.before
 
 
 @dataclass(frozen=True)
 class Insides:
-    """What a probe is computed from."""
+    """The data that a probe is computed from."""
 
     length: int
     inputs: Tensor

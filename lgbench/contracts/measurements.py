@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Source = Literal["contexts", "strings", "insides"]
-"""What a measurement is computed from: predictions on contexts, scores of whole strings, or what is inside a model. One that is
-computed from insides is a probe, and is measured where `lgbench run --probe` asks for it."""
+"""The data that a measurement is computed from: predictions on contexts, scores of whole strings, or the insides of a model.
+One that is computed from insides is a probe, and is measured where `lgbench run --probe` asks for it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Predictions:
 
 
 class StringScores(NamedTuple):
-    """What a model says of whole strings, members and non-members of a language.
+    """A model's scores of whole strings, members and non-members of a language.
 
     log_probability: (n, L + 1) float64, the log probability of each symbol after those before it, the end of the string last.
     is_member: (n,) bool.
@@ -76,7 +76,7 @@ class Measurement(ABC):
     """Whether it is undefined for some contexts. `of_contexts` returns NaN for those, and they are left out of the mean."""
 
     def source(self, task: Task) -> Source | None:
-        """What it is computed from on this task; None where it is not defined for the task."""
+        """The data that it is computed from on this task; None where it is not defined for the task."""
         return "contexts"
 
     def of_contexts(self, predictions: Predictions) -> Tensor:

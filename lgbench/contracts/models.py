@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Role = Literal["attention", "mlp"]
-"""What a sublayer does. One that mixes positions has the role "attention", also if it is recurrent or a state-space model. One
-that treats every position alone has the role "mlp"."""
+"""The role of a sublayer. One that mixes positions has the role "attention", also if it is recurrent or a state-space model.
+One that treats every position alone has the role "mlp"."""
 
 Matrix = Literal["query", "key", "value", "out", "up", "down"]
 """A weight matrix of a sublayer: the four projections of attention, and the two layers of an MLP."""
@@ -106,7 +106,7 @@ class NormScheme(Configurable):
 
 
 class Need(Enum):
-    """What an attention needs besides queries, keys, values and bias."""
+    """An input that an attention needs besides queries, keys, values and bias."""
 
     ALL_QUERIES = "all_queries"
     """The queries of all K positions in `q`, also where only the last Q of them are asked for an answer.
@@ -152,13 +152,13 @@ class AttentionSpec:
 
 
 class AttentionModule(Protocol):
-    """What :meth:`Attention.build` returns: an `nn.Module` that takes values by queries and keys."""
+    """The `nn.Module` that :meth:`Attention.build` returns, from queries, keys, values and a bias to outputs."""
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, /, **needed: Tensor) -> Tensor:
         """As architectures call it."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, /, *args: Any, **needed: Any) -> Tensor:
-        """What each of the Q positions takes from the values: (B, H, Q, D).
+        """The output at each of the Q positions: (B, H, Q, D).
 
         q (B, H, Q, D), or (B, H, K, D) with Need.ALL_QUERIES; k and v (B, H, K, D). `bias` is added to scale q . k before
         anything else happens to the logits; its shape is (B, H, Q, K), or broadcasts to it, with as many rows as q has; None
@@ -171,7 +171,7 @@ class Attention(Configurable):
     """How queries find keys, and what they take from the values. The projections belong to the architecture."""
 
     needs: frozenset[Need] = frozenset()
-    """What the module needs besides q, k, v and bias."""
+    """The inputs that the module needs besides q, k, v and bias."""
 
     @abstractmethod
     def build(self, spec: AttentionSpec) -> AttentionModule:
@@ -183,7 +183,7 @@ class Attention(Configurable):
 
 
 class EmbeddingModule(Protocol):
-    """What :meth:`Position.embed` returns: an `nn.Module` (B, T, W) -> (B, T, W)."""
+    """The `nn.Module` that :meth:`Position.embed` returns: (B, T, W) -> (B, T, W)."""
 
     def __call__(self, x: Tensor, /, **tokens: Tensor) -> Tensor:
         """As architectures call it."""
@@ -193,7 +193,7 @@ class EmbeddingModule(Protocol):
 
 
 class RotationModule(Protocol):
-    """What :meth:`Position.rotate` returns: an `nn.Module` from queries and keys to queries and keys of the same shapes."""
+    """The `nn.Module` that :meth:`Position.rotate` returns, from queries and keys to queries and keys of the same shapes."""
 
     def __call__(self, q: Tensor, k: Tensor, /, **tokens: Tensor) -> tuple[Tensor, Tensor]:
         """As architectures call it."""
@@ -203,7 +203,7 @@ class RotationModule(Protocol):
 
 
 class BiasModule(Protocol):
-    """What :meth:`Position.bias` returns: an `nn.Module` from queries and keys to a bias."""
+    """The `nn.Module` that :meth:`Position.bias` returns, from queries and keys to a bias."""
 
     def __call__(self, q: Tensor, k: Tensor, /, **tokens: Tensor) -> Tensor:
         """As architectures call it."""
@@ -249,7 +249,7 @@ class Parts:
 
 
 class Model(Protocol):
-    """What :meth:`Architecture.build` returns: an `nn.Module` from inputs to logits."""
+    """The `nn.Module` that :meth:`Architecture.build` returns, from inputs to logits."""
 
     def __call__(self, inputs: Tensor, /) -> Tensor:
         """As lgbench calls it."""

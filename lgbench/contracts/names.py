@@ -24,14 +24,14 @@ LOOKS_AHEAD = "looks_ahead"
 NOT_FINITE = "not_finite"
 """In run files, the share of answers with a logit that is not finite. 0 is right."""
 SOUNDNESS = (LOOKS_AHEAD, NOT_FINITE)
-"""What every run says of whether its model can be ranked. No measurement may use these names."""
+"""The metrics by which every run says whether its model can be ranked. No measurement may use these names."""
 
 LEARNING_RATE = "learning_rate"
 """In run files, the learning rate that tuning runs chose."""
 
 LOSS_VARIANCE, DIVERGED = "loss_variance", "diverged"
 TRAINING_METRICS = ("gradient_norm", LOSS_VARIANCE, DIVERGED)
-"""What a plot against a setting can draw of how models were trained. No measurement may use these names."""
+"""The metrics of training that a plot against a setting can draw. No measurement may use these names."""
 
 HARNESS_METRICS = (*CURVE_METRICS, *SOUNDNESS, LEARNING_RATE, LOSS_VARIANCE, DIVERGED)
 """Everything that run files and plots name beside measurements. No measurement may use these names."""

@@ -72,7 +72,7 @@ class Strings(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """What one protocol spends on one task. None keeps the protocol's own number.
+    """The budget of one protocol for one task. None keeps the protocol's own number.
 
     steps: optimizer steps. batch: contexts per step. lr: peak learning rate, or the one of which all that are tried are
     multiples. max_length: longest tested context.

@@ -75,7 +75,7 @@ class AddressMarkers(Markers):
         self._claims.give_back(runs, population)
 
     def _answered(self, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
-        """What the server answers; `otherwise` where it does not answer, and for a while after that."""
+        """The answer of the server; `otherwise` where it does not answer, and for a while after that."""
         if time.monotonic() < self._away_until:
             return otherwise
         try:

@@ -118,7 +118,7 @@ def full_float32() -> Iterator[None]:
 
 
 def _older() -> tuple[str | None, bool | None]:
-    """What torch's older switches say; None where they raise an error, since something has set the newer ones otherwise."""
+    """The values of torch's older switches; None where reading one raises an error, since the newer ones are set otherwise."""
     products, cudnn = None, None
     with suppress(RuntimeError):
         products = torch.get_float32_matmul_precision()

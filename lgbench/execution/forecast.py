@@ -1,4 +1,4 @@
-"""What `lgbench run` would do, and what that would take on this machine; nothing is written, and nothing is trained."""
+"""A forecast of `lgbench run` on this machine: its runs, their time and memory. Nothing is written, and no run is trained."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Lease:
 
 
 class Watch:
-    """What one process has seen of the heartbeats of others."""
+    """One process's record of the heartbeats of others."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[bytes, float]] = {}

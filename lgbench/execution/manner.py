@@ -1,4 +1,4 @@
-"""What `lgbench run` was asked for: options as they were given, all of a command, and its outcome."""
+"""A command of `lgbench run`: its options as they were given, everything that it asks for, and its outcome."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Command:
     stage: Stage | None = None
     """Where the protocol tries learning rates: which stage of the request the plan is of."""
     later: Sequence[Experiment] = ()
-    """What will be run after the plan, for the time that is left."""
+    """Experiments that will be run after the plan. The time that is left includes theirs."""
 
     def __post_init__(self) -> None:
         """Raises UsageError where trackers would hear nothing while models train."""

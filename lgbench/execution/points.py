@@ -33,5 +33,5 @@ def points_of(
 
 
 def scores_at_points(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
-    """What :func:`points_of` measured of one model, by step."""
+    """The scores of one model that :func:`points_of` measured, by step."""
     return {step: [Score(*score) for score in found[index]] for step, found in trained.measured.items()}

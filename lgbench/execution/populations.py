@@ -19,7 +19,7 @@ class PlannedPopulation:
     """Runs that train together. Names and numbers alone: it can be pickled, and :meth:`to_json` writes it as text."""
 
     runs: tuple[ExperimentRecord, ...]
-    """What decides the numbers of each run: names of task and entry, settings, seed."""
+    """The records that decide the numbers of each run: names of task and entry, settings, seed."""
     models: int
     """The size of the stack that they are trained in, at least that of the population: a compiled step takes no other."""
     compile: bool

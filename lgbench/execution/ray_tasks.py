@@ -189,7 +189,7 @@ _END = object()
 
 
 def _answer(task: Any) -> Answer:
-    """What a task returned, or why it returned nothing."""
+    """The answer of a task; if the task failed, an answer that has only the reason."""
     try:
         answer: Answer = ray.get(task)
     except RayTaskError as error:  # this node and that one do not understand each other

@@ -136,7 +136,7 @@ def made_in(
 
 
 def experiments_of(population: PlannedPopulation, plugins: Sequence[str | Path] = ()) -> list[Experiment]:
-    """What the records of a population mean here. Raises UsageError where that is another run."""
+    """The experiments that the records of a population describe here. Raises UsageError where one would be another run."""
     replanner = _replanner(_resolved(plugins))
     experiments = [replanner.experiment(record, population.probes) for record in population.runs]
     for experiment, record in zip(experiments, population.runs, strict=True):

@@ -221,7 +221,7 @@ class PopulationRunner:
 
 
 def loaded_plugin(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
-    """What a footer says of a distribution of plugins that was loaded; `took_part` has the names of those that did."""
+    """A footer's entry for a distribution of plugins that was loaded; `took_part` has the names of those that took part."""
     about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
     return LoadedPlugin(*about, distribution.name in took_part, distribution.libraries)
 

@@ -50,7 +50,7 @@ LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a job does, as plain values. submitit calls it on a node."""
+    """The work of a job, as plain values. submitit calls it on a node."""
 
     request: Request
     manner: Manner

@@ -26,7 +26,7 @@ class Queue:
     executor: Any
     """submitit's."""
     job: Callable[[], list[str]]
-    """What each job does. It returns a sentence for each population that failed."""
+    """The function that each job runs. It returns a sentence for each population that failed."""
     running: list[Any] = field(default_factory=list)
     """Jobs of submitit that have not ended."""
 
@@ -62,7 +62,7 @@ class Queue:
 
 
 def failures(job: Any) -> list[str]:
-    """What a job says that ended: one that somebody cancelled, or that was killed, says nothing."""
+    """The failures of a job that has ended, in sentences. A job that somebody cancelled, or that was killed, reports none."""
     try:
         outcome, result = pickle.loads(job.paths.result_pickle.read_bytes())
     except (OSError, EOFError, pickle.UnpicklingError):
@@ -81,7 +81,7 @@ def _states() -> Mapping[str, str] | None:
 
 
 def _ask(*command: str) -> str | None:
-    """What a command of SLURM prints; None where it fails."""
+    """The output of a command of SLURM; None where the command fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
@@ -89,6 +89,6 @@ def _ask(*command: str) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """What sbatch says."""
+    """The error message of sbatch, or the first line of the error where there is none."""
     lines = [line for line in str(error).splitlines() if "sbatch: error:" in line]
     return lines[-1].partition("sbatch: error:")[2].strip() if lines else first_line(error)

@@ -1,6 +1,6 @@
-"""What a command tells trackers, through a process of its own.
+"""Messages from a command to its trackers, which run in a process of their own.
 
-Whatever a tracker does, it does there. So it cannot change what trainings share, cannot stop one, and no training waits for it.
+So a tracker cannot change the state that trainings share, it cannot stop a training, and no training waits for it.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _plain(value: object) -> Setting:
 
 
 def _handles(folder: Path) -> Handles:
-    """What an earlier process kept of a population. A file that is none of ours counts as no file."""
+    """The handles that an earlier process kept of a population. A file that is none of ours counts as no file."""
     try:
         return msgspec.json.decode((folder / HANDLES).read_bytes(), type=Handles)
     except (OSError, msgspec.MsgspecError):

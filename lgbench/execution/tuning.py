@@ -50,7 +50,7 @@ class Stage:
         return replace(planned, experiments=tuple(self.of(planned.experiments)), every=every)
 
     def of(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """What it trains: the tuning runs that are needed, or the experiments whose learning rate is known."""
+        """The experiments that it trains: the tuning runs that are needed, or the experiments whose learning rate is known."""
         return self.needed(planned) if self.first else self.tuned(planned)
 
     def needed(self, planned: Sequence[Experiment]) -> list[Experiment]:

@@ -110,7 +110,7 @@ class Experiment(Tested):
         return other
 
     def parts_to_build(self) -> Parts:
-        """What the architecture is given. Draws a context of each longest length, the first time that anybody asks."""
+        """The parts that the architecture gets. Draws a context of each longest length, the first time that anybody asks."""
         chosen: dict[str, Any] = dict.fromkeys(PART_KINDS) | dict(self.parts)
         return Parts(
             **chosen,

@@ -290,6 +290,6 @@ def _require_model(experiment: Experiment) -> None:
 
 
 def _reason(error: Exception, doing: str) -> str:
-    """What an error says of a pair that is impossible."""
+    """The reason that an error gives for a pair that is impossible."""
     known = isinstance(error, LgbenchError)  # its message is a sentence already
     return str(error) if known else f"{doing} failed with {type(error).__name__}: {first_line(error)}"

@@ -28,7 +28,7 @@ class Training:
     min_length: int
     max_length: int
     targets: str = "sampled"
-    """What the model is trained on: one token "sampled" from p* at every position, or p* itself, "exact"."""
+    """The training targets at every position: one token "sampled" from p*, or p* itself, "exact"."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ class Replanner:
         self._planned: dict[Hashable, Experiment] = {}
 
     def experiment(self, record: ExperimentRecord, probes: Sequence[str] = ()) -> Experiment:
-        """What `lgbench run` makes of the names in a record, which may be another run. UsageError where that is nothing.
+        """The experiment that `lgbench run` makes of the names in a record, which may be another run.
 
         `probes` are names of those that the run has, as far as the task has them. The outcome of a tuning is the record's.
+        Raises UsageError where there is no such experiment.
         """
         # Of a JSON object the protocol has a label alone.
         objects = {key: value for key, value in record.options if isinstance(value, str) and is_object(value)}

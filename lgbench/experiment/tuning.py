@@ -37,7 +37,7 @@ class TuningRun:
 
     @property
     def loss(self) -> float:
-        """What decides: the mean loss of the last tenth of the steps; infinite where the training diverged.
+        """The loss that chooses the learning rate: the mean of the last tenth of the steps; infinite if the training diverged.
 
         >>> TuningRun(0.1, 0, (2.0, 1.5), None, 1, False).loss, TuningRun(0.1, 0, (2.0, 1.5), 7, 1, False).loss
         (1.5, inf)

@@ -116,7 +116,7 @@ class Catalog(Generic[Item]):
         return None
 
     def _sibling_of(self, item: Item, name: str, family: str) -> Item | None:
-        """What a member of a family gives for a name. Raises PluginError for something else than a member of that name."""
+        """The thing of that name that a member of a family gives, or None. Raises PluginError if it gives anything else."""
         try:
             sibling = self._sibling(item, name)
         except ValueError:

@@ -72,7 +72,7 @@ def as_name(text: str) -> str:
 
 
 class BuiltByFunction(Architecture):
-    """What a function in a file builds. Its keyword-only parameters are options of the model."""
+    """An architecture that a function in a file builds. Keyword-only parameters of the function are options of the model."""
 
     def __init__(self, path: Path, function: Function) -> None:
         self.name = name_of(path)

@@ -24,7 +24,7 @@ UNNAMED = "model"
 
 
 def described(model: Model) -> ExternalModel:
-    """What the footer says of a model."""
+    """The footer's description of a model."""
     named = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
     made_of = f"{named.__module__}.{named.__qualname__}"[:MAX_NAME]
     if not isinstance(model, nn.Module):

@@ -1,4 +1,4 @@
-"""What is measured of a model that lgbench did not train, and the record of it."""
+"""The plan for a model that lgbench did not train: its measurements and its record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_TRAINED = "none"
 
 @dataclass(frozen=True)
 class Order:
-    """What somebody asks about a model."""
+    """A request to evaluate a model."""
 
     name: str
     task: str

@@ -25,11 +25,11 @@ WEIGHTS_AT_ONCE = 2**24
 """Weights that are there at once at most, n * H * queries * K, unless one query has more: 64 MiB in float32."""
 
 Attend = Callable[..., tuple[Tensor, Tensor | None]]
-"""(module, q, k, v, mask, **others) -> what queries take, (n, T, H, D), and their weights, (n, H, T, K)."""
+"""(module, q, k, v, mask, **others) -> the outputs of queries, (n, T, H, D), and their weights, (n, H, T, K)."""
 
 
 class LastQuery(NamedTuple):
-    """What the last query of an attention takes, (n, H, D), and its weights, (n, H, K); None where they are not defined."""
+    """The last query of an attention: its output, (n, H, D), and its weights, (n, H, K), which are None where not defined."""
 
     output: Tensor
     weights: Tensor | None
@@ -76,7 +76,7 @@ class Attending:
     def __call__(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *given: Any, **named: Any
     ) -> tuple[Tensor, None]:
-        """As transformers calls it: what all queries take, (n, T, H, D)."""
+        """As transformers calls it: the outputs of all queries, (n, T, H, D)."""
         queries, keys = q.shape[-2], k.shape[-2]
         attend, causal = own_function(module), _is_causal(module, named)
         size = max(1, WEIGHTS_AT_ONCE // (len(q) * q.shape[1] * keys))
@@ -129,7 +129,7 @@ def _rows_of(other: Any, rows: slice, queries: int) -> Any:
 
 
 def _mask(mask: Tensor | None, rows: slice, seen: int, before: int, causal: bool, q: Tensor) -> Tensor | None:
-    """What is added to the logits of these queries, (1 or n, 1 or H, rows, seen).
+    """The mask that is added to the logits of these queries, (1 or n, 1 or H, rows, seen); None where nothing is masked.
 
     `before` keys stand before the first query.
     """
@@ -150,7 +150,7 @@ def _weights(
 ) -> Tensor | None:
     """The weights of the last query, (n, H, K): those that are given, if they make the output of the values.
 
-    Else through what the query takes of other values; None where that is not linear in them.
+    Else those that follow from its output for other values; None where that is not linear in them.
     """
     shared, unequal = divmod(output.shape[1], v.shape[1])
     if unequal:

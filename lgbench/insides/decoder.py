@@ -17,7 +17,7 @@ class Decoder(NamedTuple):
     model: nn.Module
     layers: tuple[nn.Module, ...]
     attending: Attending | None
-    """What its attentions call; None where the model does not ask transformers for its attention function."""
+    """The function that its attentions call; None where the model does not ask transformers for its attention function."""
 
     @classmethod
     def of(cls, model: Any) -> Decoder:

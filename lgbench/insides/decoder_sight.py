@@ -149,7 +149,7 @@ def _are_weights(x: Tensor, queries: int) -> bool:
 
 
 def _before_projection(flow: Flow, attention: Call) -> Tensor:
-    """What an attention's output projection was given: the last of its matrices that does not read the layer's stream."""
+    """The input of an attention's output projection: the last matrix of the attention that does not read the layer's stream."""
     inside = set(attention.module.modules())
     matrices = [call for call in flow.calls if call.module in inside and getattr(call.module, "weight", None) is not None]
     own = [call for call in matrices if call.module.weight.ndim == 2 and call.given.data_ptr() != attention.given.data_ptr()]

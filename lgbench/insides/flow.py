@@ -47,7 +47,7 @@ class Flow:
     """The module in which attention was seen."""
 
     def sublayers(self, after: Tensor) -> list[SublayerInside]:
-        """What the layer's sublayers did at the last position; `after` is what the layer returned, (n, T, W)."""
+        """The layer's sublayers at the last position. `after` is the output of the layer, (n, T, W)."""
         mixer = self._mixer()
         if mixer is None:
             return []

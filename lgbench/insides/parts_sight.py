@@ -85,6 +85,6 @@ class _Query:
                 self.needed[name] = x[..., :keys, :]
 
     def take(self, values: Tensor) -> Tensor:
-        """What it takes from values, (B, H, 1, D). Not through the module's hooks, one of which is here."""
+        """The query's output for these values, (B, H, 1, D). Calls `forward`, so that the module's hooks do not run again."""
         answer: Tensor = self.module.forward(self.q, self.k, values, self.bias, **self.needed)
         return answer[..., -1:, :]

@@ -1,8 +1,8 @@
-"""The weights of any attention, found through what it takes from the values.
+"""The weights of any attention, found through its output.
 
-What a query takes is linear in the values: W v, with the weights W. Given the identity for v, an attention would answer W, in K
-features. The same numbers are the gradient of one feature of its answer with respect to the values, which costs one pass for
-K keys where the identity costs K of them; tests compare the two.
+The output of a query is linear in the values: W v, with the weights W. Given the identity for v, an attention would answer W,
+in K features. The same numbers are the gradient of one feature of its answer with respect to the values, which costs one pass
+for K keys where the identity costs K of them; tests compare the two.
 
 Shapes: B contexts, H heads of D features, K keys.
 """
@@ -17,16 +17,16 @@ from torch import Tensor
 from lgbench.errors import lacks_memory
 
 Take = Callable[[Tensor], Tensor]
-"""What one query takes from values: (B, H, K, D) -> (B, H, 1, D)."""
+"""The output of one query as a function of the values: (B, H, K, D) -> (B, H, 1, D)."""
 
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
-"""How far what a query takes may be from its weights times the values, as a share of all weights times the largest value."""
+"""How far the output of a query may be from its weights times the values, as a share of all weights times the largest value."""
 
 
 def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool = True) -> Tensor | None:
-    """The weights of the query, (B, H, K); None where what it takes of these values is not linear in them.
+    """The weights of the query, (B, H, K); None where its output is not linear in these values.
 
-    Other values are tried, too, unless `try_others` is False. Where what it takes is not finite, the weights are NaN.
+    Other values are tried, too, unless `try_others` is False. Where the output is not finite, the weights are NaN.
     """
     try:
         with torch.enable_grad():

@@ -43,7 +43,7 @@ def card(footer: Footer, rows: pa.Table, weights: str, plugin_files: Sequence[st
 
 
 def _front_matter(footer: Footer) -> Iterator[str]:
-    """What hubs of models read."""
+    """The front matter of the card, which hubs of models read."""
     yield from ("---", "library_name: lgbench", "tags:", "- length-generalization")
     for name in dict.fromkeys((footer.experiment.family, footer.experiment.task, footer.experiment.architecture)):
         yield f"- {name}"

@@ -95,7 +95,7 @@ def _plugin_files(footer: Footer) -> set[str]:
 
 
 def _requirements(footer: Footer) -> str:
-    """What pip installs for this model. A package that came from elsewhere than an index is named with its place, if known."""
+    """The packages that pip installs for this model. A package that is not from an index is named with its place, if known."""
     files, decide = _plugin_files(footer), {plugin.name for plugin in footer.experiment.plugins}
     lines = [f"lgbench=={footer.environment.lgbench}", "safetensors>=0.4"]
     if footer.environment.git_commit:

@@ -1,4 +1,4 @@
-"""What a model predicts after one context, beside the right answer."""
+"""The prediction of a model after one context, beside the right answer."""
 
 from __future__ import annotations
 

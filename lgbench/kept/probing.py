@@ -31,7 +31,7 @@ def probe(
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> pa.Table:
-    """What probes read inside the model of a run that kept its weights, as rows like those of `lgbench run --probe`.
+    """The readings of probes on the model of a run that kept its weights, as rows like those of `lgbench run --probe`.
 
     `probe` names probes, or is "all". All variants of the weights are read. The rest is as in :func:`lgbench.load`.
     """

@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What became of the logits before the cuts."""
+    """How far the logits before the cuts moved."""
 
     distance: float
     """The largest distance, as a share of the largest logit of its context (at least 1); infinite where one is not finite."""

@@ -40,7 +40,7 @@ CONTEXTS = 8
 
 
 class Probed(NamedTuple):
-    """What probes read of a model, and a sentence for each thing that they could not read."""
+    """The scores of probes on a model, and a sentence for each thing that they could not read."""
 
     scores: list[Score]
     sentences: list[str]
@@ -188,7 +188,7 @@ class _Asked(NamedTuple):
 
 
 def _seen(asked: _Asked, predict: Predict, device: torch.device, sight: Sight) -> Iterator[Insides]:
-    """What a model does at each length that contexts of a length answer."""
+    """The insides of a model at each length for which these contexts have an answer."""
     found: dict[int, list[Insides]] = defaultdict(list)
     for part, sources in zip(asked.parts, asked.sources, strict=True):
         for cut, served in _readings(asked.places, sight.last_alone):

@@ -54,7 +54,7 @@ class FiniteAnswers:
         self._counts[weights, length].append(torch.stack([(~finite & counted).sum(), counted.sum()]))
 
     def found(self) -> Iterator[NotFinite]:
-        """What was counted, in the order in which it was added first."""
+        """The counts by weight variant and length, in the order in which these were added first."""
         for (weights, length), counts in self._counts.items():
             wrong, answers = torch.stack(counts).sum(0).tolist()
             yield NotFinite(weights, length, wrong / answers if answers else None, answers)

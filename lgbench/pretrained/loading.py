@@ -32,7 +32,10 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Source:
-        """What `hf:PATH_OR_NAME` means: a folder that is there, or what looks like one, is a path. Raises UsageError."""
+        """The source that `hf:PATH_OR_NAME` names: a folder that is there, or a name on the hub.
+
+        Text that looks like a path is no name on the hub. Raises UsageError for text that is neither.
+        """
         name = text.removeprefix(PREFIX)
         if name == text or not name:
             raise UsageError(f"--model is {text!r}, expected hf: and a folder or a name on the hub, as in hf:./my-model")
@@ -49,7 +52,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """What transformers loads from."""
+        """The name or the path that transformers loads from."""
         return self.name if self.folder is None else str(self.folder)
 
 

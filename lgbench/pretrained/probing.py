@@ -42,7 +42,7 @@ class Probing:
         self.probes = list(probes)
         """Those that apply. The others are left out once the first length has been read."""
         self.sentences: list[str] = []
-        """What could not be read, and why; complete once the first length has been read."""
+        """A sentence for each thing that could not be read, with the reason; complete once the first length has been read."""
 
     def lengths(self, lengths: Sequence[int]) -> Iterator[list[ProbeRow]]:
         """The rows of each length, as they are read. Raises UsageError where no probe applies."""
@@ -54,7 +54,7 @@ class Probing:
             yield [row for probe in self.probes for row in _rows(probe, seen)]
 
     def _read(self, length: int, inputs: Tensor) -> Insides:
-        """What is inside the model while it reads these contexts, (n, T)."""
+        """The insides of the model while it reads these contexts, (n, T)."""
         size = max(1, POSITIONS.get(self.device.type, POSITIONS["cpu"]) // length)
         try:
             with quiet(self.pretrained.source), self._sight.watching():
@@ -94,7 +94,7 @@ class Probing:
         self.probes = kept
 
     def _lack(self, seen: Insides) -> str:
-        """What the model lacks."""
+        """The reason why probes do not apply to the model."""
         if not seen.attentions:
             return "lgbench sees no attention in it"
         if any(each.weights is None for each in seen.attentions):
@@ -104,7 +104,7 @@ class Probing:
 
 @torch.no_grad()
 def read(model: nn.Module, inputs: Tensor, sight: DecoderSight) -> Insides:
-    """What the last position of contexts does, (n, T) token numbers. p* and the sources are not known."""
+    """The insides of a model at the last position of contexts, (n, T) token numbers. p* and the sources are not known."""
     wanted = {"use_cache": False, "logits_to_keep": 1, "return_dict": True}
     known = inspect.signature(model.forward).parameters
     any_name = any(each.kind is each.VAR_KEYWORD for each in known.values())
@@ -124,7 +124,7 @@ def read(model: nn.Module, inputs: Tensor, sight: DecoderSight) -> Insides:
 
 
 def _rows(probe: Measurement, seen: Insides) -> list[ProbeRow]:
-    """What a probe reads. Raises ProbeFailed where it fails."""
+    """The rows of a probe. Raises ProbeFailed where it fails."""
     try:
         scores = list(scores_of("raw", probe, seen))
     except Exception as error:  # the code of a measurement may raise anything

@@ -26,7 +26,7 @@ class Contexts(ABC):
     """Where contexts come from. Seed and length decide them, on every machine."""
 
     name: str
-    """What they are, for tables and files."""
+    """Their name in tables and files."""
 
     @abstractmethod
     def draw(self, length: int, n: int, seed: int) -> Tensor:

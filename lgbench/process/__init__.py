@@ -1,1 +1,1 @@
-"""What everybody in this process shares, which plugins must leave as it is."""
+"""The state that everybody in this process shares, which plugins must leave as it is."""

@@ -27,7 +27,7 @@ _SHARED_PACKAGES = ("torch.nn.functional", "torch.nn.init", "torch.nn.modules.",
 _CLASSES = (torch.Tensor, torch.autograd.Function, torch.Generator)
 _COMPILER = tuple(os.path.join(os.path.dirname(torch.__file__), name) for name in ("_compile.py", "_dynamo"))
 _WRITTEN = {name: attrgetter(name) for name in ("__code__", "__defaults__")}
-"""What makes a function do what it does."""
+"""The attributes that decide the behaviour of a function, each with the function that reads it."""
 _MISSING = object()
 
 
@@ -96,7 +96,7 @@ class Place:
 
 
 class Fingerprint:
-    """What is shared, as it is when this object is made."""
+    """The shared state of this process, as it is when this object is made."""
 
     def __init__(self) -> None:
         self._places: list[tuple[Place, Mapping[str, Any]]] = []

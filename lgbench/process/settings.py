@@ -36,7 +36,7 @@ HARMLESS_VARIABLES = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR
 
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-"""What numpy begins with."""
+"""The error handling that numpy begins with."""
 
 
 def decides_numbers(variable: str) -> bool:

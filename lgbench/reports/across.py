@@ -18,7 +18,7 @@ SETTING_LABEL = (
 
 @dataclass(frozen=True)
 class Across:
-    """What a horizontal axis is of: lengths, training steps, or the values of a setting."""
+    """A horizontal axis: of lengths, of training steps, or of the values of a setting."""
 
     field: Literal["length", "step", "setting"]
     """Of the data."""

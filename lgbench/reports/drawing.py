@@ -16,7 +16,7 @@ WAYS_OUT = "more memory helps, or a higher `ulimit -v`, and so do fewer entries 
 
 
 def drawn(function: str, *arguments: Any, ways_out: str = WAYS_OUT, **options: Any) -> bytes:
-    """What a function of `vl_convert` returns for arguments that JSON can hold; a text as UTF-8.
+    """The result of a function of `vl_convert` for arguments that JSON can hold; a text as UTF-8.
 
     Raises DrawingFailed where the library fails or dies, with `ways_out`: advice for the user.
     """

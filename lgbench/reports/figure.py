@@ -172,7 +172,7 @@ def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[
 
 
 def seeds_line(counts: Collection[int]) -> str:
-    """What a figure says of how many seeds its means are over."""
+    """The line of a figure that says how many seeds its means are over."""
     few, many = min(counts), max(counts)
     seeds = "1 seed" if many == 1 else f"{many} seeds" if few == many else f"{few} to {many} seeds"
     return f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds

@@ -1,4 +1,4 @@
-"""What the page shows of the insides of models: the readings of probes, by task and layer."""
+"""Data on the insides of models for the page: the readings of probes, by task and layer."""
 
 from __future__ import annotations
 

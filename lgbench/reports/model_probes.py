@@ -1,4 +1,4 @@
-"""What probes read of one model: a table for each length, a file of rows, and a figure of its layers."""
+"""Readings of probes on one model: a table for each length, a file of rows, and a figure of its layers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SHOWN_LIMITS = (0.25, 0.5, 1.0)
 """Where tables show the performance profile."""
 
 NAME = "overall"
-"""What stands in place of a family's name."""
+"""The name of an overall board, in place of a family's name."""
 
 
 def table(found: Sequence[Overall], console: Console) -> None:
@@ -67,7 +67,7 @@ def csv_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
 
 
 def title(board: Overall) -> str:
-    """What an overall board is about, in one line."""
+    """The title of an overall board, in one line."""
     version = "" if board.metric.version == 1 else f" version {board.metric.version}"
     return (
         f"{NAME}: OOD {board.metric.label}{version} as a share of chance (0 is perfect, 1 is chance), "

@@ -1,4 +1,4 @@
-"""What probes read of the model of a run: a table of layers by lengths, or a file of all rows."""
+"""Readings of probes on the model of a run: a table of layers by lengths, or a file of all rows."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _index(
 
 
 def _start(boards: Sequence[PageBoard]) -> dict[str, Any]:
-    """What a reader sees first: the primary metric under the protocol of boards, or else under the one with most entries."""
+    """The board that a reader sees first: the primary metric, under the protocol of boards or else that with most entries."""
 
     def wanted(page_board: PageBoard) -> tuple[bool, bool, int, int]:
         board = page_board.board

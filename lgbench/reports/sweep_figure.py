@@ -100,7 +100,7 @@ def _shown(rows: Iterable[Mapping[str, Any]]) -> list[float]:
 
 
 def _where(sweep: Sweep) -> list[str]:
-    """What of a board is drawn, such as "length 40, OOD"."""
+    """The part of a board that is drawn, such as "length 40, OOD"."""
     kind, length = sweep.column
     if sweep.column == OF_TRAINING:
         return []

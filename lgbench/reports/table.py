@@ -131,7 +131,7 @@ FORMATS: dict[str, Callable[[Sequence[Board], Sequence[Overall]], str]] = {"mark
 
 
 def title(board: Board) -> str:
-    """What a board is about, in one line."""
+    """The title of a board, in one line."""
     tasks = "" if board.tasks == 1 else f", mean over {board.tasks} tasks"
     version = "" if board.metric.version == 1 else f", {board.metric.label} version {board.metric.version}"
     trained = "in distribution" if board.protocol.is_external else "trained"

@@ -59,7 +59,7 @@ Place: TypeAlias = Path | Address
 
 
 def place(named: str | Path | Address) -> Place:
-    """What a user means by a text. Raises UsageError for an address that lgbench cannot reach."""
+    """The place that a user names. Raises UsageError for an address that lgbench cannot reach."""
     if isinstance(named, str):
         return Address.of(named) if _ADDRESS.fullmatch(named) else Path(named)
     return named

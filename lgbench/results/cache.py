@@ -64,7 +64,7 @@ MAX_BYTES = 2**30
 """Of all cache files together. The ones that were used last stay."""
 
 Ways: TypeAlias = Counter[tuple[Metric, ...]]
-"""What the footers of a file say of metrics, each way once, and how many of its runs say it."""
+"""Each description of metrics in the footers of a file, and how many of its runs have it."""
 
 
 @dataclass(frozen=True)

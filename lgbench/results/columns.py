@@ -32,7 +32,7 @@ MAX_PLACES, MIN_SHARE = 4_000_000, 0.25
 
 
 class Value(NamedTuple):
-    """What one metric says of one model on one task at one length that boards show."""
+    """The value of one metric for one model on one task at one length that boards show."""
 
     entry: str
     seed: int
@@ -188,7 +188,7 @@ class Models:
         return found
 
     def spread(self, column: Column) -> Spread:
-        """What the pairs of all entries that can be ranked say about the variance of a difference in a column."""
+        """The variance of a difference in a column, estimated from the pairs of all entries that can be ranked."""
         if column not in self._spreads:
             from lgbench.results.statistics import spread
 

@@ -24,7 +24,7 @@ READINGS = 5
 """So often a folder is read that changes while it is read."""
 
 _MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
-"""What DuckDB raises over a wrong query. Over a broken file it raises anything else."""
+"""The errors of DuckDB for a wrong query. For a broken file it raises any other error."""
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
 Content = TypeVar("Content")
@@ -179,7 +179,7 @@ class Database(Tables):
             raise UsageError(f"the query failed: {error}") from error
 
     def footers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What the footer of each run says, with the run id. A file that is gone, or is broken by now, is left out."""
+        """The footer of each run, with the run id. A file that is gone, or is broken by now, is left out."""
         for name in self.names:
             yield from (self._read(name, run_files.footers) or {}).items()
 
@@ -194,7 +194,7 @@ class Database(Tables):
         return self._answer(lambda connection: connection.sql(sql, params=parameters).to_arrow_table())
 
     def _answer(self, ask: Callable[[duckdb.DuckDBPyConnection], Content]) -> Content:
-        """What `ask` returns. It is called again without the cache if a cache file was deleted or is broken."""
+        """The result of `ask`, which is called again without the cache if a cache file was deleted or is broken."""
         try:
             answer = ask(self.connection)
         except duckdb.Error as error:

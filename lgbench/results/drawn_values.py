@@ -26,7 +26,7 @@ def primary_metric(path: Path) -> Metric | None:
 
 
 def raw_values(path: Path, metric: Metric) -> list[Value]:
-    """What a run file says of the raw weights at the lengths that boards show, at the end of the training."""
+    """The values of the raw weights in a run file, at the lengths that boards show, at the end of the training."""
     rows = pq.read_table(path, columns=[*READ, *CHOSEN_BY], partitioning=None)
     same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version)
     last = pc.max(rows.filter(pc.field("length").is_valid())["step"])

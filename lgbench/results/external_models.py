@@ -1,4 +1,4 @@
-"""What a footer says of a model that lgbench did not train. Nobody can make its run again."""
+"""A footer's description of a model that lgbench did not train. Nobody can make the run of such a model again."""
 
 from __future__ import annotations
 

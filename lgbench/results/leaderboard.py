@@ -155,7 +155,7 @@ class Results(MeasuredValues):
 
     @cached_property
     def _lost(self) -> dict[tuple[str | None, str | None, bool], Mapping[tuple[Any, ...], NotFitted]]:
-        """What :meth:`_not_fitted` found, as of :meth:`_answers`."""
+        """The results of :meth:`_not_fitted` so far, kept as those in :meth:`_answers` are."""
         return {}
 
     @cached_property
@@ -165,7 +165,7 @@ class Results(MeasuredValues):
 
     @cached_property
     def _answers(self) -> dict[tuple[str, str | None, str | None, bool, Inside | None], list[Unranked]]:
-        """What :meth:`_measured` found, since a page or many comparisons ask the same again and again."""
+        """The results of :meth:`_measured` so far, since a page or many comparisons ask the same again and again."""
         return {}
 
     def _board(self, metric: str, key: Key, rows: pa.Table) -> Unranked | None:

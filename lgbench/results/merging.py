@@ -86,7 +86,7 @@ class Found:
 
 @dataclass
 class Merged:
-    """What a merge did."""
+    """The outcome of a merge."""
 
     written: int = 0
     there: int = 0

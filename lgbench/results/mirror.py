@@ -37,7 +37,7 @@ SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STO
 _STAMPS = 1_700_000_000 * 10**9
 """Times of change that copies have, in nanoseconds since 1970: up to the year 2023."""
 _NAME_ERRORS = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ}
-"""What the system says of names that a bucket can have and a disk cannot."""
+"""The errors of the system for names that a bucket can have and a disk cannot."""
 
 
 class Copy(NamedTuple):

@@ -52,7 +52,7 @@ _CREDENTIALS = {
 
 
 class Object(NamedTuple):
-    """What a listing says of an object."""
+    """An object, as a listing describes it."""
 
     size: int
     """In bytes."""
@@ -78,7 +78,7 @@ class Store:
             return {meta["path"]: _described(meta) for meta in every}
 
     def find(self, name: str) -> Object | None:
-        """What a listing says of an object; None where no object has this name."""
+        """An object, as a listing describes it; None where no object has this name."""
         try:
             with self._told():
                 return _described(obstore.head(self._store, name))

@@ -1,4 +1,4 @@
-"""What probes read of one model, as rows: a number for each length, layer and head."""
+"""Readings of probes on one model, as rows: a number for each length, layer and head."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ModelRows:
 
     model: str
     contexts_of: str
-    """What the contexts are: random tokens, or the name of a file."""
+    """The source of the contexts: random tokens, or the name of a file."""
     contexts: int
     """Of each length."""
     seed: int

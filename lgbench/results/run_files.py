@@ -127,7 +127,7 @@ def read(path: Path) -> pa.Table:
 
 
 def metadata(path: Path) -> dict[str, Any]:
-    """What the footer says: resolved config, versions, git commit, device, threads, seconds.
+    """The content of the footer: resolved config, versions, git commit, device, threads, seconds.
 
     Raises RunFileError with the reason where this is no run file, or not as it was written.
     """
@@ -138,7 +138,7 @@ def metadata(path: Path) -> dict[str, Any]:
 
 
 def footers(path: Path) -> dict[str, dict[str, Any]]:
-    """What the footer says of each run of a run file or a submission file, by run id.
+    """The footer of each run of a run file or a submission file, by run id.
 
     Raises RunFileError with the reason where this is neither, or not as it was written.
     """

@@ -18,7 +18,7 @@ _KEY = ("weights", "metric", "metric_version", "step", "length", "layer", "head"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two files of one run have in common."""
+    """A comparison of two files of one run."""
 
     different: str | None
     """The first number that differs, in words; None where all that both have are equal to the bit."""

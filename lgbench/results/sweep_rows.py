@@ -25,7 +25,7 @@ PLACE = ("board", "task_version", "base", "metric_version")
 
 
 class Asked(NamedTuple):
-    """What is drawn against which setting."""
+    """A request for a sweep: a metric to draw, and the setting to draw it against."""
 
     setting: str
     metric: str

@@ -163,7 +163,7 @@ class Tables:
         return {path.removeprefix(f"{self._root}/"): reason for path, reason in found}
 
     def _read(self, name: str, read: Callable[[Path], Content]) -> Content | None:
-        """What `read` returns of a file; None where it refuses the file, which is then left out."""
+        """The content of a file, as `read` returns it; None where `read` refuses the file, which is then left out."""
         try:
             return read(self.folder / name)
         except RunFileError as error:
@@ -172,7 +172,7 @@ class Tables:
 
 
 def _ways(footers: Iterable[Mapping[str, Any]], known: dict[str, tuple[Metric, ...]]) -> Ways:
-    """What footers say of metrics, and how many say it. `known` has, by the text in a footer, what was understood before."""
+    """Each description of metrics in footers, and how many footers have it. `known` has those that were read, by text."""
     ways: Ways = Counter()
     for footer in footers:
         said = repr(footer.get("measurements"))

@@ -29,7 +29,7 @@ EVERYWHERE = Inside()
 
 
 class MeasuredValues(Database):
-    """What the runs of a folder have measured."""
+    """The values that the runs of a folder have measured."""
 
     def check(self, metric: str, name: str | None, protocol: str | None, *, also: Iterable[str] = ()) -> None:
         """Raise UsageError for the first name that these results do not know. `also` names metrics that no run describes."""
@@ -56,7 +56,7 @@ class MeasuredValues(Database):
         return [int(layer) for (layer,) in self._rows(layers, {"metric": metric})]
 
     def readings(self, metric: str, name: str | None, protocol: str | None, times: int) -> list[tuple[Any, ...]]:
-        """What predictors.sql finds of every model with probes."""
+        """The rows that predictors.sql finds for every model with probes."""
         unranked = [each.name for each in self.metrics if not each.ranks]
         asked = {"metric": metric, "name": name, "unranked": unranked, "protocols": self._numbers(protocol), "times": times}
         return self._rows(packaged("predictors"), asked)
@@ -76,7 +76,7 @@ class MeasuredValues(Database):
         apart: bool = False,
         inside: Inside | None = None,
     ) -> pa.Table:
-        """What boards are made from, as values.sql says. The protocol is a number of :attr:`protocols`."""
+        """The rows that boards are made from, as values.sql says. The protocol is a number of :attr:`protocols`."""
         parameters = self._parameters(metric, name, protocol, apart)
         whole = inside is None and metric in self.ranking_names
         return self._arrow(packaged("values"), parameters | {"whole": whole} | (inside or EVERYWHERE)._asdict())

@@ -32,13 +32,13 @@ class Bounds:
 
     @classmethod
     def here(cls, device: torch.device, seconds: float) -> Bounds:
-        """What a population may take of the memory that is free now."""
+        """The bounds for a device: the share of its free memory that a population may take, and `seconds`."""
         return cls(int(cost.SHARE_OF_MEMORY * cost.free_memory(device)), seconds, device)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What one model needs at least."""
+    """The least memory and time that one model needs."""
 
     memory: int
     seconds: float
@@ -68,7 +68,7 @@ def reason_against(experiment: Experiment, models: int, bounds: Bounds) -> str |
 
 
 def needs(experiment: Experiment, device: torch.device) -> Needs:
-    """What one model of an experiment needs at least. Raises whatever the code of its plugins raises."""
+    """The least memory and time that one model of an experiment needs. Raises whatever the code of its plugins raises."""
     each = estimate.step_cost(experiment)
     steps = experiment.train.steps
     testing = evaluation_tokens(experiment) + point_tokens(experiment)

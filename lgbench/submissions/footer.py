@@ -165,7 +165,7 @@ def _check_text(value: Any, where: str) -> None:
 
 
 def _check_values(footer: Footer) -> None:
-    """What the types do not say. Raises ValueError."""
+    """Check the rules that types cannot express. Raises ValueError."""
     experiment = footer.experiment
     if (footer.external is None) is experiment.protocol.is_external:
         raise ValueError(

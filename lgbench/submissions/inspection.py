@@ -40,7 +40,7 @@ from lgbench.submissions.rebuilding import as_recorded, refuse, require_same
 from lgbench.submissions.rows import Expected, RowKey, expected_rows, wrong_rows
 
 Rule = Callable[[Footer], Iterable[str]]
-"""What else a footer must comply with: a sentence for each thing that is wrong."""
+"""A further rule that footers must comply with: it gives a sentence for each thing that is wrong."""
 
 _NAMED_BY_RUN = re.compile(r".*\.([0-9a-f]{16})\.parquet", re.DOTALL)
 
@@ -57,7 +57,7 @@ class Run:
     rows: pa.Table
     """In the schema of run files."""
     experiment: Experiment
-    """What the names in the footer mean here, with the measurements that the file has."""
+    """The experiment that the names in the footer stand for here, with the measurements that the file has."""
 
     @property
     def title(self) -> str:

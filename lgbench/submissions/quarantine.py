@@ -30,7 +30,7 @@ from lgbench.results.run_files import (
 )
 
 READY = b"ready\n"
-"""What the process says when it has started."""
+"""The line that the process writes once it has started."""
 
 TEXTS = [field.name for field in SCHEMA if pa.types.is_string(field.type)]
 MAPS = [field.name for field in SCHEMA if pa.types.is_map(field.type)]

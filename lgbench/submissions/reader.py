@@ -30,7 +30,7 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Packed:
-    """What a submission file says of a run, beside its footer."""
+    """The id and the digest of a run, which a submission file has beside the run's footer."""
 
     run_id: str
     content: str
@@ -39,7 +39,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds of a run."""
+    """The content of a file that belongs to one run."""
 
     footer: bytes
     """The metadata, which may be anything."""

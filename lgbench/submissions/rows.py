@@ -90,7 +90,7 @@ class Flags(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a row must say."""
+    """The content that a row must have."""
 
     n: int
     exact: bool
@@ -147,7 +147,7 @@ def unsound(table: pa.Table) -> set[tuple[str, str]]:
 
 
 def keys(table: pa.Table) -> list[RowKey]:
-    """What each row is about, in order."""
+    """The key of each row, in order."""
     return list(map(RowKey, *(table.column(name).to_pylist() for name in RowKey._fields)))
 
 
@@ -171,7 +171,7 @@ def wrong_rows(experiment: Experiment, table: pa.Table, expected: Mapping[RowKey
 
 
 def _wrong_everywhere(experiment: Experiment, table: pa.Table) -> Iterator[str]:
-    """What is wrong in the columns that have one value in a whole run."""
+    """A sentence for each error in the columns that have one value in a whole run."""
     for name, right in same_in_all_rows(experiment.record).items():
         wrong = next((value for value in table.column(name).to_pylist() if value != right), right)
         if wrong != right:
@@ -231,7 +231,7 @@ def _other_flags(key: RowKey, found: Flags, right: Flags) -> Iterator[str]:
 
 
 def _expected_value(wanted: Expected, value: float | None, n: int, diverged: bool) -> str | None:
-    """What the value should be, if it is not that."""
+    """The value that is expected, in words; None if the value is right."""
     if wanted.bounds is None and wanted.value is not None:
         return None if value == wanted.value else f"{wanted.value}, the learning rate that was chosen"
     if wanted.bounds is None:

@@ -1,4 +1,4 @@
-"""What is among the filed runs and is no submission file and no weights: nobody checked it, so nothing of it may go unsaid."""
+"""Things among the filed runs that are neither submission files nor weights. Nobody checked them, so each must be reported."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def captures(device: torch.device) -> bool:
 
 
 class Graph(Protocol):
-    """What was captured, such as a `torch.cuda.CUDAGraph`."""
+    """A captured function, such as a `torch.cuda.CUDAGraph`."""
 
     def replay(self) -> None:
         """Do it again, on the same memory."""

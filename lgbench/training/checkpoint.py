@@ -29,7 +29,7 @@ class TrainingProgress(NamedTuple):
     seconds: float = 0.0
     """Seconds that the steps took, in all processes that did some of them."""
     measured: Mapping[int, Any] = {}
-    """What was measured after some steps, by step, of what JSON can hold."""
+    """Measurements that were made after some steps, by step, as values that JSON can hold."""
 
 
 WORTH_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""What a training and its tests will cost, known before anything large is allocated: operators run on tensors without numbers.
+"""The cost of a training and its tests, known before anything large is allocated: operators run on tensors without numbers.
 
 Shapes: B contexts of a batch, T positions, A answers for each context, V classes.
 """
@@ -39,7 +39,7 @@ SMALL_POSITIONS, SMALL_LENGTH, SMALL_MODEL = 2**13, 2**9, 10**7
 """Positions of a batch, positions of a context and parameters up to which a step may simply be run, in a tenth of the time."""
 
 BYTES_BY_ROW = 48
-"""What a step keeps of each feature at each position, about three times what is measured of the built-in models."""
+"""Bytes that a step keeps of each feature at each position: about three times as many as measured on the built-in models."""
 
 
 def step_cost(experiment: Experiment) -> Cost:

@@ -48,7 +48,7 @@ class Trained(Models):
     """A trained population, in evaluation mode."""
 
     measured: Mapping[int, Any]
-    """What was measured at each of the points, by step."""
+    """The measurements made at each of the points, by step."""
     curve: Curve
     diverged: list[int | None]
     """The first step with a loss that is not finite, or the last where its update left weights that are not."""

@@ -29,7 +29,7 @@ ReportStep = Callable[[int, Callable[[], float]], None]
 
 @dataclass(frozen=True)
 class Points:
-    """What somebody does with the models while they train, and at which steps. It must change none of them.
+    """The steps at which models are measured while they train, and the function that measures them. It must change no model.
 
     `measure` returns anything that JSON can hold. A checkpoint keeps it, so that nothing is measured twice.
     """
@@ -52,7 +52,7 @@ class Follower(Protocol):
         """A point of the training curve, of each model."""
 
     def measured(self, step: int, found: Any) -> None:
-        """What :attr:`Points.measure` returned after a step."""
+        """The value that :attr:`Points.measure` returned after a step."""
 
 
 def train(

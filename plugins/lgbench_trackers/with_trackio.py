@@ -73,7 +73,7 @@ class TrackioRun(OpenRun):
 
 
 def _warnings() -> list[str]:
-    """What Trackio warns of from now on. This process has no other use for warnings."""
+    """A list that receives Trackio's warnings from now on. This process has no other use for warnings."""
     found: list[str] = []
 
     def keep(

@@ -41,7 +41,7 @@ def checks(attention: Attention) -> Checks:
 
 
 def standing(build: Callable[[AttentionSpec], Built], cross: bool) -> list[tuple[AttentionSpec, Built]]:
-    """What is built for each spec that is not refused. Raises NotChecked if all are."""
+    """Each spec that is not refused, with the thing that is built for it. Raises NotChecked if all specs are refused."""
     found, reasons = [], []
     for spec in SPECS.values():
         try:
@@ -64,7 +64,7 @@ def _built(attention: Attention, cross: bool = True, **changes: bool) -> list[tu
 
 
 def _arguments(attention: Attention, spec: AttentionSpec, queries: int, keys: int) -> dict[str, Any]:
-    """What a module is called with: `queries` are asked for an answer."""
+    """The arguments that a module is called with. `queries` is the number of queries that are asked for an answer."""
     rows = max(queries, keys) if Need.ALL_QUERIES in attention.needs else queries
     key_input = numbers(2, keys, spec.width, seed=4)
     query_input = numbers(2, queries, spec.width, seed=5) if spec.cross_attention else key_input[:, keys - queries :]

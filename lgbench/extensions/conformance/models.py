@@ -101,7 +101,7 @@ def _does_not_look_ahead(build: Build) -> Outcome:
 
 
 def _question(signature: Signature) -> causality.Question:
-    """What a run asks of its model where it is tested."""
+    """A causality question like the one with which a run tests its model."""
     random = Random(causality.PLACES)
     inputs = inputs_of(signature, TESTED, causality.CONTEXTS)
     cuts = causality.cut_positions(TRAINED, TESTED, random)

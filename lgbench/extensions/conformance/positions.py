@@ -28,7 +28,7 @@ def checks(position: Position) -> Checks:
 
 
 class Acts:
-    """What a code does where a spec stands: its modules, in evaluation mode, called as architectures call them."""
+    """A position code built for one spec: its modules, in evaluation mode, called as architectures call them."""
 
     def __init__(self, position: Position, spec: AttentionSpec) -> None:
         self.spec, self.reads_tokens = spec, position.reads_tokens
@@ -69,7 +69,7 @@ class Acts:
 
 
 def _acting(position: Position) -> list[tuple[AttentionSpec, Acts]]:
-    """What the code does for each spec of self-attention. Raises NotChecked if it refuses them all."""
+    """The code built for each spec of self-attention that it does not refuse. Raises NotChecked if it refuses them all."""
     return standing(lambda spec: Acts(position, spec), cross=False)
 
 

@@ -140,5 +140,5 @@ def _first(stack: Stack) -> Stack:
 
 
 def _way(sentence: str) -> str:
-    """What a sentence says, without torch's reason."""
+    """A sentence without torch's reason, which follows a colon."""
     return sentence.partition(":")[0]

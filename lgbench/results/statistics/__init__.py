@@ -1,4 +1,4 @@
-"""What a handful of seeds can say: pure functions of arrays, with seeds on the last axis and NaN where one is missing."""
+"""Statistics of a handful of seeds: pure functions of arrays, with seeds on the last axis and NaN where one is missing."""
 
 from lgbench.results.statistics.effective import effective_length
 from lgbench.results.statistics.intervals import (

@@ -59,7 +59,7 @@ class Pairs(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """What the pairs of a board together say about the variance of a difference."""
+    """The prior of the variance of a difference, estimated from all pairs of a board together."""
 
     variance: float
     """The typical variance (the scale of the prior, s0 squared)."""
@@ -99,15 +99,15 @@ class Verdict(NamedTuple):
 
 
 def spread(values: Floats) -> Spread:
-    """What entries (E, seeds) say, all pairs together."""
+    """The spread of entries (E, seeds), estimated from all pairs together."""
     return spread_of(Pairs.of(values), values)
 
 
 def spread_of(pairs: Pairs, values: Floats) -> Spread:
     """The same, of entries (E, seeds) whose pairs are known."""
     known = np.isfinite(values)
-    # What entries and seeds leave of a table: n (E - 1) - (E - 1) where all entries have n seeds. Pairs share entries, so their
-    # own degrees of freedom add up to many times what the seeds hold.
+    # The degrees of freedom that are left after the means of entries and seeds: n (E - 1) - (E - 1) where all entries have n
+    # seeds. Pairs share entries, so the sum of their own degrees of freedom is many times larger than this.
     shared = known[:, known.sum(0) >= 2]
     freedom = float(shared.sum() - shared.any(1).sum() - shared.shape[1] + 1)
     enough = pairs.moments.seeds >= MIN_PAIRED_SEEDS
