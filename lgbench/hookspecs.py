@@ -34,7 +34,7 @@ def lgbench_norms() -> Iterable[c.NormScheme]:  # type: ignore[empty-body]
 
 @hookspec
 def lgbench_attentions() -> Iterable[c.Attention]:  # type: ignore[empty-body]
-    """Attentions: how queries find keys, and what they take from the values."""
+    """Attentions: how queries find keys, and what they read of the values."""
 
 
 @hookspec

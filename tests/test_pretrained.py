@@ -308,7 +308,7 @@ def test_an_attention_that_is_not_linear_in_the_values_has_no_weights_and_a_sent
     found = Probing(loaded(saved("llama", stirred=True)), RandomTokens(VOCABULARY), 3, 0, PROBES, CPU)
     rows = [*found.lengths([20])][0]
     assert "attention_entropy" not in {row.metric for row in rows} and "output_std" in {row.metric for row in rows}
-    assert "no weights are read in layers 1, 2: what attention takes is not linear in the values" in found.sentences
+    assert "no weights are read in layers 1, 2: the output of attention is not linear in the values" in found.sentences
 
 
 class Largest(TorchDispatchMode):

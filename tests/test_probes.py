@@ -537,7 +537,7 @@ def test_an_attention_whose_weights_are_not_defined_is_named_once(tmp_path):
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     asked = "run --task tomita-1 --arch differential --average none --protocol quick --seeds 0:2 --device cpu --workers 1"
     code, said = command(*asked.split(), *settings, "--no-compile", "--probe", "all", "--results", tmp_path)
-    assert code == 0 and said.count("what a query takes is not linear in the values; no probe reads them") == 1
+    assert code == 0 and said.count("the output of a query is not linear in the values; no probe reads them") == 1
 
 
 # Files

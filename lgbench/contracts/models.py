@@ -168,7 +168,7 @@ class AttentionModule(Protocol):
 
 
 class Attention(Configurable):
-    """How queries find keys, and what they take from the values. The projections belong to the architecture."""
+    """How queries find keys, and what they read of the values. The projections belong to the architecture."""
 
     needs: frozenset[Need] = frozenset()
     """The inputs that the module needs besides q, k, v and bias."""

@@ -63,7 +63,7 @@ class PartsSight(SightOfPlaces):
 
 
 class _Query:
-    """One query of an attention, and what it may take from."""
+    """One query of an attention, with the keys and values that it may read."""
 
     def __init__(
         self, watched: WatchedAttention, module: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], place: int

@@ -129,7 +129,7 @@ def _blind(experiment: Experiment, doing: str, error: Exception) -> str:
 def _said(experiment: Experiment, sight: Sight) -> list[str]:
     if not sight.not_linear:
         return []
-    why = "what a query takes is not linear in the values"
+    why = "the output of a query is not linear in the values"
     return [f"{experiment.entry}: the weights of its attention are not defined, since {why}; no probe reads them"]
 
 

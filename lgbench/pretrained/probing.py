@@ -85,7 +85,8 @@ class Probing:
             self.sentences.append(f"{_names(lacking)} {_do(lacking)} not apply to {self.pretrained.kind}: {self._lack(seen)}")
         if self._sight.not_linear:
             layers = ", ".join(map(str, sorted(self._sight.not_linear)))
-            self.sentences.append(f"no weights are read in layers {layers}: what attention takes is not linear in the values")
+            why = "the output of attention is not linear in the values"
+            self.sentences.append(f"no weights are read in layers {layers}: {why}")
         if self.pretrained.missing:
             names = ", ".join(self.pretrained.missing[:3]) + (", ..." if len(self.pretrained.missing) > 3 else "")
             self.sentences.append(f"weights of {self.pretrained.kind} were not found, so they are random: {names}")

@@ -1,4 +1,4 @@
-"""Probes of attention: where a query looks, and what it takes.
+"""Probes of attention: where a query looks, and its output.
 
 The functions are pure. Shapes: n contexts, H heads of D features, K keys.
 """
@@ -137,7 +137,7 @@ class AttentionOnSource(AttentionProbe):
 
 @final
 class OutputStd(AttentionProbe):
-    """Standard deviation over contexts of a fixed component of what a head takes, mean over its components.
+    """Standard deviation over contexts of a fixed component of the output of a head, mean over its components.
 
     In theory N^(-1/2) for N independent tokens (arXiv 2504.02827, proposition 1): `lgbench plot --metric output_std --fit`
     fits the exponent. Before the output projection. Undefined for a single context.
