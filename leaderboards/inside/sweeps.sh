@@ -28,7 +28,6 @@ runs short 0:5 all pre-norm output_std train.steps=1 train.lr=1e-9
 
 # Width. The bound of the theory is for set complement, v - 1 = 63.
 runs short 0:3 set-complement "no-norm,pre-norm,post-norm,peri-norm" logit_separation,output_std model.width=8,16,32,48,63,80,126
-runs standard 0:3 set-complement pre-norm,peri-norm logit_separation,output_std model.width=32,63,126
 for family in dyck dictionary-lookup max-retrieval; do runs short 0:3 $family pre-norm,peri-norm output_std model.width=$WIDTHS; done
 runs short 0:3 tomita-4 pre-norm,peri-norm output_std model.width=$WIDTHS
 
