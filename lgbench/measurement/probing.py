@@ -157,7 +157,6 @@ def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]
 class _Asked(NamedTuple):
     """Contexts that a model reads, and the answers that are probed."""
 
-    batch: Batch
     places: dict[int, int]
     """By length, how many positions before the last one its answer is."""
     parts: list[Batch]
@@ -184,7 +183,7 @@ class _Asked(NamedTuple):
 
         sources = [{place: sources_of(part, place) for place in places.values()} for part in parts]
         counting = {place: _counting(batch, place, where) for place in places.values()}
-        return cls(batch, places, parts, sources, counting)
+        return cls(places, parts, sources, counting)
 
 
 def _seen(asked: _Asked, predict: Predict, device: torch.device, sight: Sight) -> Iterator[Insides]:
