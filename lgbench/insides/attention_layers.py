@@ -79,12 +79,12 @@ class AttentionLayersSight(SightOfPlaces):
                 return found[..., row : row + 1, :]
 
             def weights_of(try_others: bool, row: int = row) -> Tensor | None:
-                weights: Tensor = about.post_softmax_attn[..., row, :]
-                if not self._make(weights, v, output[..., row : row + 1, :]):  # heads are mixed after the softmax, or the like
-                    found = attention_weights(take, v, self.tolerance, try_others)
-                    if found is None:
+                told = about.post_softmax_attn  # None from a fused kernel; others than make the output where heads are mixed
+                weights: Tensor | None = None if told is None else told[..., row, :]
+                if weights is None or not self._make(weights, v, output[..., row : row + 1, :]):
+                    weights = attention_weights(take, v, self.tolerance, try_others)
+                    if weights is None:
                         return None
-                    weights = found
                 # Keys that stand before the context are no positions of it.
                 return weights[..., v.shape[-2] - positions :][..., : row + 1]
 

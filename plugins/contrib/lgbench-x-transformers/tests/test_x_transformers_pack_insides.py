@@ -46,3 +46,30 @@ def test_weights_and_streams_are_those_of_the_library(entry, place):
         torch.testing.assert_close(first.before, told.hiddens[0][:, -1 - place].double())
         final = torch.as_tensor(model.body.final_norm(sight.at(place).final.float()))
         torch.testing.assert_close(final, answer[:, -1 - place], rtol=1e-4, atol=1e-5)
+
+
+def test_a_fused_kernel_that_says_no_weights_is_read_all_the_same():
+    """The kernel leaves no weights behind, so they are found from outputs: those of the same model with the plain kernel."""
+    from x_transformers import Decoder, TransformerWrapper  # after the pack, which mutes a warning of its import
+
+    plain, fused = (
+        TransformerWrapper(
+            num_tokens=6,
+            max_seq_len=POSITIONS,
+            attn_layers=Decoder(dim=WIDTH, depth=2, heads=HEADS, attn_dim_head=WIDTH // HEADS, attn_flash=flash),
+        ).eval()
+        for flash in (False, True)
+    )
+    fused.load_state_dict(plain.state_dict())
+    inputs = torch.randint(6, (3, POSITIONS), generator=torch.Generator().manual_seed(2))
+    seen = []
+    for model in (plain, fused):
+        sight = AttentionLayersSight(attention_layers_in(model), CPU, 1e-3)
+        with sight.watching(), torch.no_grad():
+            sight.begin((0,))
+            model(inputs)
+        seen.append(sight.at(0))
+    expected, found = seen
+    assert len(found.attentions) == len(expected.attentions) == 2
+    for own, other in zip(found.attentions, expected.attentions, strict=True):
+        torch.testing.assert_close(own.weights, other.weights, rtol=1e-3, atol=1e-5)
