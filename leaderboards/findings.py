@@ -8,7 +8,7 @@ from typing import TypeVar
 from lgbench.claims.files import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.errors import UsageError
-from lgbench.experiment.protocols import BOARDS_PROTOCOL
+from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
 from lgbench.reports import predictor_table
 from lgbench.reports.claims import Judged, commands, reasons
 from lgbench.reports.claims import markdown as verdicts_table
@@ -178,12 +178,13 @@ def judged(results: Results) -> Judged:
 
 
 def untested(results: Results) -> str:
-    """A line for each claim of which something was not run, with the commands that run it."""
+    """A line for each claim of which something was not run under the protocols that it names, with the commands that run it."""
     lines = []
     for claim, verdicts in judged(results):
-        lacking = [verdict for verdict in verdicts if verdict.state == "not run"]
+        lacking = [each for each in verdicts if each.state == "not run" and each.protocol.name in claim.runs.protocols]
+        lacking = [each for each in lacking if each.protocol.version == PROTOCOLS[each.protocol.name].version]
         if lacking:
-            said = [sentence for sentence in reasons(verdicts) if ": not run: " in sentence]
+            said = reasons(lacking)
             lines.append(" ".join([f"- **{claim.claim}**", *said, *(f"`{line}`" for line in commands(claim, lacking))]))
     return "".join(f"{line}\n" for line in lines) or "Everything that the claims ask for was run.\n"
 
