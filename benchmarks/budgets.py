@@ -4,7 +4,8 @@ Trains seven entries that differ in kind (four norm schemes, rotary positions, s
 with 1, 2, 4 and 8 times the steps of a protocol, and compares the mean OOD TVD of each entry from one length of training to
 the next. The budget of a task is the shortest training after which no doubling changes that of any entry by more than 0.02, or
 the longest that costs a norm scheme at most 40 core-seconds. Runs are kept in a folder, so that the same command goes on with
-them. With --publish, the means of its runs join those in budgets.csv, and tables of all go to docs/explanation/budgets.md.
+them. With --publish, the runs of tasks on which all entries are trained join those in budgets.csv, and their tables go to
+docs/explanation/budgets.md, which also names the tasks that are to come.
 
     python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
 """
@@ -77,13 +78,16 @@ def main() -> None:
     found = sorted(read(chosen.folder), key=Trained.key)
     print("".join(tables(found)))
     if chosen.publish:
-        every = {run.key(): run for run in [*published(), *found]}
+        finished = [run for _, runs in by_task(found) if finished_all(runs, chosen.factors, chosen.seeds) for run in runs]
+        every = {run.key(): run for run in [*published(), *finished]}
         with DATA.open("w", newline="") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Trained)], lineterminator="\n")
             writer.writeheader()
             writer.writerows(asdict(every[key]) for key in sorted(every))
         text = PAGE.read_text(encoding="utf-8").partition(TABLES)[0]
-        PAGE.write_text(f"{text}{TABLES}\n{''.join(tables(published()))}".rstrip() + "\n", encoding="utf-8")
+        lacking = [task for task in registry.tasks.names() if task not in {run.task for run in every.values()}]
+        rest = f"To come: {', '.join(lacking)}.\n" if lacking else ""
+        PAGE.write_text(f"{text}{TABLES}\n{''.join(tables(published()))}{rest}".rstrip() + "\n", encoding="utf-8")
 
 
 def train(tasks: list[str], steps: int, chosen: argparse.Namespace) -> None:
@@ -130,12 +134,22 @@ def published() -> list[Trained]:
         return msgspec.convert(list(csv.DictReader(file)), list[Trained], strict=False)
 
 
+def by_task(found: Sequence[Trained]) -> list[tuple[str, list[Trained]]]:
+    """The runs of each task, in alphabetical order."""
+    groups = defaultdict(list)
+    for run in found:
+        groups[run.task].append(run)
+    return sorted(groups.items())
+
+
+def finished_all(runs: Sequence[Trained], factors: Sequence[int], seeds: int) -> bool:
+    """Whether every entry is trained for every number of steps with every seed."""
+    return len(runs) >= len(NORMS + OTHERS) * len(factors) * seeds
+
+
 def tables(found: Sequence[Trained]) -> Iterator[str]:
     """For each task, in Markdown: OOD TVD by entry and steps, the cost, and the budget that follows."""
-    by_task = defaultdict(list)
-    for run in found:
-        by_task[run.task].append(run)
-    for task, runs in sorted(by_task.items()):
+    for task, runs in by_task(found):
         steps = sorted({run.steps for run in runs})
         entries = sorted({run.entry for run in runs})
         cells = defaultdict(list)
