@@ -25,7 +25,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.insides.parts_sight import PartsSight
 from lgbench.insides.watching import watched
 from lgbench.insides.weights import attention_weights
-from lgbench.measurement import probing
+from lgbench.measurement import probed_contexts
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
@@ -90,7 +90,7 @@ def test_weights_that_are_no_distribution_have_no_entropy():
 
 
 def test_the_spread_of_a_mean_of_independent_tokens_falls_like_one_over_the_root_of_n(monkeypatch):
-    monkeypatch.setattr(probing, "CONTEXTS", 2000)
+    monkeypatch.setattr(probed_contexts, "CONTEXTS", 2000)
     asked = experiment("max-retrieval", "no-norm", ("output_std",), model_mlp="off", evaluate_contexts=2000)
     values = {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from math import isfinite
 from statistics import fmean
 from typing import NamedTuple
@@ -16,27 +16,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench import seeds
-from lgbench.contracts import Answers, AttentionInside, Batch, Insides, Measurement, Reading, SublayerInside
-from lgbench.errors import first_line, lacks_memory
-from lgbench.experiment.contexts import draw
+from lgbench.contracts import Batch, Insides, Measurement, Reading
+from lgbench.errors import first_line
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.lengths import board_lengths, context_lengths
-from lgbench.insides.attention_layers import AttentionLayersSight, attention_layers_in
-from lgbench.insides.decoder import decoder_in
-from lgbench.insides.decoder_sight import DecoderSight
-from lgbench.insides.parts_sight import PartsSight
+from lgbench.insides.choosing import Unreadable, reading_layers, sight_of
+from lgbench.insides.joining import joined
 from lgbench.insides.sight import Seen, Sight
-from lgbench.insides.watching import Watched, watched
+from lgbench.insides.watching import watched
 from lgbench.insides.weights import TOLERANCES
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
 from lgbench.measurement.extent import probes_of
+from lgbench.measurement.probed_contexts import Asked, contexts_of
 from lgbench.measurement.score import Score
-from lgbench.randomness import Random, device_of_data
-
-CONTEXTS = 8
-"""Contexts that are probed of each length, at most: a sixteenth of those that the standard protocol tests."""
+from lgbench.randomness import device_of_data
 
 
 class Probed(NamedTuple):
@@ -63,7 +56,7 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
         return Probed([], [])
     try:
         return _probed(experiment, probes, models_of, device, libraries=True)
-    except _Unreadable as unreadable:
+    except Unreadable as unreadable:
         found = _probed(experiment, probes, models_of, device, libraries=False)
         return Probed(found.scores, [_blind(experiment, "reading its layers", unreadable.error), *found.sentences])
 
@@ -71,54 +64,25 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
 def _probed(
     experiment: Experiment, probes: Sequence[Measurement], models_of: ModelsOf, device: torch.device, libraries: bool
 ) -> Probed:
-    """Raises _Unreadable where `libraries` are looked into and a layer cannot be read."""
+    """Raises Unreadable where `libraries` are looked into and a layer cannot be read."""
     try:
         model = watched(experiment)
     except Exception as error:  # the code of an architecture or a part may raise anything
         return Probed([], [_blind(experiment, "building it from copies of its parts", error)])
     model.model.eval()
-    sight = _sight(model, device_of_data(device), TOLERANCES[experiment.record.precision], libraries)
+    sight = sight_of(model, device_of_data(device), TOLERANCES[experiment.record.precision], libraries)
     scores: list[Score] = []
     with ExitStack() as looking:
-        with _reading(sight):
+        with reading_layers(sight):
             looking.enter_context(sight.watching())
         variants = models_of(model.model)
-        for length, batch in _contexts(experiment):
-            asked = _Asked.of(experiment, length, batch, AT_ONCE.get(device.type, DRAWN_POSITIONS), sight.where)
+        for length, batch in contexts_of(experiment):
+            asked = Asked.of(experiment, length, batch, AT_ONCE.get(device.type, DRAWN_POSITIONS), sight.where)
             for variant, predict in variants.items():
                 for seen in _seen(asked, predict, device, sight):
                     for each in probes:
                         scores += scores_of(variant, each, seen)
     return Probed(scores, _said(experiment, sight))
-
-
-def _sight(model: Watched, where: torch.device, tolerance: float, libraries: bool) -> Sight:
-    """The sight for a model, by how it is built: from parts, or, with `libraries`, from the layers of one."""
-    if libraries and not (model.attentions or model.sublayers):
-        with _reading():
-            if decoder := decoder_in(model.model):
-                return DecoderSight(decoder, where, tolerance)
-            if layers := attention_layers_in(model.model):
-                return AttentionLayersSight(layers, where, tolerance)
-    return PartsSight(model, where, tolerance)
-
-
-class _Unreadable(Exception):
-    """The layers of a library cannot be read, which must cost nobody a training."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-@contextmanager
-def _reading(sight: Sight | None = None) -> Iterator[None]:
-    """Inside, lgbench relies on the code of a library, unless `sight` is of parts. Any error but of memory is _Unreadable."""
-    try:
-        yield
-    except Exception as error:  # a library may have changed, or a stranger's model may use it in another way
-        if isinstance(sight, PartsSight) or lacks_memory(error):
-            raise
-        raise _Unreadable(error) from error
 
 
 def _blind(experiment: Experiment, doing: str, error: Exception) -> str:
@@ -133,67 +97,14 @@ def _said(experiment: Experiment, sight: Sight) -> list[str]:
     return [f"{experiment.entry}: the weights of its attention are not defined, since {why}; no probe reads them"]
 
 
-def _contexts(experiment: Experiment) -> Iterator[tuple[int, Batch]]:
-    """The contexts that are probed, by their length."""
-    task, evaluation = experiment.task, experiment.evaluate
-    for length in context_lengths(task, experiment.train, evaluation):
-        key = seeds.key(experiment.seed, "evaluate", task.name, "contexts", length)
-        yield length, draw(task, length, Random.stacked([key], min(CONTEXTS, evaluation.contexts)))
-
-
-def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]:
-    """By length, how many positions before the last one the answer is that is probed."""
-    task = experiment.task
-    if task.signature.answers is Answers.LAST:
-        return {length: 0}
-    if task.signature.answers is Answers.EVERY_PREFIX:
-        shown = board_lengths(task, experiment.train, experiment.evaluate)
-        return {each: length - each for each in shown if 0 <= length - each < batch.distribution.shape[1]}
-    assert batch.weights is not None
-    from_end = (batch.weights.flip(1) > 0).float().argmax(1)
-    return {length: int(from_end.mode().values)}  # the last position that counts, which most contexts have in one place
-
-
-class _Asked(NamedTuple):
-    """Contexts that a model reads, and the answers that are probed."""
-
-    places: dict[int, int]
-    """By length, how many positions before the last one its answer is."""
-    parts: list[Batch]
-    """The contexts, as many together as a model reads at once."""
-    sources: list[dict[int, Tensor | None]]
-    """Of each part, `Task.sources` by place: the same for all variants."""
-    counting: dict[int, Tensor]
-    """By place, the contexts whose answer there counts."""
-
-    @classmethod
-    def of(cls, experiment: Experiment, length: int, batch: Batch, at_once: int, where: torch.device) -> _Asked:
-        """`at_once`: how many positions a model reads at most, unless one context has more. `where` sources are wanted."""
-        places = _places(experiment, length, batch)
-        positions = batch.inputs.shape[1]
-        size = max(1, at_once // positions)
-        parts = [
-            Batch(*(None if each is None else each[start : start + size] for each in batch))  # type: ignore[arg-type]
-            for start in range(0, len(batch.inputs), size)
-        ]
-
-        def sources_of(part: Batch, place: int) -> Tensor | None:
-            sources = experiment.task.sources(part.inputs[:, : positions - place])
-            return None if sources is None else sources.to(where)
-
-        sources = [{place: sources_of(part, place) for place in places.values()} for part in parts]
-        counting = {place: _counting(batch, place, where) for place in places.values()}
-        return cls(places, parts, sources, counting)
-
-
-def _seen(asked: _Asked, predict: Predict, device: torch.device, sight: Sight) -> Iterator[Insides]:
+def _seen(asked: Asked, predict: Predict, device: torch.device, sight: Sight) -> Iterator[Insides]:
     """The insides of a model at each length for which these contexts have an answer."""
     found: dict[int, list[Insides]] = defaultdict(list)
     for part, sources in zip(asked.parts, asked.sources, strict=True):
         for cut, served in _readings(asked.places, sight.last_alone):
             sight.begin(sorted({place - cut for place in served.values()}))
             given = part.inputs[:, : part.inputs.shape[1] - cut]
-            with _reading(sight):
+            with reading_layers(sight):
                 logits = predict(given.to(device)).to(sight.where).double()
             for length, place in served.items():
                 answer, seen = logits[:, cut - 1 - place], sight.at(place - cut)
@@ -223,48 +134,6 @@ def _at(length: int, place: int, part: Batch, sources: Tensor | None, logits: Te
         attentions=seen.attentions,
         sublayers=seen.sublayers,
         final=seen.final,
-    )
-
-
-def _counting(batch: Batch, place: int, where: torch.device) -> Tensor:
-    """The contexts whose answer at a place counts."""
-    counts = torch.ones(len(batch.inputs), dtype=torch.bool) if batch.weights is None else batch.weights[:, -1 - place] > 0
-    return counts.nonzero().flatten().to(where)
-
-
-def joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
-    """These contexts of all parts."""
-    if len(parts) == 1 and len(chosen) == len(parts[0].logits):
-        return parts[0]
-
-    def join(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        known = [each for each in tensors if each is not None]
-        return torch.cat(known)[chosen] if len(known) == len(tensors) else None
-
-    def whole(tensors: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(tensors))[chosen]
-
-    return Insides(
-        length=parts[0].length,
-        inputs=whole([part.inputs for part in parts]),
-        logits=whole([part.logits for part in parts]),
-        distribution=join([part.distribution for part in parts]),
-        sources=join([part.sources for part in parts]),
-        attentions=tuple(
-            AttentionInside(own[0].layer, whole([each.output for each in own]), join([each.weights for each in own]))
-            for own in zip(*(part.attentions for part in parts), strict=True)
-        ),
-        sublayers=tuple(
-            SublayerInside(
-                own[0].role,
-                own[0].layer,
-                join([each.before for each in own]),
-                whole([each.after for each in own]),
-                join([each.norm_input for each in own]),
-            )
-            for own in zip(*(part.sublayers for part in parts), strict=True)
-        ),
-        final=join([part.final for part in parts]),
     )
 
 

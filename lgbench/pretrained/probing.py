@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from lgbench.contracts import Insides, Measurement
 from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
 from lgbench.insides.decoder_sight import DecoderSight
+from lgbench.insides.joining import joined
 from lgbench.insides.weights import TOLERANCES
-from lgbench.measurement.probing import joined, scores_of
+from lgbench.measurement.probing import scores_of
 from lgbench.pretrained.loading import Pretrained, quiet
 from lgbench.pretrained.tokens import Contexts
 from lgbench.randomness import device_of_data

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.lengths import board_lengths
 from lgbench.measurement.extent import probes_of
-from lgbench.measurement.probing import CONTEXTS
+from lgbench.measurement.probed_contexts import CONTEXTS
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import is_in_distribution
 
