@@ -54,6 +54,7 @@ ATTENTIONS = (
     "t2r",
     "deltanet",
     "deltanet-negative",
+    "deltaproduct-negative",
 )
 POSITIONS = ("sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire")
 RECURRENT = ("lstm", "gru")

@@ -43,9 +43,22 @@ runs paper 0:5 dictionary-lookup "pre-norm,attention-layer-norm,set-attention,se
 every standard 0:5 lstm,gru,stick-breaking,rope,ssmax,differential --average none
 every standard 0:5 adaptive-temperature,asentmax,entmax15,log-length,nap,selective,sigmoid,sparsemax,t2r --average none
 every standard 0:5 alibi,fire,randomised-learned,sinusoidal,xpos --average none
+every standard 0:5 deltanet,deltanet-negative,deltaproduct,deltaproduct-negative,gated-deltanet,gated-deltanet-negative --average none
+every standard 0:5 mamba-2,mlstm,rwkv-7 --average none
+every standard 0:5 llama,gemma2,olmo2,qwen3,gemma3,gpt-neox,gpt2,smollm3,diffllama,gpt-oss,bloom --average none
+every standard 0:5 falcon-h1,lfm2,qwen3-next,recurrent-gemma,mamba2,xlstm --average none
+runs standard 0:5 dyck olmo-hybrid,rwkv --average none # they need two layers, and on the set tasks models have one
+runs standard 0:5 tomita olmo-hybrid,rwkv --average none
+every standard 0:5 xt-plain,xt-rms-norm,xt-sandwich-norm,xt-post-norm,xt-dynamic-tanh,xt-qk-norm --average none
+every standard 0:5 xt-rope,xt-xpos,xt-alibi,xt-t5,xt-dynamic-bias,xt-pope,xt-cope,xt-forgetting --average none
+every standard 0:5 xt-softclamp,xt-talking-heads,xt-selective,xt-memory-kv,xt-laser,xt-value-residual,xt-residual-attention --average none
+every standard 0:5 xt-swiglu,xt-relu-squared,xt-macaron,xt-hyper-connections --average none
 
 # Hours and days.
 runs long 0:3 dyck "$NORMS"
 runs long 0:3 tomita "$NORMS"
 runs paper 0:5 max-retrieval "pre-norm,attention-layer-norm,set-attention,set-attention+attention-layer-norm"
 runs paper 0:3 set-complement "$NORMS"
+
+# mamba and falcon-mamba step through positions on a CPU, and take 40 times as long as a transformer.
+runs standard 0:5 tomita mamba,falcon-mamba --average none
