@@ -52,12 +52,23 @@ ATTENTIONS = (
     "stick-breaking",
     "nap",
     "t2r",
-    "deltanet",
-    "deltanet-negative",
-    "deltaproduct-negative",
 )
 POSITIONS = ("sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire")
-RECURRENT = ("lstm", "gru")
+RECURRENT = (
+    "lstm",
+    "gru",
+    "deltanet",
+    "deltanet-negative",
+    "deltaproduct",
+    "deltaproduct-negative",
+    "gated-deltanet",
+    "gated-deltanet-negative",
+    "mamba-2",
+    "mlstm",
+    "rwkv-7",
+)
+MODELS = ("llama", "gemma2", "olmo2", "olmo-hybrid", "falcon-h1", "recurrent-gemma")
+"""Architectures of transformers."""
 
 # Accuracy of the softmax model of arXiv 2410.01104 (appendix A), in percent; its authors' numbers, 100,000 steps.
 PUBLISHED = {
@@ -308,6 +319,7 @@ def tables(results: Results) -> dict[str, str]:
         "attentions": differences(results, [(name, "pre-norm") for name in ATTENTIONS]),
         "positions": differences(results, [(name, "pre-norm") for name in POSITIONS]),
         "recurrent": differences(results, [(name, "pre-norm") for name in RECURRENT]),
+        "models": differences(results, [(name, "pre-norm") for name in MODELS]),
         "predicting": predicting(results),
         "falling": falling(results),
         "published": beside_published(results),
