@@ -135,6 +135,39 @@ def titles(boards: Sequence[Board]) -> tuple[str, list[str]]:
     return "", [f"{board.name}, {board.protocol}" for board in boards]
 
 
+RUNS = """
+    select protocol || '/' || protocol_version as protocol, count(distinct run_id) as runs,
+        count(distinct run_id) filter (diverged_step is not null) as diverged
+    from results
+    group by all
+    order by protocol desc
+"""
+
+ENTRIES = """
+    select entry, family, count(distinct seed) as seeds, list(distinct weights) as weights
+    from results
+    where protocol || '/' || protocol_version = $protocol and metric = 'tvd' and weights <> 'chance'
+    group by all
+"""
+
+
+def runs(results: Results) -> str:
+    """How many runs there are, by protocol; and of each entry under the newest protocol of boards, the seeds on each family."""
+    counted = results.connection.execute(RUNS).fetchall()
+    lines = [["protocol", "runs", "diverged"], [":--", "--:", "--:"]]
+    lines += [[f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
+    newest, *_ = versions(results)
+    found = results.connection.execute(ENTRIES, {"protocol": newest}).fetchall()
+    seeds = {(entry, family): n for entry, family, n, _ in found}
+    weights = {entry: {each for other, _, _, own in found if other == entry for each in own} for entry, *_ in found}
+    families = sorted({family for _, family in seeds})
+    own = [[f"{newest}: seeds", "weights", *families], [":--", ":--", *["--:"] * len(families)]]
+    for entry in sorted(weights, key=lambda entry: (-sum(entry == other for other, _ in seeds), entry)):
+        kept = ", ".join(each for each in ("raw", "ema", "bema") if each in weights[entry])
+        own.append([f"`{entry}`", kept, *(str(seeds.get((entry, family), "-")) for family in families)])
+    return f"{markdown_table(lines)}\n{markdown_table(own)}"
+
+
 def summary(results: Results) -> str:
     """One table: the OOD TVD of every norm scheme alone, by family, with its tier there."""
     boards = boards_of(results)
@@ -307,6 +340,7 @@ def markdown_table(lines: list[list[str]]) -> str:
 def tables(results: Results) -> dict[str, str]:
     """The tables of README.md, by the names that it gives."""
     return {
+        "runs": runs(results),
         "verdicts": verdicts_table(judged(results)),
         "untested": untested(results),
         "chance": chance(results),
