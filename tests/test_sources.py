@@ -153,11 +153,17 @@ def test_a_changed_checkout_is_part_of_a_runs_identity_and_one_without_changes_i
 OLD, NEW, EDITED = "0.1.0 1a2b3c4d5e6f7a8b", "0.2.0 9a8b7c6d5e4f3a2b", "0.1.0 0000000000000000"
 
 
-def named(*made: tuple[str, dict[str, str]]) -> list[str]:
-    """Suffixes of one entry on these tasks with these packages."""
-    uses = [Use("entry", task, tuple(sorted(plugins.items()))) for task, plugins in made]
+SHORT, LONG = ("short", 1), ("long", 1)
+
+
+def named(*made: tuple[str, dict[str, str]], later: tuple[str, int] = SHORT) -> list[str]:
+    """Suffixes of one entry on these tasks with these packages: the first under SHORT, the others under `later`."""
+    uses = [
+        Use("entry", task, later if number else SHORT, tuple(sorted(plugins.items())))
+        for number, (task, plugins) in enumerate(made)
+    ]
     found = suffixes(uses)
-    return [found[use.entry, use.plugins] for use in uses]
+    return [found[use.entry, use.protocol, use.plugins] for use in uses]
 
 
 def test_an_entry_has_its_plain_name_unless_a_package_tells_its_numbers_apart():
@@ -170,6 +176,8 @@ def test_an_entry_has_its_plain_name_unless_a_package_tells_its_numbers_apart():
     ]
     assert named(("a", {"x": OLD}), ("a", {})) == [" (x 0.1.0)", ""]
     assert named(("a", {"x": OLD}), ("a", {"y": OLD})) == [" (x 0.1.0)", " (y 0.1.0)"]
+    for other in LONG, ("short", 2):  # whose numbers no mean has together with those under SHORT
+        assert named(("a", {"x": OLD}), ("a", {"x": NEW}), later=other) == ["", ""]
     assert named(("a", {"lgbench": OLD}), ("b", {})) == [" (lgbench 0.1.0 with changes 1a2b3c4d5e6f7a8b)", ""]
 
 

@@ -31,7 +31,7 @@ def run_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[
             tuning, about = without_tuning(about)
             run |= {"measurements": [metric.key for metric in described(about)], "about": _finite(_without_metrics(about))}
             run |= {"tuning": _finite(tuning)}
-            found.setdefault(results.label(training.entry, "raw", training.plugins), []).append(run)
+            found.setdefault(training.label(results), []).append(run)
     order = ("protocol", "task", "task_version", "seed", "run_id")
     return {
         entry: each_tuning_once(sorted(own, key=lambda run: [run[name] for name in order]))

@@ -181,9 +181,10 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
     entries = {}
     trained: dict[str, str] = {}  # by run, the name of the entry
-    found = results.ask("select distinct run_id, entry, weights, plugins from results where weights <> 'chance'")[1]
-    for run, entry, weights, plugins in sorted(found, key=lambda row: (row[1], row[2] != "raw", row[2], row[0])):
-        label = results.label(entry, weights, plugins)
+    names = "run_id, entry, weights, plugins, protocol, protocol_version"
+    found = results.ask(f"select distinct {names} from results where weights <> 'chance'")[1]
+    for run, entry, weights, plugins, *protocol in sorted(found, key=lambda row: (row[1], row[2] != "raw", row[2], row[0])):
+        label = results.label(entry, weights, plugins, tuple(protocol))
         if weights == "raw":
             trained[run] = label
         if label in ranked:

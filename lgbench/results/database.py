@@ -17,7 +17,7 @@ from lgbench.results.addresses import Address, Place, place
 from lgbench.results.metrics import Metric
 from lgbench.results.mirror import mirrored
 from lgbench.results.tables import SQL_TYPES, Tables, packaged
-from lgbench.results.variants import Plugins, Use, suffixes
+from lgbench.results.variants import Plugins, Protocol, Use, suffixes
 from lgbench.terminal import printable
 
 READINGS = 5
@@ -124,28 +124,33 @@ class Database(Tables):
         rows = self._rows("select * from protocols")
         return {number: ProtocolUse(name, version, tuple(sorted(changes.items()))) for number, name, version, changes in rows}
 
-    def label(self, entry: str, weights: str, plugins: Mapping[str, str]) -> str:
-        """The name on boards of an entry's weights whose numbers these packages decide."""
-        suffix = self._suffixes.get(((entry, weights), tuple(sorted(plugins.items()))), "")
+    def label(self, entry: str, weights: str, plugins: Mapping[str, str], protocol: Protocol) -> str:
+        """The name on boards of an entry's weights whose numbers these packages decide, under this version of a protocol."""
+        suffix = self._suffixes.get(((entry, weights), protocol, tuple(sorted(plugins.items()))), "")
         return entry + suffix + ("" if weights == "raw" else f"@{weights}")
 
     @cached_property
-    def _suffixes(self) -> Mapping[tuple[tuple[str, str], Plugins], str]:
-        """Those that tell the versions of a package apart, by entry with weights, and packages."""
-        found = self._rows(packaged("made_with"))
-        return suffixes(Use((entry, weights), task, tuple(sorted(plugins.items()))) for entry, weights, plugins, task in found)
+    def _suffixes(self) -> Mapping[tuple[tuple[str, str], Protocol, Plugins], str]:
+        """Those that tell the versions of a package apart, by entry with weights, protocol, and packages."""
+        return suffixes(
+            Use((entry, weights), task, (protocol, version), tuple(sorted(plugins.items())))
+            for entry, weights, plugins, task, protocol, version in self._rows(packaged("made_with"))
+        )
 
     def _name_variants(self) -> None:
         """Make the table of entries with several versions of a package, and of their suffixes."""
         named = [
-            (entry, weights, dict(plugins), suffix) for ((entry, weights), plugins), suffix in self._suffixes.items() if suffix
+            (entry, weights, *protocol, dict(plugins), suffix)
+            for ((entry, weights), protocol, plugins), suffix in self._suffixes.items()
+            if suffix
         ]
         kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
         self.connection.execute(
-            f"create or replace table variants (entry varchar, weights varchar, plugins {kind}, suffix varchar)"
+            f"""create or replace table variants
+            (entry varchar, weights varchar, protocol varchar, protocol_version integer, plugins {kind}, suffix varchar)"""
         )
         if named:
-            self.connection.executemany("insert into variants values (?, ?, ?, ?)", named)
+            self.connection.executemany("insert into variants values (?, ?, ?, ?, ?, ?)", named)
 
     @cached_property
     def task_names(self) -> list[str]:

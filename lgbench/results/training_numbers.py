@@ -65,7 +65,7 @@ def training_numbers(results: Database, models: pa.Table, metric: str) -> pa.Tab
     An average of weights has the training of the raw weights, so only raw weights are there.
     """
     _, number = NUMBERS[metric]
-    raw = {run.run_id: (results.label(run.entry, "raw", run.plugins), number(run)) for run in trainings(results)}
+    raw = {run.run_id: (run.label(results), number(run)) for run in trainings(results)}
     own = [raw[run_id] for run_id in models["run_id"].to_pylist()]
     values = models.append_column("value", pa.array([value for _, value in own], pa.float64()))
     entries = models["entry"].to_pylist()

@@ -26,6 +26,10 @@ class Training(NamedTuple):
     curves: Mapping[str, Sequence[tuple[int, float | None]]]
     """By metric of the training curve, steps with values, by step."""
 
+    def label(self, results: Database) -> str:
+        """The name of its raw weights on boards of these results."""
+        return results.label(self.entry, "raw", self.plugins, (self.protocol.name, self.protocol.version))
+
 
 def trainings(results: Database) -> Iterator[Training]:
     """Every run, once, however many files hold it."""

@@ -1,4 +1,7 @@
-"""Names for the runs of one entry that several versions of a plugin made, so that their numbers never meet in a mean."""
+"""Names for the runs of one entry that several versions of a plugin made, so that their numbers never meet in a mean.
+
+That can happen under one version of a protocol alone, so runs under another do not matter for a name.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ FILE = "sha256:"
 Plugins = tuple[tuple[str, str], ...]
 """Name, and version with source, of each package that decides some numbers; as in the column `plugins`, sorted."""
 
+Protocol = tuple[str, int]
+"""Its name and version."""
 
 Entry = TypeVar("Entry", bound=Hashable)
 
@@ -25,26 +30,30 @@ class Use(NamedTuple, Generic[Entry]):
     entry: Entry
     """Its name, or its name and weights."""
     task: str
+    protocol: Protocol
     plugins: Plugins
 
 
-def suffixes(uses: Iterable[Use[Entry]]) -> dict[tuple[Entry, Plugins], str]:
+def suffixes(uses: Iterable[Use[Entry]]) -> dict[tuple[Entry, Protocol, Plugins], str]:
     """For each entry with its packages, what its name needs so that it differs from those with other packages.
 
     That is nothing where an entry has one version of each package, as nearly always. Numbers on one task have the same suffix
     only if they have the same packages, and numbers on several tasks only if no package has several versions.
 
     >>> one, two = (("lgbench-positions", "0.1.0 1a2b3c4d5e6f7a8b"),), (("lgbench-positions", "0.2.0 9a8b7c6d5e4f3a2b"),)
-    >>> suffixes([Use("rope", "dyck-1-2", one), Use("rope", "dyck-1-2", two), Use("alibi", "dyck-1-2", two)])["rope", two]
-    ' (lgbench-positions 0.2.0)'
+    >>> short, long = ("short", 1), ("long", 1)
+    >>> uses = [Use("rope", "dyck-1-2", short, one), Use("rope", "dyck-1-2", short, two), Use("rope", "dyck-1-2", long, two)]
+    >>> found = suffixes(uses)
+    >>> found["rope", short, two], found["rope", long, two]
+    (' (lgbench-positions 0.2.0)', '')
     """
-    by_entry: dict[Entry, dict[Plugins, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for entry, task, plugins in uses:
-        by_entry[entry][plugins].add(task)
-    found: dict[tuple[Entry, Plugins], str] = {}
-    for entry, own in by_entry.items():
+    by_entry: dict[tuple[Entry, Protocol], dict[Plugins, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for entry, task, protocol, plugins in uses:
+        by_entry[entry, protocol][plugins].add(task)
+    found: dict[tuple[Entry, Protocol, Plugins], str] = {}
+    for (entry, protocol), own in by_entry.items():
         several = _several(own)
-        found |= {(entry, plugins): _suffix(dict(plugins), several) for plugins in own}
+        found |= {(entry, protocol, plugins): _suffix(dict(plugins), several) for plugins in own}
     return found
 
 

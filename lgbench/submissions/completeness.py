@@ -11,7 +11,7 @@ from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
 from lgbench.experiment.replan import arch_of
-from lgbench.results.variants import Plugins, Use, suffixes
+from lgbench.results.variants import Use, suffixes
 from lgbench.submissions.inspection import FoundRun
 
 
@@ -55,11 +55,12 @@ def duplicates(new: Iterable[FoundRun], filed: Iterable[FoundRun]) -> Iterator[s
 def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterable[FoundRun]) -> Iterator[str]:
     """A sentence for each thing that a series of the touched runs lacks, of all runs that were found."""
     found = list(found)
-    suffix = suffixes(Use(run.record.entry, run.record.task, _plugins(run.record)) for run in found)
+    suffix = suffixes(_use(run.record) for run in found)
 
     def series_of(run: FoundRun) -> Series:
         record = run.record
-        return Series(record.entry + suffix[record.entry, _plugins(record)], record.protocol, record.family)
+        use = _use(record)
+        return Series(record.entry + suffix[use.entry, use.protocol, use.plugins], record.protocol, record.family)
 
     members: dict[Series, list[FoundRun]] = defaultdict(list)
     for run in found:
@@ -74,8 +75,9 @@ def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterab
         yield from _missing_seeds(series, [run.record for run in runs], family)
 
 
-def _plugins(record: ExperimentRecord) -> Plugins:
-    return tuple(sorted((used.name, f"{used.version} {used.source}") for used in record.plugins))
+def _use(record: ExperimentRecord) -> Use[str]:
+    plugins = sorted((used.name, f"{used.version} {used.source}") for used in record.plugins)
+    return Use(record.entry, record.task, (record.protocol.name, record.protocol.version), tuple(plugins))
 
 
 def _is_of_today(record: ExperimentRecord, versions: Mapping[str, int]) -> bool:

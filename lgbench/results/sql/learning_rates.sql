@@ -18,6 +18,7 @@ join protocols as p
     on p.name = c.protocol and p.version = c.protocol_version and p.changes = c.changes
 left join variants as v
     on v.entry = c.entry and v.weights = c.weights and v.plugins = c.plugins
+        and v.protocol = c.protocol and v.protocol_version = c.protocol_version
 where list_contains($protocols, p.number)
     and belongs(c.family, c.task, $name)
     and isfinite(c.point.value)

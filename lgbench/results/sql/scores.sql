@@ -42,6 +42,7 @@ join protocols as p
     on p.name = k.protocol and p.version = k.protocol_version and p.changes = k.changes
 left join variants as v
     on v.entry = k.entry and v.weights = k.weights and v.plugins = k.plugins
+        and v.protocol = k.protocol and v.protocol_version = k.protocol_version
 where k.lengths > 0
     and k.entry is not null
     and k.seed is not null;
