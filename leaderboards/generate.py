@@ -53,8 +53,9 @@ def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     yield HERE / "overview.svg", figure(boards_of(results), [f"transformer+{norm}" for norm in NORMS])
     if told := predicted(results):
         yield HERE / "predictors.svg", predictor_figure.figure(told, tvd(results), TIMES)
-    for command in PLOT.finditer((INSIDE / "README.md").read_text(encoding="utf-8")):
-        yield HERE.parent / command["out"], plotted(shlex.split(command["words"]))
+    for folder in (HERE, INSIDE):
+        for command in PLOT.finditer((folder / "README.md").read_text(encoding="utf-8")):
+            yield HERE.parent / command["out"], plotted(shlex.split(command["words"]))
 
 
 def plotted(words: list[str]) -> Spec:
