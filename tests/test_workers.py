@@ -203,5 +203,17 @@ def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registr
         training = 4 * first.tokens - 2 * 26 / 100 * first.tokens
         testing = sum(Phase.evaluate("", [experiment]).tokens for experiment in experiments)
         assert left.remaining() == pytest.approx((training + UNCOMPILED * testing) * pace / 2)
+        now = 1010.0
+        report(27)  # it was compiled for another length
+        assert left.remaining() == pytest.approx((training - first.tokens / 100 + UNCOMPILED * testing) * pace / 2)
+    again = TimeLeft.of(experiments, 1)
+    with again.phase(first) as report:
+        report(1)
+        now = 1025.0
+        report(2)  # it was compiled, too
+        now = 1025.4
+        report(3)
+        pace_now = 0.4 / (first.tokens / 100)
+        assert again.remaining() == pytest.approx((3.97 * first.tokens + UNCOMPILED * testing) * pace_now)
     longer = planned(registry, "700").experiments  # seven times the training, the same tests, at the same pace
     assert left.of_others(longer) == pytest.approx((7 * 4 * first.tokens + UNCOMPILED * testing) * pace / 2)

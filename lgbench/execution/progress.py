@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +20,10 @@ training. Measured on Tomita: 2 to 3."""
 
 MIN_TOKENS = 200.0
 """The evaluation of a model on fewer tokens, as in a tuning run, says nothing of the pace of others: operators only start."""
+
+COMPILED = 30.0
+"""A step that takes so many times as long as another, for each token, was compiled, and says nothing of the pace. A model that
+asks for the length of its inputs is compiled for each length, so that is not always the first step."""
 
 Kind = Literal["train", "evaluate"]
 ReportProgress = Callable[[int, Callable[[], float] | None], None]
@@ -111,9 +116,11 @@ class TimeLeft:
     """Tokens of phases that have not begun."""
     workers: int
     seconds: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Seconds of all workers together, without those of the first step of each phase, in which a step may be compiled."""
+    """Seconds of all workers together, without those in which a step was compiled, such as the first one of each phase."""
     seen: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
     """Tokens in these seconds."""
+    fastest: dict[Kind, float] = field(default_factory=dict)
+    """Seconds for a token, the least that were seen."""
     open: dict[int, tuple[Kind, float]] = field(default_factory=dict)
     """Tokens left of each open phase."""
 
@@ -138,8 +145,7 @@ class TimeLeft:
             nonlocal latest
             now = time.monotonic()
             if latest and says_pace:
-                self.seconds[phase.kind] += now - latest[0]
-                self.seen[phase.kind] += (done - latest[1]) / phase.total * phase.tokens
+                self._timed(phase.kind, now - latest[0], (done - latest[1]) / phase.total * phase.tokens)
             latest = now, done
             self.open[key] = phase.kind, phase.tokens * (1 - done / phase.total)
 
@@ -147,6 +153,17 @@ class TimeLeft:
             yield report
         finally:
             del self.open[key]
+
+    def _timed(self, kind: Kind, seconds: float, tokens: float) -> None:
+        pace = seconds / tokens if tokens > 0 else math.inf
+        fastest = self.fastest.get(kind, pace)
+        if pace > COMPILED * fastest:
+            return
+        if fastest > COMPILED * pace:  # so what was seen before was compiled
+            self.seconds[kind] = self.seen[kind] = 0.0
+        self.fastest[kind] = min(fastest, pace)
+        self.seconds[kind] += seconds
+        self.seen[kind] += tokens
 
     def of_others(self, experiments: Sequence[Experiment]) -> float | None:
         """Seconds that other experiments would take at the pace of these; None if there was none."""
