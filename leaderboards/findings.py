@@ -32,6 +32,9 @@ WITHOUT_NORM, WITH_NORM = "set-attention", "set-attention+attention-layer-norm"
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM)
 """Every norm scheme alone."""
 
+OVERVIEW = (*(f"transformer+{norm}" for norm in NORMS[:5]), "transformer+pre-norm+deltanet-negative", "lstm")
+"""The entries of the picture at the top: the norm schemes, one on the attention output, a linear recurrence and another one."""
+
 VANISHING = [
     ("attention-layer-norm", "pre-norm"),
     ("attention-standardize", "pre-norm"),

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from findings import NORMS, boards_of, predicted, tables, tvd
+from findings import OVERVIEW, boards_of, predicted, tables, tvd
 from insides import tables_of_insides
 
 from lgbench.cli.main import main as lgbench
@@ -50,7 +50,7 @@ def boards_page(results: Results) -> str:
 
 def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
-    yield HERE / "overview.svg", figure(boards_of(results), [f"transformer+{norm}" for norm in NORMS])
+    yield HERE / "overview.svg", figure(boards_of(results), OVERVIEW)
     if told := predicted(results):
         yield HERE / "predictors.svg", predictor_figure.figure(told, tvd(results), TIMES)
     for folder in (HERE, INSIDE):
