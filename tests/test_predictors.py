@@ -15,6 +15,7 @@ from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.figure import LETTER
+from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.predictors import MIN_ENTRIES, _predictor, predictors
@@ -184,6 +185,20 @@ def test_a_table_says_of_how_many_entries_it_is_where_not_all_have_every_probe(t
         write_rows(tmp_path / f"gap-{seed}.parquet", gap, experiment={}, measurements=TOLD)
     assert "alpha: 1 to 2 entries, 2 to 3 models on a task" in command("--results", tmp_path).output
     assert "| alpha, 1 to 2 entries |" in command("--results", tmp_path, "--format", "markdown").output
+
+
+def test_a_perfect_correlation_of_few_entries_is_not_the_one_that_tells_most(drawn):
+    folder, made = drawn
+    for (task, entry, seed), (_, ood) in made.items():
+        if entry in ("entry-0", "entry-1"):
+            own = {"task": task, "family": "alpha", "entry": entry, "seed": seed}
+            run = run_files.read(folder / f"{task}.{entry}.{seed}.parquet")
+            same = own | {"run_id": run["run_id"][0].as_py()}
+            gap = simulated({64: -ood}, metric="logit_gap", **same)
+            write_rows(folder / f"gap-{task}-{entry}-{seed}.parquet", gap, experiment={}, measurements=TOLD)
+    many, few = predictors(Results(folder))
+    assert (many.probe, few.probe) == ("attention_entropy", "logit_gap") and few.correlation == pytest.approx(-1)
+    assert "**-1.00**" not in command("--results", folder, "--format", "markdown").output
 
 
 @pytest.mark.slow

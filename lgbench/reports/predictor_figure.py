@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
@@ -22,10 +23,11 @@ BOLD_LETTER = 1.3 * LETTER
 
 def figure(found: Sequence[Predictor], metric: Metric, times: int) -> Spec:
     """Families side by side, all of one protocol. The probe that tells most, in the mean over families, stands first."""
-    strength: dict[str, list[float]] = {}
+    strength: dict[str, list[float]] = {each.probe: [] for each in found}
     for each in found:
-        strength.setdefault(each.probe, []).append(abs(each.correlation))
-    order = sorted(strength, key=lambda probe: (-sum(strength[probe]) / len(strength[probe]), probe))
+        if each.low is not None:  # of few entries a correlation says little
+            strength[each.probe].append(abs(each.correlation))
+    order = sorted(strength, key=lambda probe: (-fmean(strength[probe] or [0.0]), probe))
     families = sorted({each.family for each in found})
     panels = [_panel([each for each in found if each.family == name], name, order, name == families[0]) for name in families]
     spec: Spec = alt.hconcat(*panels, spacing=BETWEEN).to_dict()

@@ -22,7 +22,7 @@ from lgbench.results.statistics import Floats, expanded_tail
 TIMES = 8
 """A probe is read at the longest length that boards show, up to so many times the training length."""
 MIN_ENTRIES = 4
-"""With fewer entries a resample of entries says nothing."""
+"""With fewer entries a resample of entries says nothing, and a correlation little."""
 RESAMPLES = 500
 
 
@@ -50,7 +50,7 @@ Readings = Mapping[str, Mapping[str, Floats]]
 def predictors(
     results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
 ) -> list[Predictor]:
-    """Of every protocol and family the probes that its models have, the one that tells most first.
+    """Of every protocol and family the probes that its models have, the one that tells most first, those of few entries last.
 
     Entries with their raw weights alone. `name` is that of a family or of a task. UsageError where a name is unknown, or no run
     has a probe.
@@ -67,7 +67,9 @@ def predictors(
         readings = {task: {entry: np.array(own).T for entry, own in entries.items()} for task, entries in tasks.items()}
         if (each := _predictor(results.protocols[number], family, probe, readings)) is not None:
             made.append(each)
-    return sorted(made, key=lambda each: (str(each.protocol), each.family, -abs(each.correlation), each.probe))
+    return sorted(
+        made, key=lambda each: (str(each.protocol), each.family, each.low is None, -abs(each.correlation), each.probe)
+    )
 
 
 def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Readings) -> Predictor | None:
