@@ -70,8 +70,18 @@ RECURRENT = (
     "mlstm",
     "rwkv-7",
 )
-MODELS = ("llama", "gemma2", "olmo2", "olmo-hybrid", "falcon-h1", "recurrent-gemma")
-"""Architectures of transformers."""
+MODELS = (
+    "llama",
+    "gemma2",
+    "olmo2",
+    "xt-plain",
+    "xt-sandwich-norm",
+    "xt-forgetting",
+    "olmo-hybrid",
+    "falcon-h1",
+    "recurrent-gemma",
+)
+"""Architectures of transformers and x-transformers."""
 
 # Accuracy of the softmax model of arXiv 2410.01104 (appendix A), in percent; its authors' numbers, 100,000 steps.
 PUBLISHED = {
