@@ -1,9 +1,9 @@
 """How long a training must be before the order of entries no longer depends on its length.
 
-Trains seven entries that differ in kind (four norm schemes, rotary positions, stick-breaking attention, an LSTM) on every task
-with 1, 2, 4 and 8 times the steps of a protocol, and compares the mean OOD TVD of each entry from one length of training to
-the next. The budget of a task is the shortest training after which no doubling changes that of any entry by more than 0.02, or
-the longest that costs a norm scheme at most 40 core-seconds. Runs are kept in a folder, so that the same command goes on with
+Trains seven entries that differ in kind on every task: four norm schemes, rotary positions, stick-breaking attention and an
+LSTM. Each is trained with 1, 2, 4 and 8 times the steps of a protocol. The budget of a task is the shortest training after
+which no doubling changes the mean OOD TVD of any entry by more than 0.02, or the longest that costs a norm scheme at most 40
+core-seconds. Runs are kept in a folder, so that the same command goes on with
 them. With --publish, the runs of tasks on which all entries are trained join those in budgets.csv, and their tables go to
 docs/explanation/budgets.md, which also names the tasks that are to come.
 
@@ -78,8 +78,8 @@ def main() -> None:
     found = sorted(read(chosen.folder), key=Trained.key)
     print("".join(tables(found)))
     if chosen.publish:
-        finished = [run for _, runs in by_task(found) if finished_all(runs, chosen.factors, chosen.seeds) for run in runs]
-        every = {run.key(): run for run in [*published(), *finished]}
+        whole = [run for _, runs in by_task(found) if finished(runs, len(chosen.factors), chosen.seeds) for run in runs]
+        every = {run.key(): run for run in [*published(), *whole]}
         with DATA.open("w", newline="") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Trained)], lineterminator="\n")
             writer.writeheader()
@@ -142,9 +142,12 @@ def by_task(found: Sequence[Trained]) -> list[tuple[str, list[Trained]]]:
     return sorted(groups.items())
 
 
-def finished_all(runs: Sequence[Trained], factors: Sequence[int], seeds: int) -> bool:
-    """Whether every entry is trained for every number of steps with every seed."""
-    return len(runs) >= len(NORMS + OTHERS) * len(factors) * seeds
+def finished(runs: Sequence[Trained], lengths: int, seeds: int) -> bool:
+    """Whether each entry is trained on the task for so many numbers of steps, each with so many seeds."""
+    trained = {(run.entry, run.steps, run.seed) for run in runs}
+    entries, steps = {run.entry for run in runs}, {run.steps for run in runs}
+    every = {(entry, n, seed) for entry in entries for n in steps for seed in range(seeds)}
+    return len(entries) == len(NORMS + OTHERS) and len(steps) >= lengths and every <= trained
 
 
 def tables(found: Sequence[Trained]) -> Iterator[str]:

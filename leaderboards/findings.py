@@ -32,8 +32,16 @@ WITHOUT_NORM, WITH_NORM = "set-attention", "set-attention+attention-layer-norm"
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), WITHOUT_NORM, WITH_NORM)
 """Every norm scheme alone."""
 
-OVERVIEW = (*(f"transformer+{norm}" for norm in NORMS[:5]), "transformer+pre-norm+deltanet-negative", "lstm")
-"""The entries of the picture at the top: the norm schemes, one on the attention output, a linear recurrence and another one."""
+OVERVIEW = (
+    "transformer+pre-norm",
+    "transformer+post-norm",
+    "transformer+peri-norm",
+    "transformer+peri-init-norm",
+    "transformer+attention-layer-norm",
+    "transformer+pre-norm+deltanet-negative",
+    "lstm",
+)
+"""The entries of the picture at the top."""
 
 VANISHING = [
     ("attention-layer-norm", "pre-norm"),
@@ -169,15 +177,17 @@ def runs(results: Results) -> str:
     counted = results.connection.execute(RUNS).fetchall()
     lines = [["protocol", "runs", "diverged"], [":--", "--:", "--:"]]
     lines += [[f"`{protocol}`", f"{n:,}", str(diverged)] for protocol, n, diverged in counted]
-    newest, *_ = versions(results)
-    found = results.connection.execute(ENTRIES, {"protocol": newest}).fetchall()
-    seeds = {(entry, family): n for entry, family, n, _ in found}
-    weights = {entry: {each for other, _, _, own in found if other == entry for each in own} for entry, *_ in found}
-    families = sorted({family for _, family in seeds})
-    own = [[f"{newest}: seeds", "weights", *families], [":--", ":--", *["--:"] * len(families)]]
-    for entry in sorted(weights, key=lambda entry: (-sum(entry == other for other, _ in seeds), entry)):
+    protocol, *_ = versions(results)
+    seeds: dict[str, dict[str, int]] = {}
+    weights: dict[str, set[str]] = {}
+    for entry, family, n, tested in results.connection.execute(ENTRIES, {"protocol": protocol}).fetchall():
+        seeds.setdefault(entry, {})[family] = n
+        weights.setdefault(entry, set()).update(tested)
+    families = sorted({family for found in seeds.values() for family in found})
+    own = [[f"{protocol}: seeds", "weights", *families], [":--", ":--", *["--:"] * len(families)]]
+    for entry in sorted(seeds, key=lambda entry: (-len(seeds[entry]), entry)):
         kept = ", ".join(each for each in ("raw", "ema", "bema") if each in weights[entry])
-        own.append([f"`{entry}`", kept, *(str(seeds.get((entry, family), "-")) for family in families)])
+        own.append([f"`{entry}`", kept, *(str(seeds[entry].get(family, "-")) for family in families)])
     return f"{markdown_table(lines)}\n{markdown_table(own)}"
 
 
