@@ -25,14 +25,23 @@ def angles(positions: Tensor, features: int) -> Tensor:
     return positions[:, None] * BASE ** (-pairs / features)
 
 
+def cos_and_sin(angle: Tensor, scale: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+    """scale * cos(angle) and scale * sin(angle), both of the shape of the angles.
+
+    As parts of a complex number: the compiler would compute real ones anew for each context, and double the time of RoPE.
+    """
+    cos, sin = torch.view_as_real(torch.polar(torch.ones_like(angle) * scale, angle)).unbind(-1)
+    return cos, sin
+
+
 class Sinusoids(nn.Module):
     """x + sin or cos of the angles of each position."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d) -> (B, T, d)."""
         length, width = x.shape[-2:]
-        angle = angles(torch.arange(length, device=x.device, dtype=torch.float64), width)
-        code = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[:, :width]
+        cos, sin = cos_and_sin(angles(torch.arange(length, device=x.device, dtype=torch.float64), width))
+        code = torch.stack((sin, cos), dim=-1).flatten(-2)[:, :width]
         return x + code.to(x.dtype)
 
 

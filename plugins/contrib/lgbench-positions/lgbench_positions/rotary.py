@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lgbench import AttentionSpec, Position, Unsupported
-from lgbench_positions.absolute import angles
+from lgbench_positions.absolute import angles, cos_and_sin
 from lgbench_positions.standing import positions, require_self_attention
 
 SCALE_BASE = 512
@@ -27,7 +27,7 @@ def even(features: int) -> int:
 def rotated(x: Tensor, angle: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     """Features (2i, 2i + 1) of x (..., T, D) rotated by angle (T, i) and stretched by scale (T, i); an odd one stays."""
     paired = even(x.shape[-1])
-    cos, sin = ((part * scale).to(x.dtype) for part in (angle.cos(), angle.sin()))
+    cos, sin = (part.to(x.dtype) for part in cos_and_sin(angle, scale))
     first, second = x[..., 0:paired:2], x[..., 1:paired:2]
     pairs = torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1).flatten(-2)
     return torch.cat((pairs, x[..., paired:]), dim=-1)
