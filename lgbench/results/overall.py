@@ -67,8 +67,6 @@ class Overall:
     metric: Metric
     protocol: ProtocolUse
     families: tuple[str, ...]
-    task_versions: tuple[int, ...]
-    """Of each family, the newest."""
     limits: tuple[float, ...]
     baseline: str
     rows: tuple[OverallRow, ...]
@@ -95,7 +93,6 @@ def overall(families: Sequence[Family], baseline: str) -> Overall | None:
         metric=about.metric,
         protocol=about.protocol,
         families=tuple(family.board.name for family in families),
-        task_versions=tuple(family.board.task_version for family in families),
         limits=tuple(LIMITS.tolist()),
         baseline=baseline,
         rows=rows,
