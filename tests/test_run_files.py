@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -33,6 +35,22 @@ def test_what_is_written_is_read_back_with_its_schema_and_footer(tmp_path):
     about = run_files.metadata(path)
     assert len(about.pop("checksum")) == 64 and about == {"answer": 42, "nested": {"a": [1, None]}}
     assert pq.read_table(path).num_rows == 3  # any Parquet reader can
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_reading_a_file_starts_no_thread_that_could_abort_a_process_that_ends(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", ROWS)
+    script = f"""
+import os
+from pathlib import Path
+from lgbench.results import run_files
+before = len(os.listdir("/proc/self/task"))
+run_files.require_readable(Path({str(path)!r}))
+assert run_files.read(Path({str(path)!r})).num_rows == {len(ROWS)}
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path):

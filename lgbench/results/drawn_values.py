@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results import run_files
@@ -17,7 +16,6 @@ from lgbench.results.columns import Value
 from lgbench.results.metrics import Metric, described
 
 READ = ("entry", "seed", "task", "length", "in_distribution", "value", "diverged_step")
-CHOSEN_BY = ("metric", "metric_version", "weights", "on_boards", "step")
 
 
 def primary_metric(path: Path) -> Metric | None:
@@ -27,7 +25,7 @@ def primary_metric(path: Path) -> Metric | None:
 
 def raw_values(path: Path, metric: Metric) -> list[Value]:
     """The values of the raw weights in a run file, at the lengths that boards show, at the end of the training."""
-    rows = pq.read_table(path, columns=[*READ, *CHOSEN_BY], partitioning=None)
+    rows = run_files.read(path)
     same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version)
     last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
     same &= pc.field("step") == last

@@ -121,7 +121,8 @@ def read(path: Path) -> pa.Table:
     content = content_of(path)
     _checked(path, content)
     try:
-        return pq.read_table(pa.BufferReader(content), schema=SCHEMA)
+        # Without threads: those of pq.read_table may outlive it and abort a process that ends (apache/arrow, issue 39862).
+        return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False).cast(SCHEMA)
     except (pa.ArrowException, OSError) as error:
         raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
 
@@ -159,7 +160,7 @@ def require_readable(path: Path) -> None:
     content = content_of(path)
     _checked(path, content)
     try:
-        for _ in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
+        for _ in pq.ParquetFile(pa.BufferReader(content)).iter_batches(use_threads=False):
             pass
     except (pa.ArrowException, OSError) as error:
         raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
