@@ -21,7 +21,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -92,7 +91,7 @@ def chosen(globs: str) -> Path:
             name = f"{about['task']}.{about['entry']}.seed-{about['seed']}.{run_id}"
             if any(fnmatchcase(name, glob) for glob in globs.split(",")):
                 fitting[run_id] = name
-        rows = pq.read_table(path, filters=[("run_id", "in", list(fitting))]) if fitting else None
+        rows = run_files.read(path) if fitting else None
         for run_id, name in fitting.items():
             run_files.write(folder / f"{name}.parquet", rows.filter(pc.field("run_id") == run_id), footers[run_id])
     if not any(folder.iterdir()):
