@@ -3,9 +3,9 @@
 Trains seven entries that differ in kind on every task: four norm schemes, rotary positions, stick-breaking attention and an
 LSTM. Each is trained with 1, 2, 4 and 8 times the steps of a protocol. The budget of a task is the shortest training after
 which no doubling changes the mean OOD TVD of any entry by more than 0.02, or the longest that costs a norm scheme at most 40
-core-seconds. Runs are kept in a folder, so that the same command goes on with
-them. With --publish, the runs of tasks on which all entries are trained join those in budgets.csv, and their tables go to
-docs/explanation/budgets.md, which also names the tasks that are to come.
+core-seconds. Runs are kept in a folder, so that the same command goes on with them. With --publish, the runs of tasks on which
+all entries are trained join those in budgets.csv, and their tables go to docs/explanation/budgets.md. That page also names the
+tasks that are to come.
 
     python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
 """

@@ -13,16 +13,15 @@ import torch
 from sides import Side, compare
 from stack_pace import stack_pace
 
+from lgbench.contracts import PART_KINDS
 from lgbench.execution.device import keep_freed_memory
 from lgbench.extensions.registry import Registry
-
-KINDS = ("architecture", "norm", "attention", "position")
 
 
 def provided(pack: str, registry: Registry) -> list[str]:
     """The names of all that a distribution provides and that can stand in an entry."""
     plugins = [plugin for plugin in registry.plugins if plugin.distribution.name == pack]
-    return [name for plugin in plugins for kind in KINDS for name in plugin.provides.get(kind, [])]
+    return [name for plugin in plugins for kind in ("architecture", *PART_KINDS) for name in plugin.provides.get(kind, [])]
 
 
 def side(entry: str, asked: argparse.Namespace, registry: Registry) -> Side:
@@ -46,7 +45,10 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     registry = Registry.load()
-    entries = [*asked.entries, *(provided(asked.pack, registry) if asked.pack else ())]
+    packed = provided(asked.pack, registry) if asked.pack else []
+    if asked.pack and not packed:
+        options.error(f"no architecture or part comes with {asked.pack}")
+    entries = [*asked.entries, *packed]
     with torch.no_grad():
         compare({entry: side(entry, asked, registry) for entry in entries}, asked.rounds, "model-steps/s", asked.entries[0])
 

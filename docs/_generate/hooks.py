@@ -1,12 +1,12 @@
 """MkDocs calls this while it builds the site: comments in pages become generated text, pictures join the pages.
 
-A page asks for generated text with a comment on a line of its own, so that it reads well where nothing is generated:
+A page asks for generated text with a comment on a line of its own, so that it reads well where nothing is generated.
 
-    <!-- tasks -->                             a section of :mod:`reference`, by the name of its function
-    <!-- output: lgbench show dyck-2-3 -->     what a command prints
-    <!-- table: lgbench leaderboard --format markdown | GLOB,GLOB --> a table that a command prints, over published runs
-    <!-- picture: dyck: what it shows -->      a figure of `PICTURES`, with its alternative text
-    <!-- include: lgbench/reports/rules.md --> a file of the repository, without its title
+- `<!-- tasks -->` is a section of :mod:`reference`, by the name of its function.
+- `<!-- output: lgbench show dyck-2-3 -->` is what a command prints.
+- `<!-- table: lgbench leaderboard --format markdown | GLOB,GLOB -->` is a table that a command prints, over published runs.
+- `<!-- picture: dyck: what it shows -->` is a figure of `PICTURES`, with its alternative text.
+- `<!-- include: lgbench/reports/rules.md -->` is a file of the repository, without its title.
 """
 
 from __future__ import annotations
