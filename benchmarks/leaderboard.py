@@ -37,6 +37,7 @@ from lgbench.experiment.lengths import spaced_lengths
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
+from lgbench.results.run_schema import SCHEMA
 from lgbench_measurements import lgbench_measurements
 
 FAMILIES, TASKS, SEEDS = 4, 5, 5
@@ -68,13 +69,13 @@ def measurements() -> pa.Table:
         for m, k in product(("train_loss", "gradient_norm"), range(CURVE))
     ]
     names = ["weights", "metric", "metric_version", "step", "length", "n", "in_distribution", "on_boards"]
-    return pa.Table.from_pylist(scores + curve, schema=pa.schema([run_files.SCHEMA.field(name) for name in names]))
+    return pa.Table.from_pylist(scores + curve, schema=pa.schema([SCHEMA.field(name) for name in names]))
 
 
 def simulate(folder: Path, counts: range) -> None:
     """Write the runs from counts.start to counts.stop."""
     same, described = measurements(), descriptions(lgbench_measurements())
-    unchanged = pa.array([[]] * same.num_rows, run_files.SCHEMA.field("changes").type)
+    unchanged = pa.array([[]] * same.num_rows, SCHEMA.field("changes").type)
     values = [pa.array(draw) for draw in np.random.default_rng(0).random((64, same.num_rows))]
     everything = list(runs(counts.stop))[counts.start :]
     for family, task, entry, seed, run_id in track(everything, f"writing {counts.stop} run files", transient=True):
@@ -84,7 +85,7 @@ def simulate(folder: Path, counts: range) -> None:
         columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged, "plugins": unchanged}
         columns |= {name: pa.repeat(1, same.num_rows) for name in ("task_version", "protocol_version")}
         columns |= {"value": values[int(run_id, 16) % len(values)], "diverged_step": pa.nulls(same.num_rows)}
-        table = pa.table({name: columns[name] for name in run_files.SCHEMA.names})
+        table = pa.table({name: columns[name] for name in SCHEMA.names})
         protocol = {"name": "standard", "version": 1, "changes": []}
         experiment = labels | {
             "protocol": protocol,
@@ -95,7 +96,7 @@ def simulate(folder: Path, counts: range) -> None:
         environment = {"lgbench": "0.1.0", "python": "3.11.7", "git_commit": "0" * 40, "device": "cpu", "threads": 1}
         about = {"experiment": experiment, "environment": environment, "seconds": {"train": 23.6, "total": 28.8}}
         about["measurements"] = described
-        run_files.write(folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet", table.cast(run_files.SCHEMA), about)
+        run_files.write(folder / f"{task}.{entry}.seed-{seed}.{run_id}.parquet", table.cast(SCHEMA), about)
 
 
 def count(folder: Path) -> int:

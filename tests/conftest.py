@@ -35,6 +35,7 @@ from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.results.checksums import sealed
 from lgbench.results.metrics import descriptions
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 from lgbench.submissions import inspection, submission
 from lgbench.submissions.reader import Contents, Reader
 from lgbench.training.data import stream
@@ -281,7 +282,7 @@ def measured_by_all() -> list[dict[str, Any]]:
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -> Path:
     """A run file of these rows, which describes the built-in metrics."""
     about = metadata or {"experiment": {}, "measurements": measured_by_all()}
-    run_files.write(path, pa.Table.from_pylist(list(rows), schema=run_files.SCHEMA), about)
+    run_files.write(path, pa.Table.from_pylist(list(rows), schema=SCHEMA), about)
     return path
 
 
@@ -290,7 +291,7 @@ def write_sealed(path: Path, rows: pa.Table, footer: bytes | None, **options: An
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, rows.schema.remove_metadata(), **options) as writer:
         writer.write_table(rows.replace_schema_metadata(None))
-        own = {} if footer is None else {run_files.METADATA_KEY: footer}
+        own = {} if footer is None else {METADATA_KEY: footer}
         writer.add_key_value_metadata(own | {b"seal": b'"checksum": "%s"' % (b"0" * 64)})
     path.write_bytes(sealed(out.getvalue().to_pybytes()))
     return path

@@ -22,6 +22,7 @@ from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.results import run_files
+from lgbench.results.run_schema import SCHEMA
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BUDGETS = {name: Budget(steps=20, batch=4, lr=0.02, max_length=8) for name in ("short", "quick")}
@@ -85,7 +86,7 @@ def forged(
     about, table = run_files.metadata(path), run_files.read(path).to_pylist()
     footer(about)
     rows(table)
-    run_files.write(to, pa.Table.from_pylist(table, schema=run_files.SCHEMA), about)
+    run_files.write(to, pa.Table.from_pylist(table, schema=SCHEMA), about)
     return to
 
 
@@ -113,5 +114,5 @@ def put_right(path: Path, to: Path, footer: Callable[[dict[str, Any]], object]) 
         "changes": [tuple(pair) for pair in protocol["changes"]],
     }
     table = [row | same for row in run_files.read(path).to_pylist()]
-    run_files.write(to, pa.Table.from_pylist(table, schema=run_files.SCHEMA), about)
+    run_files.write(to, pa.Table.from_pylist(table, schema=SCHEMA), about)
     return to

@@ -33,7 +33,7 @@ from lgbench.execution.address_markers import AddressMarkers
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.work_queue import UNFINISHED, WorkQueue, by_id
-from lgbench.results import mirror, objects, run_files, weights_files
+from lgbench.results import checked_files, mirror, objects, weights_files
 from lgbench.results.addresses import Address
 from lgbench.results.leaderboard import Results, read_results
 from lgbench.results.mirror import mirrored, place_of
@@ -214,7 +214,7 @@ def test_objects_that_cannot_be_files_here_are_named_and_left_out(bucket, addres
     long = "n" * 300
     bucket.put(f"my runs/{long}.parquet", b"x")
     bucket.put("my runs/huge.parquet", b"x" * 200_000)
-    monkeypatch.setattr(run_files, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(checked_files, "MAX_BYTES", 100_000)
     found = command("leaderboard", "--results", address)
     assert found.exit_code == 0 and "peri-norm" in found.output
     assert f"left out: {address}/{long}.parquet cannot be copied, since no file can have its name here" in found.stderr

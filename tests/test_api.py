@@ -13,6 +13,7 @@ from lgbench.execution import runner
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
+from lgbench.results.run_schema import SCHEMA
 
 SETTINGS = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
 
@@ -58,7 +59,7 @@ def scores(table: pa.Table) -> list[float]:
 def test_results_are_the_rows_of_a_folder(tmp_path, toys_alone):
     table = toy_run(tmp_path, task=["toy-walk", "toy-largest"])
     relation = lgbench.read_results(tmp_path)
-    assert relation.columns == run_files.SCHEMA.names
+    assert relation.columns == SCHEMA.names
     assert relation.shape[0] == table.num_rows
     (mean,) = relation.filter("metric = 'tvd' and length = 16 and weights = 'raw'").aggregate("avg(value)").fetchall()[0]
     by_hand = [r["value"] for r in table.to_pylist() if (r["metric"], r["length"], r["weights"]) == ("tvd", 16, "raw")]

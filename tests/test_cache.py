@@ -25,6 +25,7 @@ from lgbench.errors import RunFileError
 from lgbench.results import cache, run_files, tables
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import described
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def test_the_rows_of_results_are_those_of_the_run_files_wherever_they_are_kept(m
     expected = pa.concat_tables([run_files.read(path) for path in run_files.find(many)])
     for opened in (Results(many), Results(many)):  # which leaves a cache file, and reads it
         names, rows = opened.ask("select * from results")
-        assert names == run_files.SCHEMA.names
+        assert names == SCHEMA.names
         typed = duckdb.from_arrow(expected).fetchall()
         assert sorted(map(repr, rows)) == sorted(map(repr, typed))
 
@@ -371,7 +372,7 @@ def test_a_cache_file_keeps_the_descriptions_of_its_run_files_and_how_many_have_
 
 
 def footer_of(cached):
-    return json.loads(pq.read_metadata(cached).metadata[run_files.METADATA_KEY])
+    return json.loads(pq.read_metadata(cached).metadata[METADATA_KEY])
 
 
 def described_in(folder):

@@ -13,9 +13,9 @@ from conftest import corrupt, simulated, write_rows
 import lgbench
 import lgbench_measurements
 from lgbench import UsageError
-from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 
 
 def test_bad_files_are_named_and_the_rest_is_ranked(tmp_path):
@@ -111,8 +111,8 @@ def test_a_folder_whose_name_has_glob_characters_or_quotes_is_read(tmp_path):
 def test_folders_that_say_key_equals_value_add_no_columns(tmp_path):
     for seed in (0, 1):
         write_rows(tmp_path / f"device={seed}" / "run.parquet", simulated({8: 0.5, 16: 0.25}, seed=seed))
-    assert lgbench.read_results(tmp_path).columns == run_files.SCHEMA.names
-    assert Results(tmp_path).ask("select * from results")[0] == run_files.SCHEMA.names
+    assert lgbench.read_results(tmp_path).columns == SCHEMA.names
+    assert Results(tmp_path).ask("select * from results")[0] == SCHEMA.names
 
 
 def description(**changes):
@@ -158,8 +158,8 @@ def test_a_footer_that_describes_no_metric_harms_no_other_file(tmp_path, measure
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"measurements": ' + b"[" * 100_000, b"\xff\xfe", b"{", b"[]"], ids=len)
 def test_a_footer_that_cannot_be_decoded_is_named_and_the_rest_is_ranked(tmp_path, content):
     write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.25}))
-    rows = pa.Table.from_pylist(simulated({8: 0.5, 16: 0.25}, seed=1), schema=run_files.SCHEMA)
-    pq.write_table(rows.replace_schema_metadata({run_files.METADATA_KEY: content}), tmp_path / "strange.parquet")
+    rows = pa.Table.from_pylist(simulated({8: 0.5, 16: 0.25}, seed=1), schema=SCHEMA)
+    pq.write_table(rows.replace_schema_metadata({METADATA_KEY: content}), tmp_path / "strange.parquet")
     results = Results(tmp_path)
     assert len(results.left_out) == 1 and "strange.parquet" in results.left_out[0]
     assert results.boards("tvd")[0].rows[0].seeds == (0,)

@@ -21,6 +21,7 @@ from lgbench.errors import Refused, UsageError
 from lgbench.results import merging, run_files, weights_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.merging import merge
+from lgbench.results.run_schema import SCHEMA
 from lgbench.results.same_runs import compared
 from lgbench.results.weights_files import KeptWeights
 
@@ -226,7 +227,7 @@ def test_a_footer_that_names_a_place_outside_is_left_out(folders, tmp_path):
 
 
 def table(*values, metric="tvd", n=4):
-    return pa.Table.from_pylist(simulated(dict(enumerate(values, 1)), metric=metric, n=n), schema=run_files.SCHEMA)
+    return pa.Table.from_pylist(simulated(dict(enumerate(values, 1)), metric=metric, n=n), schema=SCHEMA)
 
 
 @pytest.mark.parametrize(

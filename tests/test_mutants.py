@@ -22,9 +22,11 @@ from packing import repacked, together
 from lgbench.errors import LgbenchError
 from lgbench.reports import figure, site, table
 from lgbench.results import columns, run_files
+from lgbench.results.checked_files import packed_runs
 from lgbench.results.compare import compare
 from lgbench.results.footers import PackedRun
 from lgbench.results.leaderboard import Results
+from lgbench.results.run_schema import SCHEMA
 
 BEST, POOR = "best+norm", "poor+norm"
 ODD: list[Any] = [None, True, -1, 1e308, float("nan"), "x" * 5000, "\ud800", "[red]\x1b[31m\n", 10**30, [], {}, [[[]]]]
@@ -51,7 +53,7 @@ class Mutants:
             self.victim = together(poor, folder)
             for path in poor:
                 path.unlink()
-            self.runs = run_files.packed_runs(self.victim, pq.read_metadata(self.victim))
+            self.runs = packed_runs(self.victim, pq.read_metadata(self.victim))
         self.whole, self.rows = self.victim.read_bytes(), pq.read_table(self.victim)
         self.footer = self.runs[1].footer if submitted else run_files.metadata(self.victim)
 
@@ -268,9 +270,9 @@ def test_a_board_of_seeds_entries_and_lengths_that_agree_in_nothing_is_left_out_
 @pytest.mark.slow
 def test_a_board_beside_a_million_seeds_stays_below_a_gibibyte(tmp_path):
     good = write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.5}))
-    row = pa.Table.from_pylist(simulated({8: 0.5}), schema=run_files.SCHEMA)
+    row = pa.Table.from_pylist(simulated({8: 0.5}), schema=SCHEMA)
     seeds = pa.array(range(10**6), pa.int64())
-    rows = row.take(pa.array([0] * 10**6)).set_column(run_files.SCHEMA.get_field_index("seed"), "seed", seeds)
+    rows = row.take(pa.array([0] * 10**6)).set_column(SCHEMA.get_field_index("seed"), "seed", seeds)
     write_sealed(tmp_path / "many.parquet", rows, json.dumps(run_files.metadata(good)).encode())
     code, said, most = peak("leaderboard", "--results", tmp_path)
     assert code == 0 and "many.parquet" in said and most < 2**30, said

@@ -15,6 +15,7 @@ from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
 from lgbench.reports import run_probes
 from lgbench.results import run_files
+from lgbench.results.run_schema import SCHEMA
 
 NAMES = ["attention_entropy", "output_std"]
 
@@ -38,7 +39,7 @@ def experiment_measurements(path):
 def test_probes_of_kept_weights_are_the_rows_of_the_run_to_the_bit(kept_runs):
     for path in kept_runs.files:
         rows = lgbench.probe(path)
-        assert rows.schema.equals(run_files.SCHEMA)
+        assert rows.schema.equals(SCHEMA)
         assert sorted(map(str, rows.to_pylist())) == sorted(map(str, probe_rows(path))) and rows.num_rows > 50
 
 

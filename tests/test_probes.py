@@ -29,6 +29,7 @@ from lgbench.measurement import probed_contexts
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
+from lgbench.results.run_schema import SCHEMA
 from lgbench.submissions.agreement import disagreements, numbers_in
 from lgbench.submissions.inspection import Inspector, inspect_all
 from lgbench.submissions.probe_rows import parted, wrong_probe_rows
@@ -567,7 +568,7 @@ def test_submissions_check_the_rows_of_probes_that_they_find(runs):
         rows = of_probes.to_pylist()
         place = next(i for i, row in enumerate(rows) if row["metric"] == "attention_entropy" and row["layer"])
         rows[place] |= changes
-        found = list(wrong_probe_rows(run.experiment, pa.Table.from_pylist(rows, schema=run_files.SCHEMA)))
+        found = list(wrong_probe_rows(run.experiment, pa.Table.from_pylist(rows, schema=SCHEMA)))
         assert len(found) == 1 and "its rows of probes have what no run has" in found[0], changes
     twice = pa.concat_tables([of_probes, of_probes.slice(0, 1)])
     assert len(list(wrong_probe_rows(run.experiment, twice))) == 1
@@ -579,9 +580,7 @@ def test_submissions_check_the_rows_of_probes_that_they_find(runs):
         assert [each.sentence for each in disagreements(*pair, SAME_BITS)] == [f"{key} {where}"]
     others = others.to_pylist()
     others[0] |= {"layer": 1}
-    wrong = list(
-        wrong_rows(run.experiment, pa.Table.from_pylist(others, schema=run_files.SCHEMA), expected_rows(run.experiment))
-    )
+    wrong = list(wrong_rows(run.experiment, pa.Table.from_pylist(others, schema=SCHEMA), expected_rows(run.experiment)))
     assert any("layer=1" in sentence for sentence in wrong)
 
 

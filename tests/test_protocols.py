@@ -10,7 +10,7 @@ from lgbench import Budget, UsageError
 from lgbench.experiment.limits import MAX_AT_ONCE, MAX_LENGTH, MAX_STEPS, check_settings
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training, protocol_named
 from lgbench.experiment.settings import override, parse_value
-from lgbench.results import run_files
+from lgbench.results.run_schema import SCHEMA
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_largest_settings_are_in_range():
     lengths = {"min_length": MAX_LENGTH, "max_length": MAX_LENGTH}
     train = replace(train, steps=MAX_STEPS, batch=MAX_AT_ONCE, average_every=MAX_STEPS, **lengths)
     check_settings(toys.Largest(), train, replace(evaluate, contexts=MAX_AT_ONCE, strings=MAX_AT_ONCE, max_length=MAX_LENGTH))
-    assert run_files.SCHEMA.field("step").type == pa.int32() and max(MAX_STEPS, MAX_AT_ONCE) < 2**31
+    assert SCHEMA.field("step").type == pa.int32() and max(MAX_STEPS, MAX_AT_ONCE) < 2**31
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda p: p.name)

@@ -15,6 +15,7 @@ from conftest import python, write_sealed
 
 from lgbench.errors import RunFailed, RunFileError
 from lgbench.results import run_files
+from lgbench.results.run_schema import SCHEMA
 from lgbench.submissions import submission
 from lgbench.submissions.inspection import Inspector
 from lgbench.submissions.quarantine import Limits
@@ -42,7 +43,7 @@ def write_table(path: Path, table: pa.Table, like: Path, metadata: bytes | None 
     return write_sealed(path, table, about, **options)
 
 
-column = run_files.SCHEMA.names.index
+column = SCHEMA.names.index
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ from lgbench.results import run_files
 from lgbench.results.checksums import sealed
 
 footer, folder = {b"lgbench": b'{"checksum": "%s"}' % (b"0" * 64)}, sys.argv[1]
-schema, names = run_files.SCHEMA, run_files.SCHEMA.names
+schema, names = SCHEMA, SCHEMA.names
 
 def nothing(rows):
     return pa.table([pa.nulls(rows, field.type) for field in schema], schema=schema)

@@ -26,6 +26,7 @@ from lgbench.measurement.expected import expected_point_scores, expected_scores
 from lgbench.measurement.score import Score
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
+from lgbench.results.run_schema import SCHEMA
 from lgbench.training.curve import Curve
 from lgbench.training.train import train
 
@@ -44,7 +45,7 @@ def experiment():
 
 def test_rows_have_the_schema_of_run_files_and_the_experiment_in_each(experiment):
     found = rows(experiment, [Score("raw", "tvd", 4, 0.5, 9)])
-    assert found.schema.equals(run_files.SCHEMA)
+    assert found.schema.equals(SCHEMA)
     same = {
         "run_id": experiment.run_id,
         "entry": "toy",
@@ -65,7 +66,7 @@ def test_changes_of_the_protocol_are_a_map_that_sql_can_ask(toy_registry, planne
     (experiment,) = planned(toy_registry, "toy-largest", "toy-table", train_steps=7, model_scale=2)
     (row, *_) = rows(experiment).to_pylist()
     assert row["changes"] == [("model.scale", "2.0"), ("train.steps", "7")]
-    assert run_files.SCHEMA.field("changes").type == pa.map_(pa.string(), pa.string())
+    assert SCHEMA.field("changes").type == pa.map_(pa.string(), pa.string())
 
 
 def test_a_score_says_its_length_and_whether_models_are_trained_on_it_and_boards_show_it(experiment):

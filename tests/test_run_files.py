@@ -18,20 +18,21 @@ from lgbench import atomic_files
 from lgbench.contracts import SOUNDNESS
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
+from lgbench.results.run_schema import SCHEMA
 from lgbench.submissions.reader import Reader
 
 ROWS = simulated({1: 0.5, 2: None, 16: 0.25})
 
 
 def table(rows=ROWS) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=run_files.SCHEMA)
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def test_what_is_written_is_read_back_with_its_schema_and_footer(tmp_path):
     path = write_rows(tmp_path / "deep" / "run.parquet", ROWS, answer=42, nested={"a": [1, None]})
     found = run_files.read(path)
-    assert found.schema.remove_metadata().equals(run_files.SCHEMA)
-    assert found.to_pylist() == [dict.fromkeys(run_files.SCHEMA.names) | row for row in ROWS]
+    assert found.schema.remove_metadata().equals(SCHEMA)
+    assert found.to_pylist() == [dict.fromkeys(SCHEMA.names) | row for row in ROWS]
     about = run_files.metadata(path)
     assert len(about.pop("checksum")) == 64 and about == {"answer": 42, "nested": {"a": [1, None]}}
     assert pq.read_table(path).num_rows == 3  # any Parquet reader can

@@ -20,6 +20,7 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import footers, run_files, submission_files
 from lgbench.results.leaderboard import Results
+from lgbench.results.run_schema import SCHEMA
 from lgbench.submissions.reader import Reader
 from lgbench.submissions.submission import check_filed, submit
 
@@ -367,7 +368,7 @@ FORGERIES = {
     "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "its footer makes it run "),
     "the order": (lambda runs: runs.reverse(), lambda rows: rows, OTHER),
 }
-VALUE = run_files.SCHEMA.get_field_index("value")
+VALUE = SCHEMA.get_field_index("value")
 
 
 @pytest.mark.parametrize("kind", FORGERIES)

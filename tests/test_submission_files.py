@@ -25,6 +25,7 @@ from lgbench.results import cache, footers, run_files, submission_files, tables
 from lgbench.results.compare import compare
 from lgbench.results.footers import digest
 from lgbench.results.leaderboard import Results, read_results
+from lgbench.results.run_schema import SCHEMA
 from lgbench.submissions.quarantine import Limits
 from lgbench.submissions.reader import Reader
 
@@ -161,7 +162,7 @@ def by_hand(footer, rows) -> str:
     text = {"sort_keys": True, "separators": (",", ":")}
     found = hashlib.sha256(json.dumps(footer, **text).encode())
     sizes = {"int32": 4, "int64": 8}
-    for field in run_files.SCHEMA:
+    for field in SCHEMA:
         values = rows[field.name].to_pylist()
         found.update(field.name.encode())
         if str(field.type) in ("string", "map<string, string>"):
@@ -186,7 +187,7 @@ def test_the_digest_of_a_run_changes_with_everything_in_it_and_not_with_its_enco
     for name, values in changes.items():
         for value in values:
             changed = [content[0] | {name: value}, *content[1:]]
-            others.add(digest(footer, pa.Table.from_pylist(changed, schema=run_files.SCHEMA)))
+            others.add(digest(footer, pa.Table.from_pylist(changed, schema=SCHEMA)))
     assert len(others) == 13
 
 
@@ -252,7 +253,7 @@ def test_rows_of_other_runs_than_the_footers_keep_a_file_off_boards(few, tmp_pat
 
 def test_a_run_whose_rows_name_two_seeds_keeps_its_file_off_boards(few, tmp_path):
     path = together(few, tmp_path)
-    seed = run_files.SCHEMA.get_field_index("seed")
+    seed = SCHEMA.get_field_index("seed")
     seeds = pa.array(range(pq.read_metadata(path).num_rows), pa.int64())
     repacked(path, path, rows=lambda rows: rows.set_column(seed, "seed", seeds))
     with pytest.raises(UsageError, match="its rows of one run name several entries, tasks, protocols or seeds"):

@@ -22,7 +22,7 @@ from lgbench.claims.keys import KEYS
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
-from lgbench.results.run_files import SCHEMA
+from lgbench.results.run_schema import SCHEMA
 
 MANY_TASKS = 3
 """A family with more tasks shows one context of each."""

@@ -36,7 +36,8 @@ from lgbench import user_cache
 from lgbench.atomic_files import SUFFIX, replaced
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric, described
-from lgbench.results.run_files import METADATA_KEY, SCHEMA, Files
+from lgbench.results.run_files import Files
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 
 RULES = 5
 """Raised when other run files than before can be on a board: cache files hold those that could when they were written."""

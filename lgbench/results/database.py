@@ -16,6 +16,7 @@ from lgbench.results import cache, run_files
 from lgbench.results.addresses import Address, Place, place
 from lgbench.results.metrics import Metric
 from lgbench.results.mirror import mirrored
+from lgbench.results.run_schema import SCHEMA
 from lgbench.results.tables import SQL_TYPES, Tables, packaged
 from lgbench.results.variants import Plugins, Protocol, Use, suffixes
 from lgbench.terminal import printable
@@ -144,7 +145,7 @@ class Database(Tables):
             for ((entry, weights), protocol, plugins), suffix in self._suffixes.items()
             if suffix
         ]
-        kind = SQL_TYPES[str(run_files.SCHEMA.field("plugins").type)]
+        kind = SQL_TYPES[str(SCHEMA.field("plugins").type)]
         self.connection.execute(
             f"""create or replace table variants
             (entry varchar, weights varchar, protocol varchar, protocol_version integer, plugins {kind}, suffix varchar)"""

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.results import run_files
 from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Values
 from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.fit import NotFitted
 from lgbench.results.overall import Family, Overall, overall
+from lgbench.results.run_schema import SCHEMA
 from lgbench.results.steps import BoardSteps, board_steps
 from lgbench.results.tables import packaged
 from lgbench.results.unranked import Key, Unranked, rows_by_board, seeds_not_fitted, unlearned
@@ -244,4 +244,4 @@ def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
     rows = duckdb.read_parquet(opened.files, hive_partitioning=False, union_by_name=True)
-    return rows.project(", ".join(n if n in rows.columns else f"null::integer as {n}" for n in run_files.SCHEMA.names))
+    return rows.project(", ".join(n if n in rows.columns else f"null::integer as {n}" for n in SCHEMA.names))

@@ -20,6 +20,7 @@ from lgbench.atomic_files import created, set_aside
 from lgbench.errors import NoAccess, Refused, RunFileError, UsageError
 from lgbench.results import run_files, weights_files
 from lgbench.results.addresses import Address, Place
+from lgbench.results.checked_files import content_of
 from lgbench.results.mirror import fetched_file, mirrored, place_of
 from lgbench.results.same_runs import compared
 from lgbench.results.stores import store_of
@@ -71,7 +72,7 @@ class Found:
 
     def content(self) -> bytes:
         """The bytes of its run file."""
-        return run_files.serialized(self.rows, self.footer) if self.packed else run_files.content_of(self.path)
+        return run_files.serialized(self.rows, self.footer) if self.packed else content_of(self.path)
 
     def weights(self) -> tuple[str, bytes] | None:
         """Name and content of its weights; None if it kept none. Raises RunFileError where they are missing or damaged."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lgbench import user_cache
 from lgbench.atomic_files import created, replaced
 from lgbench.errors import UsageError
-from lgbench.results import run_files
+from lgbench.results import checked_files, run_files
 from lgbench.results.addresses import Address
 from lgbench.results.stores import store_of
 
@@ -124,8 +124,8 @@ def stamp(about: Object) -> int:
 
 def _copied(store: Store, folder: Path, name: str, about: Object) -> str | None:
     """Copy one object. Returns a sentence where it can be no run file."""
-    if about.size > run_files.MAX_BYTES:
-        return f"{store.address}/{name} is not a run of lgbench: it is larger than {run_files.MAX_BYTES // 2**20} MB"
+    if about.size > checked_files.MAX_BYTES:
+        return f"{store.address}/{name} is not a run of lgbench: it is larger than {checked_files.MAX_BYTES // 2**20} MB"
     try:
         if found := store.get(name):  # else somebody has removed it
             _write(folder / name, *found)

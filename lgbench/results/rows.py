@@ -16,7 +16,7 @@ from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.extent import by_source
 from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import VERSION
-from lgbench.results.run_files import SCHEMA
+from lgbench.results.run_schema import SCHEMA
 from lgbench.training.curve import Curve
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lgbench.results.checksums import CHECKSUM, sealed
 from lgbench.results.footers import KEY, PackedRun, digest, packed
-from lgbench.results.run_files import METADATA_KEY, SCHEMA
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord

@@ -14,6 +14,7 @@ from lgbench.errors import RunFileError, first_line
 from lgbench.results import cache, run_files
 from lgbench.results.cache import Ways
 from lgbench.results.metrics import Metric, described
+from lgbench.results.run_schema import SCHEMA
 
 MANY = 250
 """So many runs that are in no cache file get one; reading fewer takes less than half a second."""
@@ -54,8 +55,8 @@ class Tables:
         self.left_out = [*self._not_copied]
         self.connection = duckdb.connect()
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
-        columns = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.KIND]
-        points = [f"{name} {SQL_TYPES[str(run_files.SCHEMA.field(name).type)]}" for name in cache.IN_POINTS]
+        columns = [f"{name} {SQL_TYPES[str(SCHEMA.field(name).type)]}" for name in cache.KIND]
+        points = [f"{name} {SQL_TYPES[str(SCHEMA.field(name).type)]}" for name in cache.IN_POINTS]
         self.connection.execute(
             f"create table loose ({', '.join(columns)}, lengths integer, first_step integer, last_step integer, "
             f"points struct({', '.join(points)})[])"
@@ -80,7 +81,7 @@ class Tables:
         kinds = ["from loose", *(own.kinds(self.folder) for own in self._cached if own.others)]
         if whole:
             kinds.append(f"select * exclude ({cache.PATH}) from read_parquet([{', '.join(whole)}])")
-        flat = ", ".join(f"point.{name}" if name in cache.IN_POINTS else name for name in run_files.SCHEMA.names)
+        flat = ", ".join(f"point.{name}" if name in cache.IN_POINTS else name for name in SCHEMA.names)
         rows = [f"select {flat} from (select *, unnest(points) as point from ({' union all '.join(kinds)}))"]
         if self._unread:
             paths = f"[{', '.join(cache.quoted(self._path(name)) for name in self._unread)}]"

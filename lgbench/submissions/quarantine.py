@@ -19,15 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.errors import RunFileError, first_line
+from lgbench.results.checked_files import MAX_SUBMITTED_ROWS, damaged, packed_runs
 from lgbench.results.checksums import is_sealed
 from lgbench.results.footers import KEY as FOOTERS_KEY
-from lgbench.results.run_files import (
-    MAX_SUBMITTED_ROWS,
-    METADATA_KEY,
-    SCHEMA,
-    damaged,
-    packed_runs,
-)
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 
 READY = b"ready\n"
 """The line that the process writes once it has started."""
