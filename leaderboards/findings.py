@@ -1,6 +1,6 @@
 """The tables of README.md: what the published runs say, one function a table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from lgbench.reports.claims import markdown as verdicts_table
 from lgbench.reports.markdown import pipes
 from lgbench.results.boards import Board, Cell
 from lgbench.results.compare import Difference, compare
+from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.exponents import exponent
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -50,6 +51,9 @@ VANISHING = [
     (WITH_NORM, WITHOUT_NORM),
 ]
 
+METHOD = f"{BASELINE_ENTRY}+"
+"""Before the names of these methods, which stand in the baseline."""
+
 ATTENTIONS = (
     "adaptive-temperature",
     "log-length",
@@ -65,9 +69,8 @@ ATTENTIONS = (
     "t2r",
 )
 POSITIONS = ("sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire")
-RECURRENT = (
-    "lstm",
-    "gru",
+NETWORKS = ("lstm", "gru")
+LINEAR = (
     "deltanet",
     "deltanet-negative",
     "deltaproduct",
@@ -222,6 +225,15 @@ def _estimate(estimate: Estimate, digits: int) -> str:
     return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
+def methods(names: Iterable[str]) -> list[str]:
+    """The entries of methods in the baseline. Their names alone may mean the same methods in another architecture."""
+    return [f"{METHOD}{name}" for name in names]
+
+
+def against_baseline(entries: Iterable[str]) -> list[tuple[str, str]]:
+    return [(entry, "pre-norm") for entry in entries]
+
+
 def differences(results: Results, pairs: list[tuple[str, str]]) -> str:
     """A line for each pair of entries: the difference of their OOD TVD, first - second, by family; a table for each version."""
     return "\n".join(filter(None, (_differences(results, pairs, protocol) for protocol in versions(results))))
@@ -235,7 +247,7 @@ def _differences(results: Results, pairs: list[tuple[str, str]], protocol: str) 
     families = sorted({family for by_family in found.values() for family in by_family})
     lines = [[f"{protocol}: OOD TVD", *families], [":--", *["--:"] * len(families)]]
     for pair, by_family in found.items():
-        first, second = pair
+        first, second = (name.removeprefix(METHOD) for name in pair)
         lines.append([f"`{first}` against `{second}`", *(_judged(by_family.get(family)) for family in families)])
     return markdown_table(lines) if found else ""
 
@@ -369,14 +381,14 @@ def tables(results: Results) -> dict[str, str]:
         "chance": chance(results),
         "overall": together(results),
         "summary": summary(results),
-        "norms": differences(results, [(norm, "pre-norm") for norm in ("post-norm", "peri-norm", "peri-init-norm")]),
+        "norms": differences(results, against_baseline(("post-norm", "peri-norm", "peri-init-norm"))),
         "bema": differences(results, [(f"{norm}@bema", norm) for norm in NORMS]),
         "ema": differences(results, [(f"{norm}@ema", norm) for norm in NORMS]),
         "vanishing": differences(results, VANISHING),
-        "attentions": differences(results, [(name, "pre-norm") for name in ATTENTIONS]),
-        "positions": differences(results, [(name, "pre-norm") for name in POSITIONS]),
-        "recurrent": differences(results, [(name, "pre-norm") for name in RECURRENT]),
-        "models": differences(results, [(name, "pre-norm") for name in MODELS]),
+        "attentions": differences(results, against_baseline(methods(ATTENTIONS))),
+        "positions": differences(results, against_baseline(methods(POSITIONS))),
+        "recurrent": differences(results, against_baseline([*NETWORKS, *methods(LINEAR)])),
+        "models": differences(results, against_baseline(MODELS)),
         "predicting": predicting(results),
         "falling": falling(results),
         "published": beside_published(results),
