@@ -53,7 +53,7 @@ from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
 from lgbench.results.rows import Measured, rows_of
-from lgbench.training.curve import Curve
+from lgbench.training.curve import NO_CURVE
 
 TASKS, SEEDS, POPULATION = 5, 1000, 64
 STAGES = ("plan", "claims", "two", "again", "first", "warm", "compare")
@@ -138,7 +138,7 @@ class Writer:
         level = int(experiment.record.architecture[-3:]) / 1000
         scores = [Score("raw", "tvd", length, 0.1 + level / 4 + draw / 10, 128) for length in (8, 16, 32, 64)]
         chance = [Score("chance", "tvd", length, 0.5, 128) for length in (8, 16, 32, 64)]
-        return Measured(scores, chance, Curve([], torch.zeros(0, 0), torch.zeros(0, 0)), 0, None)
+        return Measured(scores, {}, chance, NO_CURVE, 0, None)
 
 
 EXECUTION = Execution(torch.device("cpu"), compile=False, population=POPULATION)
@@ -217,15 +217,15 @@ def main() -> None:
     if chosen.stage:
         print(json.dumps(measure(chosen.stage, int(chosen.runs), chosen.folder)))
         return
+    users = os.environ.get(user_cache.VARIABLE)
     found: dict[str, dict[int, dict[str, float]]] = {stage: {} for stage in chosen.stages.split(",")}
     for runs in map(int, chosen.runs.split(",")):
         with tempfile.TemporaryDirectory() as temporary:
-            os.environ.setdefault(user_cache.VARIABLE, f"{temporary}/cache")
+            os.environ[user_cache.VARIABLE] = users or f"{temporary}/cache"
             for stage in found:
                 folder = (chosen.folder or Path(temporary)) / (f"{runs}-two" if stage == "two" else str(runs))
                 found[stage][runs] = of_processes(stage, runs, folder, chosen.flush)
                 print(f"{stage} {runs}", found[stage][runs], file=sys.stderr)
-            os.environ.pop(user_cache.VARIABLE)
     Console(width=WIDTH).print(table(found))
 
 

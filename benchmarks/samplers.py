@@ -295,7 +295,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=0.2, help="how long a side draws in a round, at least")
-    options.add_argument("--tokens", type=int, help="tokens that one call of lgbench draws (CPU 2^17, GPU 2^24)")
+    options.add_argument("--tokens", type=int, help=f"tokens that one call of lgbench draws {TOKENS}")
     options.add_argument("--tasks", nargs="+", choices=tasks, default=list(tasks), metavar="TASK")
     options.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     chosen = options.parse_args()

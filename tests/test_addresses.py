@@ -221,6 +221,24 @@ def test_objects_that_cannot_be_files_here_are_named_and_left_out(bucket, addres
     assert f"left out: {address}/huge.parquet is not a run of lgbench: it is larger" in found.stderr
 
 
+def test_a_copy_that_another_process_brings_while_this_one_lists_stays(bucket, address, results_folder, monkeypatch):
+    upload(results_folder, bucket)
+    name, later = "later.parquet", next(results_folder.rglob("*.parquet")).read_bytes()
+    listing = objects.Store.list
+
+    def slow(store):
+        found = listing(store)
+        bucket.put(f"my runs/{name}", later)
+        monkeypatch.setattr(objects.Store, "list", listing)
+        mirrored(Address.of(address))
+        return found
+
+    monkeypatch.setattr(objects.Store, "list", slow)
+    assert (mirrored(Address.of(address)).folder / name).read_bytes() == later
+    bucket.remove(f"my runs/{name}")
+    assert not (mirrored(Address.of(address)).folder / name).exists()
+
+
 def test_a_damaged_object_is_named_by_its_address(bucket, address, results_folder):
     upload(results_folder, bucket)
     bucket.put("my runs/a.parquet", b"no run")

@@ -155,9 +155,11 @@ def test_a_protocol_leaves_out_the_others(folder):
         (["peri-norm", "--seeds", "0:3"], "--seeds says nothing without --run"),
         (["peri-norm", "--device", "cpu"], "--device says nothing without --run"),
         (["peri-norm", "--workers", "1"], "--workers says nothing without --run"),
+        (["peri-norm", "--run", "--json"], "--json does not go with --run"),
         (["peri-nrom"], "did you mean 'peri-norm'"),
         (["new-norm", "--run"], "the claim new-norm cannot be run: no task 'alpha'"),
         (["peri-norm", "--run", "--protocol", "qiuck"], "no protocol 'qiuck'; did you mean 'quick'"),
+        (["peri-norm", "--run", "--protocol", "quick/5"], "no protocol 'quick/5'; did you mean 'quick'"),
     ],
 )
 def test_wrong_usage_is_one_sentence(folder, arguments, said):

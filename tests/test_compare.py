@@ -245,3 +245,11 @@ def test_two_versions_of_a_metric_are_compared_apart(tmp_path):
                 write_rows(path, rows, measurements=[first | {"version": version}])
     found = {c.metric.version: c.mean for c in compare(Results(tmp_path), "a+x", "a+y", "tvd")}
     assert {version: mean.difference for version, mean in found.items()} == {1: -0.1, 2: -0.2}
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    for entry in ("a[/b]", "another"):
+        for seed in range(2):
+            write_rows(tmp_path / f"{len(entry)}{seed}.parquet", simulated({8: 0.1, 16: 0.2}, TRAINED, entry=entry, seed=seed))
+    done = CliRunner().invoke(main, ["compare", "a[/b]", "another", "--results", str(tmp_path)])
+    assert done.exit_code == 0 and "a[/b]" in done.output.splitlines()[2]

@@ -142,6 +142,7 @@ def test_a_tensor_without_numbers_never_reaches_a_training(planned, traced):
         ({"train_batch": 2**20}, ("training it takes about", "train.batch=1048576, train.max_length=5")),
         ({"evaluate_contexts": 2**20}, ("testing it takes about", "evaluate.contexts=1048576")),
         ({"evaluate_strings": 2**20}, ("testing it takes about", "evaluate.strings=1048576")),
+        ({"evaluate_point_contexts": 2**20}, ("testing it takes about", "evaluate.point_contexts=1048576")),
     ],
 )
 def test_what_cannot_fit_even_alone_is_refused_with_what_it_takes_what_is_free_and_what_would_work(

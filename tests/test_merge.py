@@ -158,15 +158,16 @@ def test_a_merge_that_was_interrupted_is_completed_by_the_same_command(folders, 
         shutil.rmtree(c)
         calls = 0
 
-        def linked(path, own=merging.created, last=failing):
+        def linked(path, *scratch, own=merging.created, last=failing):
             nonlocal calls
             calls += 1
             if calls > last:
                 raise KeyboardInterrupt
-            return own(path)
+            return own(path, *scratch)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(merging, "created", linked)
+            for module in (merging, weights_files):
+                patch.setattr(module, "created", linked)
             merge([a, b], c, print)
         half = contents(c)
         assert len(half) == failing and half.items() <= whole.items()
@@ -242,13 +243,13 @@ def table(*values, metric="tvd", n=4):
 )
 def test_numbers_are_the_same_if_all_their_bits_are(one, two, same):
     found = compared(table(*one), table(*two))
-    assert (found.different is None) is same and (found.first_lacks, found.second_lacks) == (0, 0)
+    assert (found.different is None) is same and found.first_lacks == 0
 
 
 def test_what_only_one_of_two_files_has_is_counted_and_does_not_differ():
     both = pa.concat_tables([table(0.5, 0.25), table(1.0, metric="accuracy")])
     found = compared(table(0.5, 0.25), both)
-    assert (found.different, found.first_lacks, found.second_lacks) == (None, 1, 0)
+    assert (found.different, found.first_lacks) == (None, 1)
     assert compared(table(0.5), table(0.5, n=5)).different == "tvd (raw) after step 5 at length 1 is 0.5 (n 4) and 0.5 (n 5)"
 
 
@@ -283,3 +284,25 @@ def test_addresses_are_merged_as_folders_are(server, folders, tmp_path, monkeypa
     run(tmp_path / "last", 9)
     result = CliRunner().invoke(main, ["merge", str(tmp_path / "last"), "--to", "s3://merged/all"])
     assert result.exit_code == 2 and f"s3://merged/all/{name_of(9)} was not written" in result.output, result.output
+
+
+def test_a_run_that_somebody_writes_while_folders_are_merged_is_left_as_it_is(folders, monkeypatch):
+    a, _, c = folders
+    mine = run(a, 0, seconds=1.0)
+    content = merging.Found.content
+
+    def late(found):
+        run(c, 0, seconds=2.0)
+        return content(found)
+
+    monkeypatch.setattr(merging.Found, "content", late)
+    said = merged(a, to=c)[1]
+    assert said == [] and [*contents(c)] == [mine.name] and contents(c)[mine.name] != mine.read_bytes()
+
+
+def test_a_submission_file_is_read_once_for_all_its_runs(folders, monkeypatch):
+    a, b, c = folders
+    together([run(a, seed) for seed in range(4)], b)
+    reads, read = [], run_files.read
+    monkeypatch.setattr(run_files, "read", lambda path: reads.append(path) or read(path))
+    assert merged(b, to=c)[0][0] == 4 and len(reads) == 1

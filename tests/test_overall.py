@@ -132,7 +132,7 @@ def test_entries_that_ran_every_family_stand_on_the_overall_board(folder):
     (board,) = Results(folder).overall("tvd")
     assert (board.families, board.left_out, board.baseline) == (("alpha", "beta"), 1, PRE)
     assert [row.entry for row in board.rows] == [GOOD, PRE]
-    assert {sentence.split()[0] for sentence in board.unsound} == {LOST}
+    assert [sentence.split()[:2] for sentence in board.unsound] == [["alpha:", LOST], ["beta:", LOST]]
     good, pre = board.rows
     assert good.seeds == (5, 5) and good.score.value == pytest.approx(0.256, abs=0.01)
     assert good.score.low <= good.score.value <= good.score.high
@@ -189,3 +189,14 @@ def test_without_a_chance_level_or_with_one_family_there_is_no_overall_board(tmp
     assert Results(tmp_path).overall("tvd") == []
     (tmp_path / "beta.parquet").unlink()
     assert Results(tmp_path).overall("tvd") == []
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    for family in ("a[/b]", "c [d] e"):
+        rows = simulated({8: 0.01, 16: 0.2, 32: 0.2}, task=family, entry=PRE)
+        rows += simulated({8: 0.4, 16: 0.4, 32: 0.4}, weights="chance", task=family, entry=PRE)
+        write_rows(tmp_path / f"{len(family)}.parquet", rows)
+    console = Console(file=io.StringIO(), width=160)
+    report.table(Results(tmp_path).overall("tvd"), console)
+    said = console.file.getvalue()
+    assert "a[/b]" in said and "[d]" in said

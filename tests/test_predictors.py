@@ -218,3 +218,16 @@ def test_several_protocols_are_apart_and_a_figure_is_of_one(tmp_path):
     refused = command("--results", tmp_path, "--out", tmp_path / "drawn.json")
     assert refused.exit_code == 2
     assert "a figure is of one protocol, and these runs have quick/1, short/1; choose with --protocol" in refused.stderr
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    for e in range(3):
+        write(tmp_path, "alpha", f"entry-{e}", 0, {8: 0.1, 16: 0.2 + e, 64: 0.3}, {8: 1.0, 64: 1.0 + e}, family="fam[/x]")
+    done = command("--results", tmp_path)
+    assert done.exit_code == 0 and "fam[/x]" in done.output
+
+
+def test_json_stands_alone_on_standard_output(drawn, tmp_path):
+    out = tmp_path / "drawn.json"
+    done = command("--results", drawn[0], "--format", "json", "--out", out)
+    assert len(json.loads(done.stdout)) == 1 and str(out) in done.stderr

@@ -274,3 +274,16 @@ def test_a_real_run_has_typed_rows_for_every_variant_metric_and_length(results_f
         same = ("protocol", "protocol_version", "changes", "task_version", "entry", "seed")
         assert all(row[name] == rows[0][name] for row in rows for name in same)
         assert rows[0]["protocol"] == "quick" and ("train.steps", "3") in rows[0]["changes"]
+
+
+def test_a_file_that_is_no_whole_file_of_its_run_makes_room_and_a_whole_one_stays(tmp_path):
+    path = write_rows(tmp_path / "run.parquet", simulated({8: 0.5}))
+    before = path.read_bytes()
+    assert run_files.make_room(path, "0123456789abcdef") is None and path.read_bytes() == before
+    assert run_files.make_room(tmp_path / "nothing.parquet", "0123456789abcdef") is None
+    path.write_bytes(before[:-1])
+    assert (
+        run_files.make_room(path, "0123456789abcdef")
+        == f"{path} was no whole file of its run, and is now run.parquet.damaged-1"
+    )
+    assert not path.exists() and (tmp_path / "run.parquet.damaged-1").read_bytes() == before[:-1]

@@ -14,7 +14,7 @@ from pathlib import Path
 import notebook
 import pytest
 from click.testing import CliRunner
-from conftest import CPU
+from conftest import CPU, simulated, write_rows
 from test_checkpoint import stopping_after
 
 import lgbench
@@ -350,3 +350,9 @@ def test_a_command_that_was_killed_goes_on_in_the_same_page(pages, tmp_path, war
     assert [line[0] for line in page].count("run") == 1 and [line[0] for line in page].count("opened") == 2
     assert numbers_of(page) == numbers_in(path)
     assert [line[1] for line in page if line[0] == "end"] == ["stopped", "finished"]
+
+
+def test_of_a_finished_run_trackers_get_finite_numbers_with_lengths(tmp_path):
+    rows = simulated({8: 0.5, 16: math.inf, 32: math.nan}) + simulated({8: 0.001}, metric="learning_rate")
+    rows[-1]["length"] = None
+    assert tracking._final(write_rows(tmp_path / "run.parquet", rows))[:2] == (5, {"tvd/raw/8": 0.5})

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import CPU
 from test_executor import made
@@ -17,7 +18,7 @@ from test_executor import made
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import InProcess
-from lgbench.execution.json_lines import send
+from lgbench.execution.json_lines import received, send
 from lgbench.execution.progress import UNCOMPILED, Phase, SilentProgress, TimeLeft
 from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
@@ -217,3 +218,11 @@ def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registr
         assert again.remaining() == pytest.approx((3.97 * first.tokens + UNCOMPILED * testing) * pace_now)
     longer = planned(registry, "700").experiments  # seven times the training, the same tests, at the same pace
     assert left.of_others(longer) == pytest.approx((7 * 4 * first.tokens + UNCOMPILED * testing) * pace / 2)
+
+
+@pytest.mark.parametrize("cut", [b'{"type":', b'{"type":"Say","sentence":"\xc3'], ids=["a line", "a character"])
+def test_the_last_words_of_a_process_that_was_killed_are_no_message(cut):
+    """Without an end of the messages, whoever waits for them would wait for ever."""
+    whole = msgspec.json.encode(messages.Say("so far"))
+    with io.TextIOWrapper(io.BytesIO(whole + b"\n" + cut), encoding="utf-8") as stream:
+        assert [*received(stream, messages.from_worker)] == [messages.Say("so far")]

@@ -15,7 +15,7 @@ from lgbench.cli.options import claims_option, device_option, json_option, plugi
 from lgbench.cli.output import console, echo, echo_data
 from lgbench.cli.run_request import run_request
 from lgbench.cli.setup import installed, opened, warn
-from lgbench.errors import RunFailed, UsageError
+from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.results.addresses import Address, Place
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class ClaimName(click.ParamType):  # type: ignore[type-arg]  # generic in later 
 @click.option(
     "--protocol",
     type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
-    help='Protocol to decide under, or to run: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
+    help='Protocol to decide under: a name, or a full label such as "standard/3 train.lr=0.001". With --run, the name of the '
+    "protocol to run.  [default: all]",
 )
 @json_option
 @plugin_option
@@ -75,7 +76,7 @@ def claims(
     from lgbench.claims.files import default_folder, read_claims
     from lgbench.reports import claims as shown
 
-    _require_sense(names, missing, seeds)
+    _require_sense(names, missing, as_json)
     found = read_claims(claims_folder or default_folder(), names)
     failures = _run(found, seeds, protocol, device, workers, plugins, results) if missing else []
     judged = _judged(found, results, protocol, plugins)
@@ -91,10 +92,12 @@ def claims(
         raise RunFailed("; ".join(failures))
 
 
-def _require_sense(names: Sequence[str], missing: bool, seeds: tuple[int, ...] | None) -> None:
+def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
     """Raise UsageError for options that do not go together."""
     if missing and not names:
         raise UsageError("--run takes the names of claims, as in `lgbench claims post-norm --run`; all of them would take days")
+    if missing and as_json:
+        raise UsageError("--json does not go with --run, which tells what it does; run first, and then ask again with --json")
     context = click.get_current_context()
     for option in ("seeds", "device", "workers"):
         if not missing and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
@@ -122,8 +125,6 @@ def _judged(
 
 def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str | None) -> None:
     """Raise UsageError for a protocol that neither claims nor runs have."""
-    from lgbench.errors import unknown
-
     known = {name for claim in found for name in claim.runs.protocols}
     uses = runs.protocols.values() if runs else ()
     known |= {name for use in uses for name in (str(use), *([] if use.changes else [use.name]))}

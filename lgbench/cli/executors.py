@@ -24,7 +24,7 @@ _OPTIONS = (
     click.option(
         "--slurm-option",
         "slurm_options",
-        type=Change(),
+        type=Change("mem=8GB"),
         multiple=True,
         help="Option of sbatch for the jobs, as in --slurm-option mem=8G or gres=gpu:1. Can be repeated.",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,17 +106,30 @@ class Doublings(Lengths):
         self.fail(f"{value!r} names no lengths; use the first and the last of lengths that double, as in 16:4096", param, ctx)
 
 
+class FiniteRange(click.FloatRange):
+    """A number in a range. Not a number is in none, and click's own range lets it through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
+
+
 class Change(click.ParamType):  # type: ignore[type-arg]
     """`key=value`."""
 
     name = "key=value"
+
+    def __init__(self, example: str = "train.steps=500") -> None:
+        self.example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         key, equals, text = str(value).partition("=")
         if not (key and equals and text):
-            self.fail(f"{value!r} sets nothing; use key=value, as in train.steps=500", param, ctx)
+            self.fail(f"{value!r} sets nothing; use key=value, as in {self.example}", param, ctx)
         return key.strip(), text.strip()
 
 

@@ -173,6 +173,8 @@ def _inside(runs: Results, across: str, metric: str, layer: int | None, head: in
     if layer is not None and known and layer not in known:
         raise UsageError(f"no run has layer {layer} of {metric}; layers that were read: {', '.join(map(str, known))}")
     if metric not in also and (metric not in runs.ranking_names or known):
+        if across == STEP:
+            raise UsageError(f"{metric} is a probe, which is read when a model is trained; leave out --x step")
         return Inside(layer, head)
     if layer is not None or head is not None or heatmap:
         raise UsageError(f"--layer, --head and --heatmap are for probes, and {metric} is measured of whole models")

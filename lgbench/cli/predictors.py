@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import board_options, format_option, results_option
-from lgbench.cli.output import console, echo, echo_data
+from lgbench.cli.output import complain, console, echo, echo_data
 from lgbench.cli.setup import opened
 from lgbench.errors import UsageError
 from lgbench.results.addresses import Place
@@ -54,4 +54,4 @@ def predictors(
         echo_data(predictor_table.FORMATS[form](found, about))
     if out:
         plots.write(predictor_figure.figure(found, about, times), out)
-        echo(out)
+        (echo if form == "table" else complain)(str(out))

@@ -94,7 +94,9 @@ if TYPE_CHECKING:
 @click.option(
     "--compile/--no-compile", default=None, help="Compile the training step, or never do.  [default: if that saves time]"
 )
-@click.option("--population", type=int, help="Models to train together, at most.  [default: as many as fit in memory]")
+@click.option(
+    "--population", type=int, help="Models to train together, at most.  [default: what is fastest and fits in memory]"
+)
 @click.option("--workers", type=int, help="Processes that train at the same time.  [default: one for each core, one on a GPU]")
 @click.option("--checkpoint", type=float, default=60.0, show_default=True, help="Seconds of training between two checkpoints.")
 @executor_options

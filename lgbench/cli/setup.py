@@ -65,11 +65,6 @@ def named_as(address: Address) -> None:
     call_copy(place_of(address), address)
 
 
-def boards(folder: Place, metric: str, task: str | None, protocol: str | None) -> list[Board]:
-    """The boards that the options of :func:`lgbench.cli.options.board_options` choose. Raises UsageError if there are none."""
-    return boards_of(opened(folder), metric, task, protocol)
-
-
 def boards_of(
     results: Results,
     metric: str,
@@ -78,7 +73,10 @@ def boards_of(
     baseline: str | None = None,
     inside: Inside | None = None,
 ) -> list[Board]:
-    """The same, of results that are open; of probes, inside of models."""
+    """The boards that the options of :func:`lgbench.cli.options.board_options` choose; of probes, inside of models.
+
+    Raises UsageError if there are none.
+    """
     found = results.boards(metric, task, protocol, baseline=baseline, inside=inside)
     warn(results.no_boards)
     if not found:

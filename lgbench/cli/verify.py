@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from lgbench.cli.option_types import FolderOrAddress
+from lgbench.cli.option_types import FiniteRange, FolderOrAddress
 from lgbench.cli.options import device_option, plugin_option
 from lgbench.cli.output import console, echo
 from lgbench.cli.setup import here, installed
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for all that is known of "
     "rounding on another machine.  [default: 0.0001]",
 )
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=24.0,
     show_default=True,
     help="Longest time for a population.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lgbench.atomic_files import created, set_aside
+from lgbench.atomic_files import created
 from lgbench.errors import RunFailed
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Work, path_of
@@ -26,9 +26,8 @@ def filed(work: Work, files: Mapping[str, bytes], display: ProgressDisplay) -> l
         if run_files.is_run(path, experiment.run_id) or path.name not in files:
             continue
         work.claim.lease.require()
-        if path.exists():
-            aside = set_aside(path)
-            display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
+        if said := run_files.make_room(path, experiment.run_id):
+            display.say(said)
         with created(path, work.claim.folder) as partial:
             partial.write_bytes(files[path.name])
             if not run_files.is_run(partial, experiment.run_id):

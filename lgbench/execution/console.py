@@ -89,8 +89,10 @@ class ConsoleProgress:
             bars = self._bars
             assert bars
             bar = bars.add_task(printable(f"{phase.kind} {phase.title}"), total=phase.total, rate="", note="")
-            yield lambda done, rate, note: bars.update(bar, completed=done, rate=f"{rate:.1f}/s" if rate else "", note=note)
-            bars.remove_task(bar)
+            try:
+                yield lambda done, rate, note: bars.update(bar, completed=done, rate=f"{rate:.1f}/s" if rate else "", note=note)
+            finally:
+                bars.remove_task(bar)
 
     @contextmanager
     def _lines(self, phase: Phase) -> Iterator[Callable[[int, float, str], None]]:

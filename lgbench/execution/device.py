@@ -22,7 +22,7 @@ class Execution:
     compile: bool | None = None
     """Whether to compile the training step; None to compile where that takes less time."""
     population: int | None = None
-    """How many models to train together at most; None for as many as fit into memory."""
+    """How many models to train together at most; None for what is fastest and fits in memory."""
     checkpoint: float = 60.0
     """Seconds of training between two checkpoints."""
     workers: int = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from lgbench.contracts import Language
 from lgbench.errors import UsageError
 from lgbench.experiment.building import gigabytes
@@ -29,8 +31,8 @@ def require_memory(experiment: Experiment, each: Cost, free: int) -> None:
     needed = training_memory(experiment, each)
     _require(experiment, "training it", needed, free, "train", batch=train.batch, length=train.max_length)
     tested = testing_memory(experiment)
-    counts = {"contexts": _contexts(evaluate), "strings": _strings(evaluate)}
-    _require(experiment, "testing it", tested, free, "evaluate", **counts, length=evaluate.max_length)
+    counts = [max(_counts(evaluate, kind).items(), key=itemgetter(1)) for kind in ("contexts", "strings")]
+    _require(experiment, "testing it", tested, free, "evaluate", **dict(counts), length=evaluate.max_length)
 
 
 def training_memory(experiment: Experiment, each: Cost) -> int:
@@ -50,23 +52,24 @@ def testing_memory(experiment: Experiment) -> int:
     positions, answered = batch.inputs.shape[1], batch.distribution.shape[1]
     variants = 1 + len(experiment.averagers)
     on_contexts, on_strings = by_source(task, experiment.measurements)
-    contexts = _contexts(evaluate)
+    contexts = _most(evaluate, "contexts")
     drawn = min(contexts, max(1, DRAWN_POSITIONS // (longest + 1))) * (inputs + answers)
     values = 2 * contexts * answered * NUMBER * variants * max(1, len(on_contexts))  # kept, and put together
     strings = 0
     if isinstance(task, Language) and on_strings:  # symbols, and the probability of each
-        strings = _strings(evaluate) * (task.testable_length(longest) + 1) * 3 * NUMBER
+        strings = _most(evaluate, "strings") * (task.testable_length(longest) + 1) * 3 * NUMBER
     at_once = min(max(contexts, 1), max(1, AT_ONCE["cpu"] // positions))
     return drawn + max(values, strings) + estimate.pass_memory(experiment, positions, at_once)
 
 
-def _contexts(evaluate: Evaluation) -> int:
-    """Of one length, at most: nothing keeps a user from testing more of them while a model trains than at its end."""
-    return max(evaluate.contexts, evaluate.point_contexts if evaluate.points else 0)
+def _counts(evaluate: Evaluation, kind: str) -> dict[str, int]:
+    """Contexts or strings of one length, by setting: at the end of the training, and at its points. Either may be more."""
+    at_end, at_points = getattr(evaluate, kind), getattr(evaluate, f"point_{kind}")
+    return {kind: at_end, f"point_{kind}": at_points if evaluate.points else 0}
 
 
-def _strings(evaluate: Evaluation) -> int:
-    return max(evaluate.strings, evaluate.point_strings if evaluate.points else 0)
+def _most(evaluate: Evaluation, kind: str) -> int:
+    return max(_counts(evaluate, kind).values())
 
 
 def _context(experiment: Experiment, length: int) -> tuple[int, int]:

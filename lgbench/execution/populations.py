@@ -39,8 +39,7 @@ class PlannedPopulation:
     @property
     def title(self) -> str:
         """For messages."""
-        models = "1 model" if len(self.runs) == 1 else f"{len(self.runs)} models"
-        return f"{named(self.runs)} ({models})"
+        return title_of(self.runs)
 
     def to_json(self) -> str:
         """This population as one line of JSON."""
@@ -64,6 +63,11 @@ def named(runs: Sequence[ExperimentRecord]) -> str:
     """Tasks and entry of runs that can train together, for messages."""
     tasks = list(dict.fromkeys(run.task for run in runs))
     return f"{tasks[0] if len(tasks) == 1 else f'{tasks[0]} .. {tasks[-1]}'} {runs[0].entry}"
+
+
+def title_of(runs: Sequence[ExperimentRecord]) -> str:
+    """The same, and how many models they are."""
+    return f"{named(runs)} ({'1 model' if len(runs) == 1 else f'{len(runs)} models'})"
 
 
 def populations(group: Sequence[Experiment], stacks: Stacks, tuning: bool) -> Iterator[PlannedPopulation]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lgbench.atomic_files import set_aside
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
 from lgbench.execution.claim import CHECKPOINT
@@ -25,10 +24,11 @@ from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.markers import Markers
 from lgbench.execution.points import points_of, scores_at_points
+from lgbench.execution.populations import title_of
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
 from lgbench.execution.tracking import Begun, Tracking
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
@@ -69,11 +69,13 @@ def run_plan(
     require_writable(folder)
     written: list[Path] = []
     failed: list[RunFailed] = []
+    not_made: set[str] = set()
 
     def fail(population: Sequence[Experiment], error: Exception) -> None:
-        failure = RunFailed(f"{title_of(population)} failed: {located(error)}")
+        failure = RunFailed(f"{_title(population)} failed: {located(error)}")
         failure.__cause__ = error
         failed.append(failure)
+        not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
 
     tracking = tracking or Tracking((), (), display.say)
     runner = PopulationRunner(execution, folder, display, plan.loaded, tracking.reached if tracking.trackers else None)
@@ -87,12 +89,12 @@ def run_plan(
                 display.say(f"{done.error}; its runs are left to that process")
             elif done.error and out_of_memory(done.error) and scheduler.halve(done.work):
                 half = -(-done.work.models // 2)
-                display.say(f"{title_of(population)} needed more memory than is free; trained again, at most {half} at once")
+                display.say(f"{_title(population)} needed more memory than is free; trained again, at most {half} at once")
                 continue  # trackers go on with the same runs
             elif done.error:
                 fail(population, done.error)
             tracking.end(done)
-    others = set(os.listdir(folder)) - {path.name for path in written}
+    others = set(os.listdir(folder)) - {path.name for path in written} - not_made
     found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
     return PlanOutcome(written, found, failed)
 
@@ -119,16 +121,15 @@ class PopulationRunner:
         On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
         """
         assert not any(experiment.record.is_untuned for experiment in work.experiments)
-        plugins = {**work.experiments[0].plugins, **work.experiments[0].measured_by}
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
         keep_freed_memory()
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
-        with full_float32(), one_thread, unchanged(plugins) as require_unchanged:
+        with full_float32(), one_thread, unchanged(plugins_of(work.experiments)) as require_unchanged:
             trained = self._trained(work)
-            started = time.monotonic()
-            with self.display.phase(Phase.evaluate(title_of(work.experiments), work.experiments)) as report:
+            with self.display.phase(Phase.evaluate(_title(work.experiments), work.experiments)) as report:
                 for index, experiment in enumerate(work.experiments):
+                    started = time.monotonic()
                     path = path_of(experiment, self.folder)
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
                         rows = self._rows(experiment, trained, index)
@@ -144,7 +145,7 @@ class PopulationRunner:
     def _trained(self, work: Assignment) -> Trained:
         population, device = work.experiments, self.execution.device
         checkpoint = Checkpoint(work.held.folder / CHECKPOINT, self.execution.checkpoint)
-        with self.display.phase(Phase.train(title_of(population), population)) as report:
+        with self.display.phase(Phase.train(_title(population), population)) as report:
 
             def report_held(step: int, loss: Callable[[], float] | None) -> None:
                 if work.held.lost:
@@ -192,9 +193,8 @@ class PopulationRunner:
         scratch: Path,
     ) -> None:
         """Write the files of a run: its weights, if it keeps them, before the run file that names them."""
-        if path.exists():
-            aside = set_aside(path)
-            self.display.say(f"{path.name} was no whole file of this run, and is now {aside.name}")
+        if said := run_files.make_room(path, experiment.run_id):
+            self.display.say(said)
         if weights is not None:
             own = KeptWeights.of(weights)
             weights_files.write(path.with_name(weights_files.name_for(experiment.record, own)), weights, scratch)
@@ -226,11 +226,8 @@ def loaded_plugin(distribution: Distribution, took_part: Collection[str]) -> Loa
     return LoadedPlugin(*about, distribution.name in took_part, distribution.libraries)
 
 
-def title_of(population: Sequence[Experiment]) -> str:
-    tasks = list(dict.fromkeys(experiment.record.task for experiment in population))
-    names = tasks[0] if len(tasks) == 1 else f"{tasks[0]} .. {tasks[-1]}"
-    models = "1 model" if len(population) == 1 else f"{len(population)} models"
-    return f"{names} {population[0].entry} ({models})"
+def _title(population: Sequence[Experiment]) -> str:
+    return title_of([experiment.record for experiment in population])
 
 
 def require_writable(folder: Path) -> None:

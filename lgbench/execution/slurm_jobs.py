@@ -135,7 +135,10 @@ def _wait(
         if len(left) == at_submission:
             return [f"the jobs ended and wrote none of {_count(len(left), 'run')}: see {logs}"]
         jobs, at_submission = min(jobs, len(left)), len(left)
-        queue.submit(jobs)
+        try:
+            queue.submit(jobs)
+        except UsageError as error:
+            return [f"the jobs have ended and {_count(len(left), 'run')} are left: {error}; see {logs}"]
         display.say(f"the jobs have ended and {_count(len(left), 'run')} are left; {_count(jobs, 'job')} submitted")
 
 

@@ -13,19 +13,20 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
 import lgbench
-from lgbench.contracts import CURVE_METRICS, SOUNDNESS, RunEnd, TrackedRun
+from lgbench.contracts import SOUNDNESS, RunEnd, TrackedRun
 from lgbench.contracts.trackers import Setting
 from lgbench.errors import RunFileError
 from lgbench.execution import tracking_messages as messages
 from lgbench.execution.executor import Done, located
 from lgbench.execution.following import Reached, Values, name_of
-from lgbench.execution.json_lines import send
+from lgbench.execution.json_lines import received, send
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.scheduler import Work
 from lgbench.execution.tracking_messages import HANDLES, Handles
@@ -127,8 +128,8 @@ class Tracking:
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout
         with process.stdout as lines:
-            for line in lines:
-                self._say(messages.said(line).sentence)
+            for message in received(lines, messages.said):
+                self._say(message.sentence)
         if process.wait():
             self._say(f"the process that tells {self._named} of runs has died; training goes on")
 
@@ -218,6 +219,10 @@ def _handles(folder: Path) -> Handles:
         return {}
 
 
+def _is_finite(value: float | None) -> bool:
+    return value is not None and isfinite(value)
+
+
 def _end_without_file(error: Exception | None) -> RunEnd:
     if error is None:
         return RunEnd("stopped", "another process has made the run")
@@ -231,6 +236,6 @@ def _final(path: Path) -> tuple[int, Values, RunEnd]:
     values = {
         name_of(row["metric"], row["weights"], row["length"]): row["value"]
         for row in rows
-        if row["step"] == step and row["value"] is not None and row["metric"] not in (*CURVE_METRICS, *SOUNDNESS)
+        if row["step"] == step and row["length"] is not None and _is_finite(row["value"]) and row["metric"] not in SOUNDNESS
     }
     return step, values, RunEnd("finished", diverged_step=rows[0]["diverged_step"])

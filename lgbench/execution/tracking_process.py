@@ -19,7 +19,7 @@ from lgbench.contracts import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.errors import LgbenchError, first_line
 from lgbench.execution import lease
 from lgbench.execution import tracking_messages as messages
-from lgbench.execution.json_lines import send
+from lgbench.execution.json_lines import received, send
 from lgbench.execution.tracking_messages import HANDLES, Handles, Kept
 from lgbench.extensions.registry import Registry
 from lgbench.extensions.tracking import usable
@@ -127,8 +127,8 @@ def main() -> None:
         send(output, messages.Say(f"nobody follows the runs: {error}; training goes on"))
         return
     trackers = Trackers(output, found)
-    for line in sys.stdin:
-        match messages.order(line):
+    for message in received(sys.stdin, messages.order):
+        match message:
             case messages.Begin() as begin:
                 trackers.begin(begin)
             case messages.Log() as log:

@@ -24,7 +24,7 @@ from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import located, out_of_memory
 from lgbench.execution.following import Reached
-from lgbench.execution.json_lines import send
+from lgbench.execution.json_lines import received, send
 from lgbench.execution.lease import LeaseLost, Lent
 from lgbench.execution.progress import Phase, ReportProgress
 from lgbench.execution.runner import PopulationRunner
@@ -102,12 +102,12 @@ def main() -> None:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     signal.signal(signal.SIGTERM, _stop)
-    orders: queue.Queue[str | None] = queue.Queue()
+    orders: queue.Queue[messages.ToWorker | None] = queue.Queue()
     busy = threading.Event()
 
     def read() -> None:
-        for line in sys.stdin:
-            orders.put(line)
+        for order in received(sys.stdin, messages.to_worker):
+            orders.put(order)
         orders.put(None)
         if busy.is_set():
             _thread.interrupt_main(signal.SIGTERM)
@@ -115,8 +115,7 @@ def main() -> None:
     threading.Thread(target=read, name="orders", daemon=True).start()
     worker: Worker | Exception | None = None
     try:
-        while line := orders.get():
-            order = messages.to_worker(line)
+        while (order := orders.get()) is not None:
             busy.set()
             if isinstance(order, messages.Setup):
                 worker = _set_up(order, output)

@@ -20,7 +20,7 @@ from pathlib import Path
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import WAIT_SECONDS, Done, Executor, InProcess, RunPopulation, WorkerError, WorkerKilled, ended
-from lgbench.execution.json_lines import send
+from lgbench.execution.json_lines import received, send
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.populations import probes_of
 from lgbench.execution.progress import ProgressDisplay, ReportProgress
@@ -158,8 +158,8 @@ class Workers:
     def _listen(self, worker: _Worker) -> None:
         assert worker.process.stdout
         with worker.process.stdout as lines:
-            for line in lines:
-                self._events.put((worker, messages.from_worker(line)))
+            for message in received(lines, messages.from_worker):
+                self._events.put((worker, message))
         self._events.put((worker, None))
 
     def _heard(self, worker: _Worker, message: messages.FromWorker | None) -> Done | None:

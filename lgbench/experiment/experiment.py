@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -128,3 +128,8 @@ class Experiment(Tested):
         if length not in self.positions:
             self.positions[length] = longest_input(self.task, length)
         return self.positions[length]
+
+
+def plugins_of(population: Iterable[Experiment]) -> dict[str, str]:
+    """The plugins whose code trains and tests these experiments: versions by name."""
+    return {name: version for each in population for name, version in (*each.plugins.items(), *each.measured_by.items())}

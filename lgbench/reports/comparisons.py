@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lgbench.reports.markdown import pipes
@@ -21,7 +22,7 @@ def table(found: Sequence[Comparison], console: Console) -> None:
         lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         header, *rows = _cells(comparison)
         for name in header:
-            lines.add_column(name, justify="right", overflow="fold")
+            lines.add_column(escape(name), justify="right", overflow="fold")
         for row in rows:
             lines.add_row(*row)
         console.print(lines)

@@ -108,7 +108,7 @@ def _lines(columns: Sequence[tuple[str, list[str]]], names: Sequence[str]) -> Ta
     lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     lines.add_column("entry", overflow="fold")
     for name, _ in columns:
-        lines.add_column(name.replace(" ", "\n").replace("-", "-\n"), justify="right", overflow="fold")
+        lines.add_column(escape(name).replace(" ", "\n").replace("-", "-\n"), justify="right", overflow="fold")
     for name, *cells in zip(names, *(cells for _, cells in columns), strict=True):
         lines.add_row(escape(name), *cells)
     return lines

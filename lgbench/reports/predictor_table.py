@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lgbench.reports.markdown import pipes
@@ -19,13 +20,13 @@ def table(found: Sequence[Predictor], metric: Metric, console: Console) -> None:
     """A table for each protocol, for a terminal."""
     for protocol, own in _by_protocol(found).items():
         lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
-        lines.title = f"rank correlation with {metric.label} beyond the training range, {protocol}"
+        lines.title = escape(f"rank correlation with {metric.label} beyond the training range, {protocol}")
         header, *rows = _cells(own, "[bold]{}[/bold]".format)
         lines.add_column(header[0], overflow="fold")
         for name in header[1:]:
-            lines.add_column(name, justify="right", overflow="fold")
-        for row in rows:
-            lines.add_row(*row)
+            lines.add_column(escape(name), justify="right", overflow="fold")
+        for probe, *cells in rows:
+            lines.add_row(escape(probe), *cells)
         console.print(lines)
         for family in sorted({each.family for each in own}):
             models = _counted("model", [each.models for each in own if each.family == family])

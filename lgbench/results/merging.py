@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lgbench.atomic_files import created, set_aside
+from lgbench.atomic_files import created
 from lgbench.errors import NoAccess, Refused, RunFileError, UsageError
 from lgbench.results import run_files, weights_files
 from lgbench.results.addresses import Address, Place
@@ -49,10 +49,12 @@ class Found:
     def where(self) -> str:
         return f"{self.path}, run {self.run_id}" if self.packed else str(self.path)
 
-    @cached_property
+    @property
     def rows(self) -> pa.Table:
-        rows = run_files.read(self.path)
-        return rows.filter(pc.equal(rows["run_id"], self.run_id)) if self.packed else rows
+        if not self.packed:
+            return run_files.read(self.path)
+        rows = _of_submission(self.path, self.path.stat().st_mtime_ns)
+        return rows.filter(pc.equal(rows["run_id"], self.run_id))
 
     @property
     def kept(self) -> KeptWeights | None:
@@ -83,6 +85,12 @@ class Found:
             beside = self.path.relative_to(place_of(self.place)).with_name(name).as_posix()
             return name, weights_files.read(fetched_file(self.place, beside), kept)
         return name, weights_files.read(self.path.with_name(name), kept)
+
+
+@lru_cache(maxsize=2)
+def _of_submission(path: Path, changed: int) -> pa.Table:
+    """The rows of a submission file, which are asked for once for each of its runs. Two files may have the same runs."""
+    return run_files.read(path)
 
 
 @dataclass
@@ -197,8 +205,11 @@ def _into_folder(folder: Path, say: Say) -> Callable[[str, bytes], None]:
 
     def put(name: str, content: bytes) -> None:
         path = folder / name
-        if path.exists() and path.read_bytes() != content:
-            say(f"{path} was no whole file of its run, and is now {set_aside(path).name}")
+        if name.endswith(weights_files.SUFFIX):
+            weights_files.write(path, content)
+            return
+        if said := run_files.make_room(path, path.stem.rpartition(".")[2]):
+            say(said)
         with created(path) as partial:
             partial.write_bytes(content)
 

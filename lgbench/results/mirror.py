@@ -69,16 +69,23 @@ def made(address: Address, kind: str) -> Path:
 
 def mirrored(address: Address) -> Copy:
     """Bring the copy of an address up to date. Raises StorageError where the server does not say what is there."""
-    store = store_of(address)
+    store, begun = store_of(address), time.time_ns()
     objects = {name: about for name, about in store.list().items() if _may_be_run(name)}
     folder = made(address, COPIES)
     left_out = bring(store, objects, folder)
     for path in [*run_files.find(folder)]:
         if path.relative_to(folder).as_posix() not in objects:
-            path.unlink(missing_ok=True)
+            _remove_older(path, begun)
     os.utime(folder)
     _remove_unused(folder)
     return Copy(folder, left_out)
+
+
+def _remove_older(path: Path, begun: int) -> None:
+    """Remove a copy, unless another process has made it since `begun`: it may have listed what came after."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_atime_ns < begun:
+            path.unlink()
 
 
 def fetched(address: Address) -> Path:

@@ -97,7 +97,7 @@ def overall(families: Sequence[Family], baseline: str) -> Overall | None:
         baseline=baseline,
         rows=rows,
         left_out=len(found) - len(scores),
-        unsound=tuple(sentence for family in families for sentence in family.board.unsound),
+        unsound=tuple(f"{family.board.name}: {sentence}" for family in families for sentence in family.board.unsound),
     )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lgbench.atomic_files import created
+from lgbench.atomic_files import created, set_aside
 from lgbench.errors import RunFileError, first_line
 from lgbench.results.checked_files import checked, packed_runs
 from lgbench.results.checksums import CHECKSUM, ZEROS, sealed
@@ -56,7 +56,7 @@ def path_for(folder: Path, record: ExperimentRecord) -> Path:
 def write(path: Path, rows: pa.Table, metadata: Mapping[str, Any], scratch: Path | None = None) -> None:
     """Write a run file once and whole, with its checksum; a file that is already there is left as it is.
 
-    A reader sees nothing or everything: the file is written under another name, flushed to the disk, and renamed. That other
+    A reader sees nothing or everything: the file is written under another name, flushed to the disk, and linked. That other
     file, which a kill leaves behind, is in the folder `scratch`, on the same disk, or beside `path`.
     """
     content = serialized(rows, metadata)
@@ -135,6 +135,13 @@ def is_run(path: Path, run_id: str) -> bool:
         return False
     groups = (file.footer.row_group(index).column(_RUN_ID).statistics for index in range(file.footer.num_row_groups))
     return all(group is not None and group.has_min_max and group.min == group.max == run_id for group in groups)
+
+
+def make_room(path: Path, run_id: str) -> str | None:
+    """Set a file aside that has the name of this run and is no whole file of it. Returns a sentence for the user if it did."""
+    if not path.exists() or is_run(path, run_id):
+        return None
+    return f"{path} was no whole file of its run, and is now {set_aside(path).name}"
 
 
 def find(folder: Path) -> Iterator[Path]:

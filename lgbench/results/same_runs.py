@@ -24,7 +24,6 @@ class Comparison:
     """The first number that differs, in words; None where all that both have are equal to the bit."""
     first_lacks: int
     """How many numbers only the second has."""
-    second_lacks: int
 
 
 def compared(first: pa.Table, second: pa.Table) -> Comparison:
@@ -33,7 +32,7 @@ def compared(first: pa.Table, second: pa.Table) -> Comparison:
     shared = one.keys() & two.keys()
     different = next((key for key in one if key in shared and _bits(one[key]) != _bits(two[key])), None)
     said = None if different is None else f"{_named(different)} is {_shown(one[different])} and {_shown(two[different])}"
-    return Comparison(said, len(two) - len(shared), len(one) - len(shared))
+    return Comparison(said, len(two) - len(shared))
 
 
 _Number = tuple[float | None, int | None, int | None]

@@ -59,6 +59,8 @@ def sweeps(results: Results, asked: Asked) -> list[Sweep]:
 
     A sentence for what had to be left out is in `results.no_boards`.
     """
+    if asked.lengths and asked.metric in NUMBERS:
+        raise UsageError(f"{asked.metric} is one number of a training, and has no lengths: leave --length out")
     swept = swept_rows(results, asked)
     measured = sorted({length for own in swept for length in pc.unique(own.rows["length"]).to_pylist()})
     for length in asked.lengths:

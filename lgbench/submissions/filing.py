@@ -37,36 +37,41 @@ class Turn:
         self._held, self._markers = held, markers
         self.place: Path | None = None
         """Where the submission file is, if it is already there."""
+        self.added: list[Path] = []
+        """The files of weights that this turn has made."""
 
     def file(self, name: str, content: bytes, folder: Path, weights: Iterable[tuple[str, bytes]] = ()) -> Path:
         """Make a submission file in `folder`, whole, after files of weights. After an error or Ctrl-C there is none of them."""
         path, made = folder / name, not folder.exists()
-        new: list[Path] = []
+        before = len(self.added)
         try:
             folder.mkdir(exist_ok=True)
             if os.path.lexists(path):
                 raise RunFileError(f"nothing was filed: another file is at {path} already; move it away")
             for own in weights:
-                new += self.add(*own, folder)
+                self.add(*own, folder)
             with created(path, self._held.folder) as partial:
                 partial.write_bytes(content)
                 self._held.require()
                 self.place = path
             return path
         except BaseException:
-            for file in new if not (self.place and os.path.lexists(self.place)) else []:
-                file.unlink(missing_ok=True)
+            if not (self.place and os.path.lexists(self.place)):
+                for file in self.added[before:]:
+                    file.unlink(missing_ok=True)
+                del self.added[before:]
             if made:
                 with suppress(OSError):
                     folder.rmdir()
             raise
 
-    def add(self, name: str, content: bytes, folder: Path) -> list[Path]:
-        """Write weights where they are not there yet; returns their path where they were not."""
+    def add(self, name: str, content: bytes, folder: Path) -> None:
+        """Write weights where they are not there yet."""
         path, there = folder / name, (folder / name).exists()
         self._held.require()
         weights_files.write(path, content, self._held.folder)
-        return [] if there else [path]
+        if not there:
+            self.added.append(path)
 
     def end(self) -> None:
         """Let others have their turn."""

@@ -45,16 +45,13 @@ class Filing:
             raise RunFileError(f"nothing was filed, or the answer got lost, since {error}; submit the same again") from error
         return folder / name
 
-    def add(self, name: str, content: bytes, folder: Path) -> list[Path]:
+    def add(self, name: str, content: bytes, folder: Path) -> None:
         """Make an object of weights where there is none. Raises RunFileError if it cannot."""
         try:
-            if self.store.put(name, content):
-                return [folder / name]
-            if not self._has(name, content):
+            if not self.store.put(name, content) and not self._has(name, content):
                 raise RunFileError(f"nothing was filed: something else is at {self.store.address / name} already; remove it")
         except StorageError as error:
             raise RunFileError(f"nothing was filed, since {error}; submit the same again") from error
-        return []
 
     def _has(self, name: str, content: bytes) -> bool:
         found = self.store.get(name)

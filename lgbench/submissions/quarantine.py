@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lgbench.errors import RunFileError, first_line
-from lgbench.results.checked_files import MAX_SUBMITTED_ROWS, damaged, packed_runs
+from lgbench.results.checked_files import MAX_BYTES, MAX_ROWS, MAX_SUBMITTED_ROWS, damaged, packed_runs
 from lgbench.results.checksums import is_sealed
 from lgbench.results.footers import KEY as FOOTERS_KEY
 from lgbench.results.run_schema import METADATA_KEY, SCHEMA
@@ -38,9 +38,9 @@ class Limits:
     file_bytes: int = 16 * 2**20
     footer_bytes: int = 256 * 2**10
     """Of the metadata alone."""
-    submission_bytes: int = 64 * 2**20
+    submission_bytes: int = MAX_BYTES
     """Of a submission file. The limits below are for each of its row groups and runs."""
-    rows: int = 1_000_000
+    rows: int = MAX_ROWS
     row_groups: int = 1000
     unfolded_bytes: int = 64 * 2**20
     """Of all columns: as the file declares them, and in memory, where each row has its own copy of a text."""

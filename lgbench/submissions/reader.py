@@ -66,9 +66,9 @@ class Reader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end()
 
-    def read(self, path: Path, *, rows: bool = True) -> Contents:
+    def read(self, path: Path) -> Contents:
         """The run of a run file. Raises RunFileError with the reason where it is none, or too large."""
-        with contextlib.closing(self.runs(path, rows=rows)) as runs:
+        with contextlib.closing(self.runs(path)) as runs:
             run, more = next(runs), next(runs, None)
         if run.packed or more:
             raise RunFileError(f"{path} is a submission file, and a run file is expected here")

@@ -82,20 +82,26 @@ def submit(
     own: Turn | None = None
     try:
         runs, wrong = _inspected(given, registry, weights_of)
-        with turn(folder, say) as own:
-            return _submitted(runs, wrong, folder / RUNS, registry, own, weights_of)
+        try:
+            with turn(folder, say) as own:
+                return _submitted(runs, wrong, folder / RUNS, registry, own, weights_of)
+        except OSError as error:
+            state = _filed(own, "all runs were filed, and the turn could not be ended")
+            raise RunFileError(f"{state}: cannot write to {str(folder)!r}: {error.strerror}") from error
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; {'all runs were filed before' if _is_filed(own) else 'nothing was filed'}") from None
+        raise Interrupted(f"interrupted; {_filed(own, 'all runs were filed before')}") from None
     except LeaseLost as error:
         why = f"this one stood still for {LEASE_SECONDS:.0f} s or longer; submit the same again, so that all of it is filed"
         raise LeaseLost(f"another process has the turn to file runs in {folder}: {why}") from error
-    except OSError as error:
-        state = "all runs were filed, and the turn could not be ended" if _is_filed(own) else "nothing was filed"
-        raise RunFileError(f"{state}: cannot write to {str(folder)!r}: {error.strerror}") from error
 
 
-def _is_filed(own: Turn | None) -> bool:
-    return own is not None and own.place is not None and os.path.lexists(own.place)
+def _filed(own: Turn | None, every: str) -> str:
+    """What a submission that was cut short has filed; `every` is for all runs."""
+    if own and own.place and os.path.lexists(own.place):
+        return every
+    if own and own.added:
+        return f"no run was filed, and {len(own.added)} of the files of weights were; submit the same again"
+    return "nothing was filed"
 
 
 def _submitted_to(given: Iterable[Path], address: Address, registry: Registry, weights_of: WeightsOf | None) -> Submitted:

@@ -23,7 +23,7 @@ from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.extensions.libraries import libraries_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
@@ -143,7 +143,7 @@ class _Verifier:
         """One outcome for each run of the population."""
         keep_freed_memory()
         try:
-            with threads(population.threads), full_float32(), unchanged(population.runs[0].experiment.plugins):
+            with threads(population.threads), full_float32(), unchanged(plugins_of(population.experiments)):
                 title = f"{population.runs[0].title} again"
                 trained = self._trained(title, population.experiments, population.compile, population.asked)
                 return list(self._verdicts(population, trained))
