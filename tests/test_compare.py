@@ -104,7 +104,8 @@ def test_the_verdict_is_corrected_for_the_boards_it_is_given_on(results):
 def test_a_verdict_names_the_better_whichever_comes_first(results):
     for first, second in (("good", "plain"), ("plain", "good")):
         (alpha,) = compare(results, first, second, "tvd", "alpha")
-        assert alpha.verdict.startswith("transformer+good is significantly better than transformer+plain on alpha OOD")
+        said = "transformer+good is significantly better than transformer+plain on alpha OOD under quick/1"
+        assert alpha.verdict.startswith(said)
         assert re.search(r"significant at 3 of 5 lengths: 16, 32, 64\.$", alpha.verdict)
         assert [d.length for d in alpha.lengths if d.significant] == [16, 32, 64]
 
@@ -116,7 +117,7 @@ def test_a_difference_that_is_not_significant_is_called_so(results):
         beta.planned.difference == 0.02
         and f"{beta.planned.seeds} seeds find a difference of 0.02 in 80 % of cases" in at_lengths
     )
-    assert "transformer+good" in said and "transformer+plain" in said and "on beta OOD is not significant" in said
+    assert "transformer+good" in said and "transformer+plain" in said and "on beta OOD under quick/1 is not significant" in said
     assert "not significant at any of 5 lengths" in at_lengths and "significantly better" not in beta.verdict
     assert not beta.mean.significant and not any(d.significant for d in beta.lengths)
 

@@ -25,6 +25,9 @@ COMPILED = 30.0
 """A step that takes so many times as long as another, for each token, was compiled, and says nothing of the pace. A model that
 asks for the length of its inputs is compiled for each length, so that is not always the first step."""
 
+MIN_SECONDS = 0.2
+"""Less time says nothing of the pace: what a worker told while this process had no time to listen comes all at once."""
+
 Kind = Literal["train", "evaluate"]
 ReportProgress = Callable[[int, Callable[[], float] | None], None]
 """Called with the steps done and, in training, a function that gives the mean loss of the latest step."""
@@ -144,9 +147,12 @@ class TimeLeft:
         def report(done: int) -> None:
             nonlocal latest
             now = time.monotonic()
-            if latest and says_pace:
-                self._timed(phase.kind, now - latest[0], (done - latest[1]) / phase.total * phase.tokens)
-            latest = now, done
+            if latest is None:
+                latest = now, done
+            elif now - latest[0] >= MIN_SECONDS:
+                if says_pace:
+                    self._timed(phase.kind, now - latest[0], (done - latest[1]) / phase.total * phase.tokens)
+                latest = now, done
             self.open[key] = phase.kind, phase.tokens * (1 - done / phase.total)
 
         try:

@@ -190,7 +190,7 @@ def _outlook(planned: Planned, mean: Difference) -> str:
 
 def _judged(board: Board, first: str, second: str, mean: Difference) -> str:
     """One sentence on who is better, if anybody is."""
-    where = f"on {board.name} {mean.kind}"
+    where = f"on {board.name} {mean.kind} under {board.protocol}"
     if mean.n < MIN_PAIRED_SEEDS:
         common = f"they have {mean.n} seeds in common, and a test needs {MIN_PAIRED_SEEDS}"
         return f"The difference between {first} and {second} {where} is not significant: {common}."
