@@ -4,8 +4,8 @@ Trains seven entries that differ in kind on every task: four norm schemes, rotar
 LSTM. Each is trained with 1, 2, 4 and 8 times the steps of a protocol. The budget of a task is the shortest training after
 which no doubling changes the mean OOD TVD of any entry by more than 0.02, or the longest that costs a norm scheme at most 40
 core-seconds. Runs are kept in a folder, so that the same command goes on with them. With --publish, the runs of tasks on which
-all entries are trained join those in budgets.csv, and their tables go to docs/explanation/budgets.md. That page also names the
-tasks that are to come.
+all entries are trained join those in budgets.csv, and docs/reference/budgets.md is written anew from it. That page also names
+the tasks that are to come.
 
     python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
 """
@@ -33,9 +33,13 @@ OTHERS = ("rope", "stick-breaking", "lstm")
 SETTLED, MAX_SECONDS = 0.02, 40.0
 
 DATA = Path(__file__).with_suffix(".csv")
-PAGE = Path(__file__).parents[1] / "docs/explanation/budgets.md"
-TABLES = "\n## All figures\n"
-"""The last heading of the page, which is there once there are tables."""
+PAGE = Path(__file__).parents[1] / "docs/reference/budgets.md"
+HEAD = """# Figures of training lengths
+
+What longer training changes: each cell has the mean OOD TVD of two seeds, and in brackets the mean ID TVD. A task settles at a
+number of steps from which on no doubling changes the OOD TVD of any entry by more than 0.02. Core-seconds are of the slowest
+norm scheme, tests included. [How long to train](../explanation/budgets.md) says what follows.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--workers", type=int)
     options.add_argument("--read", action="store_true", help="train nothing, and show what is there")
-    options.add_argument("--publish", action="store_true", help=f"write {DATA.name} and the tables of {PAGE.name}")
+    options.add_argument("--publish", action="store_true", help=f"write {DATA.name} and docs/reference/{PAGE.name}")
     chosen = options.parse_args()
     registry = Registry.load()
     tasks = registry.tasks.names() if chosen.tasks == ["all"] else chosen.tasks
@@ -84,10 +88,9 @@ def main() -> None:
             writer = csv.DictWriter(file, [field.name for field in fields(Trained)], lineterminator="\n")
             writer.writeheader()
             writer.writerows(asdict(every[key]) for key in sorted(every))
-        text = PAGE.read_text(encoding="utf-8").partition(TABLES)[0]
         lacking = [task for task in registry.tasks.names() if task not in {run.task for run in every.values()}]
         rest = f"To come: {', '.join(lacking)}.\n" if lacking else ""
-        PAGE.write_text(f"{text}{TABLES}\n{''.join(tables(published()))}{rest}".rstrip() + "\n", encoding="utf-8")
+        PAGE.write_text(f"{HEAD}\n{''.join(tables(published()))}{rest}".rstrip() + "\n", encoding="utf-8")
 
 
 def train(tasks: list[str], steps: int, chosen: argparse.Namespace) -> None:
