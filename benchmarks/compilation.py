@@ -90,7 +90,7 @@ def main() -> None:
     operators, written, needed, saved = [], [], [], []
     for task, arch, seeds in CASES[: chosen.cases]:
         experiments = plan(Request([task], [arch], None, range(seeds), "short", {}), registry).experiments
-        each, models = step_cost(experiments[0], device), len(experiments)
+        each, models = step_cost(experiments[0]), len(experiments)
         population = Population(experiments, device)
         members = [(e.task, e.seed) for e in experiments]
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))

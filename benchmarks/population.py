@@ -133,7 +133,7 @@ def in_workers(side: str, steps: int, models: int) -> float:
 
 def roofline(models: int, device: torch.device) -> str:
     """The least that one step of a population costs, whatever runs it."""
-    each = step_cost(experiments(1, 10)[0], device)
+    each = step_cost(experiments(1, 10)[0])
     flops, written = each.flops * models / 1e9, each.written * models / 1e6
     return f"One step of {models} models: {flops:.2f} GFLOP, {written:.0f} MB of results, {each.operators} operators uncompiled"
 

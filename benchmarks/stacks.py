@@ -43,7 +43,7 @@ def main() -> None:
     registry = Registry.load()
     rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
     for task in chosen.task or TASKS:
-        each = step_cost(plan(Request([task], ["peri-norm"], None, [0]), registry).experiments[0], CPU)
+        each = step_cost(plan(Request([task], ["peri-norm"], None, [0]), registry).experiments[0])
         sizes = [int(size) for size in chosen.sizes.split(",")]
         with torch.no_grad():
             sides = {size: side(task, size, chosen.steps, registry) for size in sizes}

@@ -66,7 +66,7 @@ def mean_flops(family: str, steps: int) -> float:
     from lgbench.training.train import step_cost
 
     trained = groups(experiments(family, steps))
-    flops = sum(step_cost(group[0], torch.device("cpu")).flops * len(group) for group in trained)
+    flops = sum(step_cost(group[0]).flops * len(group) for group in trained)
     return flops / sum(map(len, trained))
 
 
@@ -81,7 +81,7 @@ def stack(family: str, steps: int, workers: int) -> None:
     keep_freed_memory()
     for group in groups(experiments(family, steps)):
         share = -(-len(group) // workers)
-        size = int(min(share, cost.stack_size(step_cost(group[0], device), device)))
+        size = int(min(share, cost.stack_size(step_cost(group[0]), device)))
         train(group[:size], device, clock.tick, compile=True, models=size)
         clock.ended(size, share)
     print(clock.rate())

@@ -147,6 +147,7 @@ SIBLINGS = "its siblings have names of its own family"
 SHOWN = "some answer counts at a length that boards show"
 MARKED = "some answer counts at every length"
 STRINGS = "half of its strings are members, and p* says which"
+READABLE = "its text can be read back, and its sources are positions"
 
 TASKS = [
     (but(WALK, version="2"), DECLARED, "has the version '2'; lgbench.Task declares version: int"),
@@ -274,6 +275,24 @@ TASKS = [
         "strings of length 1 are (16, 1) int64, expected (16, 2) int64",
     ),
     (in_strings(lambda x, member: (x[torch.randperm(16)], member)), STRINGS, "it draws from torch's global generator"),
+    (in_strings(lambda x, member: (x.flip(0), member.flip(0))), STRINGS, "the first 8 are not the members, as expected"),
+    (
+        in_strings(lambda x, member: (x + next(calls) % 2, member)),
+        STRINGS,
+        "with the same random numbers gave different strings",
+    ),
+    (
+        but(EVEN, strings=lambda self, length, random: EVEN.strings(length, Random(random.n))),
+        STRINGS,
+        "do not depend on the random numbers",
+    ),
+    (
+        but(LARGEST, sources=lambda self, inputs: inputs[:, :1].float()),
+        READABLE,
+        "at length 2 sources are (32, 1, 3) float32, expected (32, 2) bool",
+    ),
+    (but(WALK, context=lambda self, text: torch.tensor([0, 0])), READABLE, "as (2,) int64, and it is a (1,) int64"),
+    (but(WALK, text=lambda self, inputs: " ".join(["0"] * len(inputs))), READABLE, "as '0', and reads that as [0]"),
 ]
 
 RIGHT = [WALK, LARGEST, RUNNING, EVEN, COPYING, BRANCHING]

@@ -236,7 +236,7 @@ def test_a_scheme_is_asked_in_the_order_of_the_contract(registry: Registry) -> N
     decoder(registry, with_parts(registry, norm=scheme), layers=2)
     expected: list[tuple[Any, ...]] = [("embed", 8)]
     for layer in (1, 2):
-        attention, mlp = (SublayerSpec(role, layer, 2, 8, 2) for role in ("attention", "mlp"))  # type: ignore[arg-type]
+        attention, mlp = SublayerSpec("attention", layer, 2, 8, 2), SublayerSpec("mlp", layer, 2, 8)
         expected += [*of_attention(attention, "query", "key", "value", "out"), ("residual", attention)]
         expected += [("gain", mlp, "up"), ("gain", mlp, "down"), ("residual", mlp)]
     assert scheme.calls == [*expected, ("final", 8)]

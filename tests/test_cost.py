@@ -77,12 +77,12 @@ def test_weights_moments_averages_and_the_batches_drawn_ahead_are_kept(toy_regis
     curve = min(steps, 50) * 2 * FLOAT
     average = weights * FLOAT + FLOAT  # toy-mean counts what it has seen
     batches = min(steps, data.CHUNK) * 2 * (7 * 6 * INT)
-    assert step_cost(experiment, CPU).kept == moving + curve + average + batches
+    assert step_cost(experiment).kept == moving + curve + average + batches
 
 
 def test_the_cost_of_a_step_is_that_of_the_longest_context(toy_registry, planned):
     short, long = (
-        step_cost(planned(toy_registry, "toy-largest", "toy-table", train_max_length=length)[0], CPU) for length in (10, 1000)
+        step_cost(planned(toy_registry, "toy-largest", "toy-table", train_max_length=length)[0]) for length in (10, 1000)
     )
     assert long.written - short.written >= 16 * 990 * 3 * FLOAT
     assert long.operators == short.operators
@@ -92,7 +92,7 @@ def test_measuring_a_step_changes_no_number_of_the_training(toy_registry, planne
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=3)
     before = train(experiments, CPU).weights["raw"]
     state = torch.random.get_rng_state()
-    step_cost(experiments[0], CPU)
+    step_cost(experiments[0])
     assert torch.equal(torch.random.get_rng_state(), state)
     after = train(experiments, CPU).weights["raw"]
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -144,7 +144,7 @@ def test_populations_have_at_most_as_many_models_as_asked_for_in_equal_parts(toy
 @pytest.mark.parametrize(("fit", "expected"), [(4, [4, 4, 2]), (100, [10])])
 def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planned, tmp_path, monkeypatch, fit, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(10))
-    each = step_cost(experiments[0], CPU)
+    each = step_cost(experiments[0])
     monkeypatch.setattr(cost, "free_memory", lambda device: int(fit * (each.peak + each.kept) / cost.SHARE_OF_MEMORY) + 1)
     assert sizes(experiments, tmp_path, Execution(CPU, False)) == expected
 

@@ -98,7 +98,7 @@ def test_a_label_tells_an_averager_from_another_one_of_its_name(planned):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_settings_are_those_of_the_protocol(registry, protocol, monkeypatch):
-    monkeypatch.setattr("lgbench.experiment.experiment.longest_input", lambda task, length: length + 1)  # it takes seconds
+    monkeypatch.setattr("lgbench.experiment.experiment.context_positions", lambda task, length: length + 1)  # it takes seconds
     monkeypatch.setattr("lgbench.experiment.plan.no_answer_counts", lambda task, train, evaluate: None)  # this too
     for experiment in plan(Request(["all"], ["pre-norm"], (), (0,), protocol), registry).experiments:
         record, task = experiment.record, registry.tasks[experiment.record.task]
@@ -343,6 +343,13 @@ def test_populations_join_seeds_and_tasks_of_one_shape_and_nothing_else(toy_regi
     norms = planned(registry, ["tomita-1", "tomita-2"], ["pre-norm", "peri-norm"], seeds=(0, 1))
     assert sorted((len(group), len(entries(group))) for group in grouped(norms)) == [(4, 1), (4, 1)]
     assert len({path_of(e, tmp_path) for e in norms}) == len(norms)
+
+
+def test_tasks_with_other_numbers_of_positions_are_trained_apart(registry, planned):
+    """Strings of tomita-2 have even lengths, so its longest input is longer, and parts compute with such numbers."""
+    alike, apart = ({"train_max_length": 40, "evaluate_max_length": longest} for longest in (100, 101))
+    assert [len(group) for group in grouped(planned(registry, ["tomita-1", "tomita-2"], "pre-norm", **alike))] == [2]
+    assert [len(group) for group in grouped(planned(registry, ["tomita-1", "tomita-2"], "pre-norm", **apart))] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_training_that_was_cut_off_ends_with_the_same_bits(registry, planned, 
 
 def test_the_memory_of_a_step_is_what_was_counted(registry, planned):
     (experiment,) = planned(registry, "set-complement", "peri-norm", train_batch=256)
-    each = step_cost(experiment, CUDA)
+    each = step_cost(experiment)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -11,9 +11,10 @@ from lgbench.experiment.lengths import (
     answered_lengths,
     board_lengths,
     context_lengths,
-    longest_input,
+    context_positions,
     no_answer_counts,
     spaced_lengths,
+    string_positions,
 )
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.results.rows import is_in_distribution
@@ -73,13 +74,14 @@ def test_each_answer_of_a_context_has_a_length_of_its_own_where_every_prefix_is_
     assert answered_lengths(toys.Largest(), 5, 1) == answered_lengths(Marked(), 5, 5) == [5]
 
 
-def test_the_longest_input_has_the_begin_token_and_the_strings_of_a_language():
+def test_the_longest_inputs_have_the_begin_token_of_a_language_and_its_strings_may_be_longer():
     class Rarely(toys.Even):
         def testable_length(self, length):
             return length + 3
 
-    found = [longest_input(task, 20) for task in (toys.Walk(), toys.Largest(), toys.Even(), Rarely(), Marked())]
-    assert found == [20, 20, 21, 24, 20]
+    tasks = (toys.Walk(), toys.Largest(), toys.Even(), Rarely(), Marked())
+    assert [context_positions(task, 20) for task in tasks] == [20, 20, 21, 21, 20]
+    assert [string_positions(task, 20) for task in tasks] == [0, 0, 21, 24, 0]
 
 
 def weighing(task, weigh):

@@ -7,9 +7,12 @@ import pytest
 import torch
 from conftest import CPU, initial, plain_training, scores, with_model
 from torch import nn
+from toy_registries import toys_and
 
+from lgbench import Averager
 from lgbench.execution.scheduler import grouped
 from lgbench.training.curve import POINTS
+from lgbench.training.step import overwrite
 from lgbench.training.train import train
 
 
@@ -109,6 +112,36 @@ def test_averagers_see_the_weights_at_every_multiple_of_average_every(toy_regist
                 seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
         for name, weight in run.weights["toy-mean"].items():
             torch.testing.assert_close(weight[index], torch.stack([w[name] for w in seen]).mean(0), rtol=0, atol=1e-5)
+
+
+class Last(Averager):
+    """The weights of the update before: an old tensor gets a new name."""
+
+    name = "toy-last"
+
+    def start(self, weights, schedule):
+        return {kind: {name: w.clone() for name, w in weights.items()} for kind in ("latest", "before")}
+
+    def update(self, state, weights, step):
+        return {"latest": weights, "before": state["latest"]}
+
+    def weights(self, state):
+        return state["before"]
+
+
+def test_what_an_averager_returns_may_be_an_old_tensor_of_another_name(planned):
+    settings = {"averagers": ["toy-last"], "train_steps": 5, "train_average_every": 1}
+    (experiment,) = planned(toys_and(averager=Last()), "toy-walk", "toy-table", **settings)
+    seen = [{name: p.detach().clone() for name, p in model.named_parameters()} for model, _ in plain_training(experiment)]
+    for name, weight in trained([experiment]).weights["toy-last"].items():
+        torch.testing.assert_close(weight[0], seen[-2][name], rtol=0, atol=1e-5)
+
+
+def test_new_values_are_written_as_if_all_at_once():
+    """An optimizer may give the gradient of this step and, under another name, that of the step before."""
+    state = {"gradient": {"w": torch.tensor([1.0])}, "before": {"w": torch.tensor([0.0])}}
+    overwrite(state, {"gradient": {"w": torch.tensor([2.0])}, "before": {"w": state["gradient"]["w"]}})
+    assert (state["gradient"]["w"].item(), state["before"]["w"].item()) == (2.0, 1.0)
 
 
 def test_an_averager_that_was_never_updated_gives_the_initial_weights(toy_registry, planned):

@@ -501,7 +501,7 @@ def test_the_memory_that_is_told_beforehand_is_near_that_of_a_real_step(registry
     """The extrapolation against the same step, counted at its real length on real tensors."""
     for arch in ("pre-norm", "set-attention"):
         (experiment,) = planned(registry, "max-retrieval", arch, train_max_length=100, train_batch=32)
-        real, told = step_cost(experiment, CPU), bounds.needs(experiment, CPU)
+        real, told = step_cost(experiment), bounds.needs(experiment, CPU)
         assert 0.5 < told.memory / (real.peak + real.kept) < 1.2
 
 

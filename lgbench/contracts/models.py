@@ -109,7 +109,8 @@ class Need(Enum):
     """An input that an attention needs besides queries, keys, values and bias."""
 
     ALL_QUERIES = "all_queries"
-    """The queries of all K positions in `q`, also where only the last Q of them are asked for an answer.
+    """The queries of all K positions in `q`, also where only the last Q of them are asked for an answer. In cross attention `q`
+    has the Q that are asked, since its queries are no positions of the keys.
 
     An attention that must know Q also asks for QUERY_INPUT.
     """

@@ -46,8 +46,8 @@ class Optimizer(Configurable):
         """State and weights after one step.
 
         lr: the learning rates of this step, broadcasting to each weight. decay: the weight decay, broadcasting to each
-        weight, 0 for gains and biases. step: optimizer steps including this one, (1,) float64. Nothing may be changed in
-        place, and nothing may wait for the device.
+        weight, 0 for parameters of fewer than two dimensions, such as gains and biases. step: optimizer steps including this
+        one, (1,) float64. Nothing may be changed in place, and nothing may wait for the device.
         """
 
 

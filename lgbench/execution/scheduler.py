@@ -202,7 +202,7 @@ class Scheduler:
 
     def stacks_of(self, todo: Group) -> Stacks:
         """How this command trains these runs of a group. Raises what their first training step raises."""
-        each = step_cost(todo[0], self.execution.device)
+        each = step_cost(todo[0])
         require_memory(todo[0], each, cost.free_memory(self.execution.device))
         models = self._models(len(todo), each)
         return Stacks(each, models, *self._compile(todo, each, models))

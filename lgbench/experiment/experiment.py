@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import nn
 
 from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Task
-from lgbench.experiment.lengths import longest_input
+from lgbench.experiment.lengths import context_positions, string_positions
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
@@ -83,19 +83,20 @@ class Experiment(Tested):
     def population_key(self) -> Hashable:
         """Experiments with equal keys can be trained as one population: one shape of models and one number of steps.
 
-        Seed, task, learning rate, weight decay and warmup may differ.
+        Seed, task, learning rate, weight decay and warmup may differ. The numbers of positions may not: parts use them.
         """
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.averagers, record.precision)
-        return (self.task.signature, made_of, shared, self.evaluate)
+        return (self.task.signature, made_of, shared, self.evaluate, *self._longest())
 
     @property
     def program_key(self) -> Hashable:
         """Experiments with equal keys share compiled programs, in populations of one size. Their number of steps may differ."""
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
         record = self.record
-        return (self.task.signature, record.entry, record.optimizer, record.options, record.precision, shared)
+        made_of = (record.entry, record.optimizer, record.options, record.precision)
+        return (self.task.signature, made_of, shared, *self._longest())
 
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""
@@ -112,11 +113,8 @@ class Experiment(Tested):
     def parts_to_build(self) -> Parts:
         """The parts that the architecture gets. Draws a context of each longest length, the first time that anybody asks."""
         chosen: dict[str, Any] = dict.fromkeys(PART_KINDS) | dict(self.parts)
-        return Parts(
-            **chosen,
-            train_positions=self._positions(self.train.max_length),
-            test_positions=self._positions(max(self.train.max_length, self.evaluate.max_length)),
-        )
+        train_positions, test_positions = self._longest()
+        return Parts(**chosen, train_positions=train_positions, test_positions=test_positions)
 
     def build(self) -> nn.Module:
         """A model with fresh weights. Raises Unsupported where the architecture cannot serve the task or the parts."""
@@ -124,10 +122,12 @@ class Experiment(Tested):
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
         return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
 
-    def _positions(self, length: int) -> int:
-        if length not in self.positions:
-            self.positions[length] = longest_input(self.task, length)
-        return self.positions[length]
+    def _longest(self) -> tuple[int, int]:
+        """Positions of the longest input in training, and of the longest one of all."""
+        trained, tested = self.train.max_length, max(self.train.max_length, self.evaluate.max_length)
+        for length in {trained, tested} - self.positions.keys():
+            self.positions[length] = context_positions(self.task, length)
+        return self.positions[trained], max(self.positions[tested], string_positions(self.task, tested))
 
 
 def plugins_of(population: Iterable[Experiment]) -> dict[str, str]:

@@ -64,8 +64,11 @@ def _counted(task: Task, length: int, weights: Tensor) -> set[int]:
     return {answer for answer, counts in zip(each, (weights > 0).any(0).tolist(), strict=True) if counts}
 
 
-def longest_input(task: Task, length: int) -> int:
+def context_positions(task: Task, length: int) -> int:
     """T, the positions of the longest input of a task that is asked for contexts up to `length`. Draws one context."""
-    inputs = draw(task, length, Random.stacked([seeds.key(0, "positions", task.name)], 1)).inputs
-    # A language may have its strings at a length a little above, with a begin token before them.
-    return max(inputs.shape[1], task.testable_length(length) + 1 if isinstance(task, Language) else 0)
+    return draw(task, length, Random.stacked([seeds.key(0, "positions", task.name)], 1)).inputs.shape[1]
+
+
+def string_positions(task: Task, length: int) -> int:
+    """The same of strings, which a language may have at a length a little above, with a begin token before them; else 0."""
+    return task.testable_length(length) + 1 if isinstance(task, Language) else 0

@@ -18,7 +18,7 @@ class Training:
     steps: int
     batch: int
     lr: float
-    """Peak learning rate of AdamW, reached after the warmup and then decayed linearly to 0."""
+    """Peak learning rate, reached after the warmup and then decayed linearly to 0."""
     weight_decay: float
     """Decoupled weight decay, on matrices only."""
     warmup: float

@@ -76,6 +76,9 @@ class Catalog(Generic[Item]):
         return [self._clash(name, [origin for _, origin in found]) for name, found in several]
 
     def _clash(self, name: str, origins: Sequence[Distribution]) -> str:
+        if all(origin is origins[0] for origin in origins):
+            owner = sentence(f"{origins[0].name} {origins[0].version}")
+            return f"{owner} provides {len(origins)} objects named {name!r}, so none can be used: give each a name of its own"
         owners = sentence(" and ".join(f"{origin.name} {origin.version}" for origin in origins))
         labels = " or ".join(f"{name}~{origin.stamp}" for origin in origins if origin.stamp)
         return (

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens, Tracker
-from lgbench.errors import UsageError, unknown
+from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
@@ -104,8 +104,8 @@ def samples(task: Task) -> list[Sample]:
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:
         batch = task.sample(length, Random.stacked([seeds.key(0, "show", task.name)], SAMPLES))
-    except ValueError as error:
-        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
+    except Exception as error:  # a plugin's code may raise anything
+        raise UsageError(f"{task.name} has no contexts of length {length}: {first_line(error)}") from error
     answers = batch.distribution.shape[1]
     found = []
     for index, context in enumerate(batch.inputs):
@@ -222,7 +222,10 @@ def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
     """Contexts or strings, and of which tasks where it differs."""
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for task in tasks:
-        sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
+        try:
+            sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
+        except Exception as error:  # a plugin's code may raise anything
+            return f"unknown, since asking for {task.name} failed with {type(error).__name__}: {first_line(error)}"
     of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
     if of_languages and of_others and of_languages != of_others:
         return f"{of_languages} of languages, {of_others} of other tasks"

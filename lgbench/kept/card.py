@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lgbench.contracts import SOUNDNESS
 from lgbench.experiment.record import PluginUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.measurement.chance import CHANCE
+from lgbench.measurement.soundness import REASONS
 from lgbench.results.metrics import Metric
 from lgbench.submissions.footer import Footer
 
@@ -51,10 +51,9 @@ def _front_matter(footer: Footer) -> Iterator[str]:
 
 
 def _warnings(end: Sequence[Row], diverged: int | None) -> Iterator[str]:
-    unsound = {row["metric"] for row in end if row["metric"] in SOUNDNESS and row["value"]}
+    unsound = {row["metric"] for row in end if row["metric"] in REASONS and row["value"]}
     said = [] if diverged is None else [f"Its training diverged at step {diverged}."]
-    said += ["Its answers change with what comes after them."] if "looks_ahead" in unsound else []
-    said += ["Some of its answers are not finite."] if "not_finite" in unsound else []
+    said += [f"{reason.capitalize()}." for metric, reason in REASONS.items() if metric in unsound]
     if said:
         yield from (" ".join(["**Careful.**", *said]), "")
 

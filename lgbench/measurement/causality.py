@@ -14,7 +14,7 @@ from torch import Tensor
 from lgbench import seeds
 from lgbench.contracts import Answers, Signature, Task, Tokens
 from lgbench.experiment.contexts import draw
-from lgbench.experiment.lengths import context_lengths, longest_input
+from lgbench.experiment.lengths import context_lengths, context_positions
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.randomness import Random
 
@@ -84,7 +84,7 @@ def question(task: Task, training: Training, evaluation: Evaluation, seed: int) 
     if not places(task, inputs):
         return None
     random = Random.stacked([key], PLACES, first=CONTEXTS)
-    cuts = cut_positions(longest_input(task, training.max_length), inputs.shape[1], random)
+    cuts = cut_positions(context_positions(task, training.max_length), inputs.shape[1], random)
     return Question(lengths[-1], inputs, cut(inputs, cuts, task.signature, random), tuple(cuts))
 
 

@@ -136,7 +136,7 @@ def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[in
     """Means over contexts of what is defined, (n, A) -> A values, and how many contexts each is over."""
     defined = values.isfinite()
     if weights is None:
-        return values.nanmean(0).tolist(), defined.sum(0).tolist()
+        return values.where(defined, torch.nan).nanmean(0).tolist(), defined.sum(0).tolist()
     weights = weights * defined
     total = weights.sum(0)
     means = (values.nan_to_num(0) * weights).sum(0) / total

@@ -65,7 +65,7 @@ class TuningAgain:
 def stack_size(experiment: Experiment, population: int, device: torch.device) -> int:
     """How many models to train together: as many as then, or as many as fit."""
     size = min(population, MAX_MODELS)
-    return min(size, cost.models_that_fit(step_cost(experiment, device), device)) if size > 1 else size
+    return min(size, cost.models_that_fit(step_cost(experiment), device)) if size > 1 else size
 
 
 def fillers(experiments: Sequence[Experiment], number: int) -> Iterator[Experiment]:

@@ -18,7 +18,7 @@ class Compiled:
 
     def __init__(self, population: Population, say: Callable[[str], None]) -> None:
         self.say = say
-        self.advance, self.plain = population.compiled(self._begin), population.advance
+        self.advance, self.plain = population.compiled(self._begin, self._ran), population.advance
         self.works = False
         """Whether a program has run."""
         self._began: float | None = None
@@ -33,11 +33,13 @@ class Compiled:
             self.say(f"the training step cannot be compiled here and runs as it is: {reason}")
             self.advance = self.plain
             return self.advance(*batch)
-        self.works = self.advance is not self.plain
         if self._began is not None:
             self.say(f"compiled the training step in {time.monotonic() - self._began:.0f} s")
             self._began = None
         return losses
+
+    def _ran(self) -> None:
+        self.works = True
 
     def _begin(self) -> None:
         self._began = time.monotonic()

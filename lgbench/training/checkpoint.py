@@ -45,7 +45,7 @@ class Checkpoint:
         self._began = self._latest = time.monotonic()
 
     def peek(self) -> TrainingProgress:
-        """The progress of the saved state; none where nothing was saved or :meth:`restore` will say that it is unusable."""
+        """What the saved state says of its progress; none where none can be read. :meth:`restore` says whether it is usable."""
         try:
             with safe_open(self.path, "pt") as file:
                 return _progress(file.metadata() or {})

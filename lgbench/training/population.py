@@ -22,7 +22,7 @@ from lgbench.randomness import Random, device_of_data
 from lgbench.training.curve import curve_steps
 from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.program import program
-from lgbench.training.step import Layout, Rates, TrainState, counting, step_of, views
+from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 from lgbench.training.tracing import NOTHING, SMALLEST, SizesMatter, traced
 
 NOISE_AT_ONCE = 2**18
@@ -111,8 +111,10 @@ class Population:
         """One training step, on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
         return self._step(self.state, self.buffers, self._rates, *batch)
 
-    def compiled(self, report: Callable[[], None]) -> StepFunction:
-        """:meth:`advance` as a program for batches of all lengths, or as one for each. Calls `report` before it compiles one.
+    def compiled(self, report: Callable[[], None], ran: Callable[[], None] = lambda: None) -> StepFunction:
+        """:meth:`advance` as a program for batches of all lengths, or as one for each.
+
+        Calls `report` before it compiles one, and `ran` when one has run.
 
         A program is made when a shape of its batches comes first. Then the function may raise anything, before any tensor is
         changed. Where lengths vary, contexts of a single position are trained as they are, whether one program is for all other
@@ -135,7 +137,9 @@ class Population:
                 except SizesMatter:
                     varying = NOTHING
                     return advance(*batch)
-            return programs[shapes](*own, *batch)
+            losses = programs[shapes](*own, *batch)
+            ran()
+            return losses
 
         return advance
 
@@ -162,9 +166,7 @@ class Population:
         for name, averager in self.averagers.items():
             # Copies of everything that is not the averager's own: it may write into what it is given.
             state, weights = self.averages[name], _copied(self.layout.of_all(self.state.weights))
-            for part, tensors in averager.update(state, weights, self.state.step[0].clone()).items():
-                for key, tensor in tensors.items():
-                    state[part][key].copy_(tensor)
+            overwrite(state, averager.update(state, weights, self.state.step[0].clone()))
 
     def mark(self, step: int) -> None:
         """Close a point of the training curve where one ends with `step`."""

@@ -73,7 +73,7 @@ class Rates(NamedTuple):
     lr: Tensor
     """(P, 1) of :func:`counting`."""
     decay: Tensor
-    """(P, N): matrices are decayed, gains and biases are not."""
+    """(P, N): parameters of two or more dimensions are decayed, such as matrices; gains and biases are not."""
     warmup: Tensor
     """(P, 1) of :func:`counting`."""
     steps: Tensor
@@ -136,13 +136,21 @@ def views(optimizer: Optimizer, layout: Layout, rows: Tensor) -> Weights:
     return {"all": rows} if optimizer.elementwise else layout.of_all(rows)
 
 
+def overwrite(old: State, new: State) -> None:
+    """Write new values into old tensors, all as if at once: a new value may be an old tensor that stands elsewhere."""
+    ours = {id(tensor) for tensors in old.values() for tensor in tensors.values()}
+    apart = {
+        part: {name: tensor.clone() if id(tensor) in ours else tensor for name, tensor in tensors.items()}
+        for part, tensors in new.items()
+    }
+    for part, tensors in apart.items():
+        for name, tensor in tensors.items():
+            old[part][name].copy_(tensor)
+
+
 def _update(optimizer: Optimizer, layout: Layout, state: TrainState, gradient: Tensor, lr: Tensor, decay: Tensor) -> None:
     """One step of the optimizer: gradient (P, N), lr (P, 1), decay (P, N)."""
     weights, gradients, decays = (views(optimizer, layout, rows) for rows in (state.weights, gradient, decay))
     rates = {name: lr.view(-1, *[1] * (tensor.ndim - 1)) for name, tensor in weights.items()}
     found, updated = optimizer.update(state.optimizer, weights, gradients, rates, decays, state.step)
-    for name, tensor in updated.items():
-        weights[name].copy_(tensor)
-    for part, tensors in found.items():
-        for name, tensor in tensors.items():
-            state.optimizer[part][name].copy_(tensor)
+    overwrite({"weights": weights, **state.optimizer}, {"weights": updated, **found})

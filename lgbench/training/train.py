@@ -135,7 +135,7 @@ def train(
     )
 
 
-def step_cost(experiment: Experiment, device: torch.device) -> cost.Cost:
+def step_cost(experiment: Experiment) -> cost.Cost:
     """The cost of one training step of one model, the same on every device. Allocates nothing large."""
     with unchanged(experiment.plugins):
         return estimate.step_cost(experiment)

@@ -74,7 +74,7 @@ class LogitProbe(Measurement):
 @final
 @dataclass(frozen=True)
 class SublayerProbe(Measurement):
-    """A probe of each layer's sublayer of one role."""
+    """A probe of the sublayer of one role in each layer that has an attention."""
 
     name: str
     label: str

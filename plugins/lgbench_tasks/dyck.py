@@ -130,7 +130,7 @@ class Dyck(SymbolLanguage):
         if not found:
             return None
         kinds, depth = int(found[1]), int(found[2])
-        if not (1 <= kinds <= 1000 and 1 <= depth <= 1000):
+        if name != f"dyck-{kinds}-{depth}" or not (1 <= kinds <= 1000 and 1 <= depth <= 1000):
             raise ValueError("dyck-K-M takes K bracket types and depth M from 1 to 1000, as in dyck-3-4")
         task = Dyck(kinds, depth)
         task.family = task.name  # asked for by hand: the mean over the family stays over the listed members

@@ -41,7 +41,8 @@ class SymbolLanguage(Language):
         return (*self.symbols, "end")
 
     def text(self, inputs: Tensor) -> str:
-        return "".join(self.symbols[token] for token in inputs[1:].tolist()) or "(empty)"
+        blank = " " if max(map(len, self.symbols)) > 1 else ""  # (1 and 1) are (11) without one
+        return blank.join(self.symbols[token] for token in inputs[1:].tolist()) or "(empty)"
 
     def begin(self, symbols: Tensor) -> Tensor:
         """Put the begin token before each string: (n, L) -> (n, L + 1)."""

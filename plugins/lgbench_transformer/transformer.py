@@ -73,7 +73,7 @@ class Decoder(nn.Module):
             spec = SublayerSpec("attention", layer, layers, width, heads)
             blocks.append(norm.residual(spec, SelfAttention(parts, spec, last, self.tokens)))
             if mlp:
-                spec, hidden = replace(spec, role="mlp"), 4 * width
+                spec, hidden = replace(spec, role="mlp", heads=1), 4 * width
                 up, down = (
                     linear(norm, spec, "up", width, hidden, bias=True),
                     linear(norm, spec, "down", hidden, width, bias=True),

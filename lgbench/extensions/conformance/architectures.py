@@ -99,6 +99,8 @@ def _require_calls(calls: Sequence[Call], takes_attention: bool) -> None:
         where = f"{spec.role} of layer {spec.layer}"
         sound = 1 <= spec.layer <= spec.layers and spec.width >= 1 and spec.heads >= 1 and spec.width % spec.heads == 0
         expect(sound, f"it asks for a norm with {spec}, which stands nowhere in a model")
+        alone = spec.role == "attention" or spec.heads == 1
+        expect(alone, f"it asks for a norm with {spec}: a sublayer without attention has no heads, so heads=1 is expected")
         own = [call.method for call in calls if call.spec == spec]
         missing = [method for method in ("query", "key", "head", "gain") if method not in own]
         asked = not missing or not takes_attention or spec.role != "attention"

@@ -65,7 +65,8 @@ def _built(attention: Attention, cross: bool = True, **changes: bool) -> list[tu
 
 def _arguments(attention: Attention, spec: AttentionSpec, queries: int, keys: int) -> dict[str, Any]:
     """The arguments that a module is called with. `queries` is the number of queries that are asked for an answer."""
-    rows = max(queries, keys) if Need.ALL_QUERIES in attention.needs else queries
+    every = Need.ALL_QUERIES in attention.needs and not spec.cross_attention
+    rows = max(queries, keys) if every else queries
     key_input = numbers(2, keys, spec.width, seed=4)
     query_input = numbers(2, queries, spec.width, seed=5) if spec.cross_attention else key_input[:, keys - queries :]
     return {

@@ -26,6 +26,7 @@ def checks(task: Task) -> Checks:
     found: dict[str, Callable[[], Outcome]] = {
         "p* is a distribution": lambda: _is_a_distribution(task),
         "p* matches an independent estimate": lambda: _is_right(task),
+        "its text can be read back, and its sources are positions": lambda: _is_readable(task),
     }
     if isinstance(task.signature.inputs, Tokens):
         found["p* is a function of the context"] = lambda: _is_a_function(task)
@@ -75,6 +76,26 @@ def _is_right(task: Task) -> Outcome:
     return "nothing independent says what p* is: give the task a `reference`"
 
 
+def _is_readable(task: Task) -> Outcome:
+    for length in lengths(task, SHORT):
+        inputs = drawn(task, CONTEXTS, length).inputs
+        sources = task.sources(inputs)
+        if sources is not None:
+            fits = sources.shape == inputs.shape[:2] and sources.dtype == torch.bool
+            expect(fits, f"at length {length} sources are {kind_of(sources)}, expected {tuple(inputs.shape[:2])} bool")
+        for context in inputs:
+            text = task.text(context)
+            try:
+                read = task.context(text)
+            except ValueError:  # it says that it does not read
+                continue
+            expect(read.shape == context.shape, f"it reads {text!r} as {kind_of(read)}, and it is a {kind_of(context)}")
+            # Numbers of vectors may be rounded in a text.
+            same = not isinstance(task.signature.inputs, Tokens) or torch.equal(read, context)
+            expect(same, f"it writes {context.tolist()} as {text!r}, and reads that as {read.tolist()}")
+    return None
+
+
 def _walks_follow_p(task: Language) -> Outcome:
     """Whether the next symbols of its contexts are as frequent as p* says, without the end of the string."""
     length = min(SHORT, task.max_length or SHORT)
@@ -98,7 +119,8 @@ def _walks_follow_p(task: Language) -> Outcome:
 def _prefixes_are_contexts(task: Task) -> Outcome:
     """Whether tokens and p* at the first positions have the same means in contexts of two lengths."""
     short = max(task.train_lengths[0], 2)
-    long = min(task.max_length or 4 * short, max(task.train_lengths[1], 2 * short))
+    long = max(task.train_lengths[1], 2 * short)
+    long = long if task.max_length is None else min(long, task.max_length)
     both = [drawn(task, DRAWS, length, seed=length) for length in (short, long)]
     if isinstance(task.signature.inputs, Tokens):
         size = task.signature.inputs.size
@@ -119,18 +141,25 @@ def _prefixes_are_contexts(task: Task) -> Outcome:
 
 
 def _strings_are_right(task: Language) -> Outcome:
-    for length in sorted({task.testable_length(n) for n in (1, SHORT, task.train_lengths[1], 3 * task.train_lengths[1])}):
+    lengths = sorted({task.testable_length(n) for n in (1, SHORT, task.train_lengths[1], 3 * task.train_lengths[1])})
+    for length in lengths:
         with no_global_randomness():
             inputs, is_member = task.strings(length, Random(16))
+            again, _ = task.strings(length, Random(16))
         fits = inputs.shape == (16, length + 1) and inputs.dtype == torch.int64
         expect(fits, f"strings of length {length} are {kind_of(inputs)}, expected (16, {length + 1}) int64")
         fits = is_member.shape == (16,) and is_member.dtype == torch.bool
         expect(fits, f"is_member is {kind_of(is_member)}, expected (16,) bool")
         members = int(is_member.sum())
         expect(members == 8, f"of 16 strings of length {length}, {members} are members, expected 8")
+        same = torch.equal(inputs, again)
+        expect(same, f"two calls with the same random numbers gave different strings of length {length}")
         for string, member in zip(inputs, is_member.tolist(), strict=True):
             if length <= SHORT:
                 _follow(task, string, member)
+        expect(bool(is_member[:8].all()), f"of 16 strings of length {length} the first 8 are not the members, as expected")
+    others, _ = task.strings(lengths[-1], Random(16, seed=1))
+    expect(not torch.equal(inputs, others), f"its strings of length {lengths[-1]} do not depend on the random numbers")
     return None
 
 
