@@ -88,6 +88,7 @@ MODELS = (
     "xt-plain",
     "xt-sandwich-norm",
     "xt-forgetting",
+    "xt-hyper-connections",
     "olmo-hybrid",
     "falcon-h1",
     "recurrent-gemma",
