@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from lgbench.atomic_files import replaced
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
+from lgbench.training.acceleration import Compiled
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import CHUNK, stream, training_lengths
 from lgbench.training.population import Population
@@ -379,7 +380,7 @@ def compiling(monkeypatch) -> list[Population]:
     """Compiling takes no time here and changes nothing; the populations for which it was done."""
     done: list[Population] = []
 
-    def compiled(population, report):
+    def compiled(population, report, ran):
         done.append(population)
         return lambda inputs, targets: population.advance(inputs, targets)
 
@@ -407,11 +408,24 @@ def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_o
         raise RuntimeError("no compiler")
 
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
-    monkeypatch.setattr(Population, "compiled", lambda population, report: impossible)
+    monkeypatch.setattr(Population, "compiled", lambda population, report, ran: impossible)
     with pytest.raises(KeyboardInterrupt):
         train(experiments, CPU, stopping_after(7), compile=True, checkpoint=Checkpoint(path, 0))
-    monkeypatch.setattr(Population, "compiled", lambda population, report: pytest.fail("it began without"))
+    monkeypatch.setattr(Population, "compiled", lambda population, report, ran: pytest.fail("it began without"))
     assert not train(experiments, CPU, compile=True, checkpoint=Checkpoint(path, 0)).compiled
+
+
+def test_a_step_of_one_position_which_is_never_compiled_does_not_hide_that_others_cannot_be():
+    def advance(inputs):
+        if inputs.shape[1] > 1:
+            raise RuntimeError("no compiler")
+        return plain(inputs)
+
+    plain, said = (lambda inputs: inputs.sum(1)), []
+    compiled = Compiled(SimpleNamespace(compiled=lambda report, ran: advance, advance=plain), said.append)
+    assert compiled(torch.ones(2, 1)).tolist() == [1, 1] and compiled.compiles
+    assert compiled(torch.ones(2, 2)).tolist() == [2, 2] and not compiled.compiles
+    assert said == ["the training step cannot be compiled here and runs as it is: RuntimeError: no compiler"]
 
 
 def test_the_seconds_of_training_are_those_of_all_its_parts(toy_registry, planned, path, monkeypatch):

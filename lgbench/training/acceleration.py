@@ -41,6 +41,11 @@ class Compiled:
     def _ran(self) -> None:
         self.works = True
 
+    @property
+    def compiles(self) -> bool:
+        """Whether steps are compiled, as far as is known: nobody knows before a program has run."""
+        return self.advance is not self.plain
+
     def _begin(self) -> None:
         self._began = time.monotonic()
 

@@ -93,9 +93,9 @@ def train(
         tell(step, measured)
 
     def progress(step: int) -> TrainingProgress:
-        works = compiled is not None and compiled.works
+        compiles = compiled is not None and compiled.compiles
         seconds = past.seconds + time.monotonic() - started
-        return TrainingProgress(step, len(experiments), past.compiled or works, seconds, measured)
+        return TrainingProgress(step, len(experiments), past.compiled or compiles, seconds, measured)
 
     # Gradients come from torch.func alone: without no_grad autograd would keep a second graph around them.
     with torch.no_grad(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
