@@ -185,6 +185,7 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from lgbench.results import run_files
 from lgbench.results.checksums import sealed
+from lgbench.results.run_schema import SCHEMA
 
 footer, folder = {b"lgbench": b'{"checksum": "%s"}' % (b"0" * 64)}, sys.argv[1]
 schema, names = SCHEMA, SCHEMA.names
