@@ -185,7 +185,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     names = {}
     exec(runs.text, names)
     assert set(names["rows"]["task"].to_pylist()) == {"tomita-5"}
-    assert names["best"].fetchall()
+    assert names["tvd"].fetchall()
     exec(measured.text, names)
     assert set(names["rows"].filter(names["rows"]["on_boards"])["length"].to_pylist()) == {40, 80, 160}
 
