@@ -107,7 +107,7 @@ class Doublings(Lengths):
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range. Not a number is in none, and click's own range lets it through."""
+    """A finite number in a range. The range of click alone accepts nan and inf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

@@ -54,4 +54,7 @@ def predictors(
         echo_data(predictor_table.FORMATS[form](found, about))
     if out:
         plots.write(predictor_figure.figure(found, about, times), out)
-        (echo if form == "table" else complain)(str(out))
+        if form == "table":
+            echo(out)
+        else:  # standard output has the data alone
+            complain(f"the figure is in {out}")

@@ -34,10 +34,10 @@ class Following:
 
     def curve(self, step: int, loss: Sequence[float], gradient_norm: Sequence[float]) -> None:
         models = zip(loss, gradient_norm, strict=True)
-        self._follow(Reached("curve", step, [_finite(zip(CURVE_METRICS, values, strict=True)) for values in models]))
+        self._follow(Reached("curve", step, [finite(zip(CURVE_METRICS, values, strict=True)) for values in models]))
 
     def measured(self, step: int, found: Any) -> None:
-        models = [_finite((name_of(s.metric, s.weights, s.length), s.value) for s in map(Score._make, own)) for own in found]
+        models = [finite((name_of(s.metric, s.weights, s.length), s.value) for s in map(Score._make, own)) for own in found]
         self._follow(Reached("measured", step, models))
 
 
@@ -46,5 +46,6 @@ def name_of(metric: str, weights: str, length: int) -> str:
     return f"{metric}/{weights}/{length}"
 
 
-def _finite(values: Iterable[tuple[str, float | None]]) -> Values:
+def finite(values: Iterable[tuple[str, float | None]]) -> Values:
+    """Those that trackers are told: neither missing nor infinite nor not a number."""
     return {name: value for name, value in values if value is not None and math.isfinite(value)}

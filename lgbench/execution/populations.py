@@ -66,7 +66,7 @@ def named(runs: Sequence[ExperimentRecord]) -> str:
 
 
 def title_of(runs: Sequence[ExperimentRecord]) -> str:
-    """The same, and how many models they are."""
+    """Tasks, entry and number of models, for messages."""
     return f"{named(runs)} ({'1 model' if len(runs) == 1 else f'{len(runs)} models'})"
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +24,7 @@ from lgbench.contracts.trackers import Setting
 from lgbench.errors import RunFileError
 from lgbench.execution import tracking_messages as messages
 from lgbench.execution.executor import Done, located
-from lgbench.execution.following import Reached, Values, name_of
+from lgbench.execution.following import Reached, Values, finite, name_of
 from lgbench.execution.json_lines import received, send
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.scheduler import Work
@@ -219,10 +218,6 @@ def _handles(folder: Path) -> Handles:
         return {}
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is not None and isfinite(value)
-
-
 def _end_without_file(error: Exception | None) -> RunEnd:
     if error is None:
         return RunEnd("stopped", "another process has made the run")
@@ -233,9 +228,6 @@ def _final(path: Path) -> tuple[int, Values, RunEnd]:
     """The last step of a run, what was measured of the trained model, and how it ended."""
     rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["layer"] is None]
     step = max(row["step"] for row in rows)
-    values = {
-        name_of(row["metric"], row["weights"], row["length"]): row["value"]
-        for row in rows
-        if row["step"] == step and row["length"] is not None and _is_finite(row["value"]) and row["metric"] not in SOUNDNESS
-    }
+    scores = (row for row in rows if row["step"] == step and row["length"] is not None and row["metric"] not in SOUNDNESS)
+    values = finite((name_of(row["metric"], row["weights"], row["length"]), row["value"]) for row in scores)
     return step, values, RunEnd("finished", diverged_step=rows[0]["diverged_step"])

@@ -92,11 +92,12 @@ class Experiment(Tested):
 
     @property
     def program_key(self) -> Hashable:
-        """Experiments with equal keys share compiled programs, in populations of one size. Their number of steps may differ."""
+        """Experiments with equal keys share compiled programs, in populations of one size. Their steps and tests may differ."""
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.precision)
-        return (self.task.signature, made_of, shared, *self._longest())
+        trained, _ = self._longest()
+        return (self.task.signature, made_of, shared, trained)
 
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""

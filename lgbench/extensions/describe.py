@@ -104,8 +104,11 @@ def samples(task: Task) -> list[Sample]:
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:
         batch = task.sample(length, Random.stacked([seeds.key(0, "show", task.name)], SAMPLES))
+    except ValueError as error:
+        raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
     except Exception as error:  # a plugin's code may raise anything
-        raise UsageError(f"{task.name} has no contexts of length {length}: {first_line(error)}") from error
+        failed = f"{task.name} cannot be shown: drawing contexts of length {length} failed with {type(error).__name__}"
+        raise UsageError(f"{failed}: {first_line(error)}; `lgbench check` with the name of its plugin says more") from error
     answers = batch.distribution.shape[1]
     found = []
     for index, context in enumerate(batch.inputs):

@@ -51,6 +51,7 @@ class Found:
 
     @property
     def rows(self) -> pa.Table:
+        """Its rows, read anew: a merge of many runs keeps those of none."""
         if not self.packed:
             return run_files.read(self.path)
         rows = _of_submission(self.path, self.path.stat().st_mtime_ns)
@@ -163,11 +164,12 @@ def _best(runs: Sequence[Found], there: Found | None, wrong: list[str], notes: l
     every = [there, *runs] if there else runs
     if len(every) == 1:
         return every[0]
-    best = there or max(runs, key=lambda run: (run.kept is not None, run.rows.num_rows))
+    rows = {run.where: run.rows for run in every}
+    best = there or max(runs, key=lambda run: (run.kept is not None, rows[run.where].num_rows))
     for other in every:
-        if other is best or other.rows.equals(best.rows):
+        if other is best or rows[other.where].equals(rows[best.where]):
             more = []
-        elif (found := compared(best.rows, other.rows)).different:
+        elif (found := compared(rows[best.where], rows[other.where])).different:
             wrong.append(f"{best.where} and {other.where}: {found.different}")
             continue
         else:
