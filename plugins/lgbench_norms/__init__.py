@@ -1,4 +1,4 @@
-"""Norm schemes, as a plugin: the four of arXiv 2510.08341, the two of arXiv 2504.02827, and none at all.
+"""Norm schemes, as a plugin: RMSNorm in every combination of three places, and the two schemes of arXiv 2504.02827.
 
 N is RMSNorm with learned gain, F a sublayer, x the residual stream.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from lgbench import NormScheme, hookimpl
-from lgbench_norms.placement import Placement
+from lgbench import NormScheme, Role, hookimpl
+from lgbench_norms.placement import Norm, Placement
 
 
 def rms_norm(dim: int) -> nn.RMSNorm:
@@ -23,23 +23,42 @@ def standardize(dim: int) -> nn.LayerNorm:
     return nn.LayerNorm(dim, elementwise_affine=False)
 
 
+AFTER: dict[Role, Norm] = {"attention": rms_norm, "mlp": rms_norm}
+"""RMSNorm on the output of every sublayer."""
+
+# Three factors: a norm on a sublayer's input (no, yes), on its output (no, yes), and on the sum (nowhere, after every
+# residual connection, before the logits alone). The papers leave open whether "post-norm" is on the output or on the sum,
+# and whether pre-norm has a norm before the logits, so all twelve combinations are here.
 SCHEMES = (
     Placement("no-norm", "x <- x + F(x), logits from x: no norm anywhere"),
-    Placement("pre-norm", "x <- x + F(N(x)), logits from N(x)", before=rms_norm, logits=rms_norm),
+    Placement("final-norm", "x <- x + F(x), logits from N(x)", logits=rms_norm),
     Placement("post-norm", "x <- N(x + F(x)), logits from x", total=rms_norm),
+    Placement("input-norm", "x <- x + F(N(x)), logits from x: pre-norm without the norm before the logits", before=rms_norm),
+    Placement("pre-norm", "x <- x + F(N(x)), logits from N(x)", before=rms_norm, logits=rms_norm),
+    Placement("input-post-norm", "x <- N(x + F(N(x))), logits from x", before=rms_norm, total=rms_norm),
+    Placement("output-norm", "x <- x + N(F(x)), logits from x: the norm on the sublayer's output alone", after=AFTER),
+    Placement("olmo2-norm", "x <- x + N(F(x)), logits from N(x) (OLMo 2, arXiv 2501.00656)", after=AFTER, logits=rms_norm),
+    Placement("output-post-norm", "x <- N(x + N(F(x))), logits from x", after=AFTER, total=rms_norm),
+    Placement(
+        "input-output-norm",
+        "x <- x + N(F(N(x))), logits from x: peri-norm without the norm before the logits",
+        before=rms_norm,
+        after=AFTER,
+    ),
     Placement(
         "peri-norm",
         "x <- x + N(F(N(x))), logits from N(x) (Peri-LN, arXiv 2502.02732)",
         before=rms_norm,
-        after={"attention": rms_norm, "mlp": rms_norm},
+        after=AFTER,
         logits=rms_norm,
     ),
+    Placement("input-output-post-norm", "x <- N(x + N(F(N(x)))), logits from x", before=rms_norm, after=AFTER, total=rms_norm),
     Placement(
         "peri-init-norm",
         "x <- N(embedding), then as peri-norm (Peri-LN with its optional norm on the embedding)",
         embedding=rms_norm,
         before=rms_norm,
-        after={"attention": rms_norm, "mlp": rms_norm},
+        after=AFTER,
         logits=rms_norm,
     ),
     Placement(

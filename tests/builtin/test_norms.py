@@ -12,10 +12,23 @@ from lgbench import Answers, Matrix, NormScheme, Role, Signature, SublayerSpec, 
 from lgbench.extensions.registry import Registry
 
 DIM = 12
-BUILT_IN = [
-    *("attention-layer-norm", "attention-standardize", "no-norm"),
-    *("peri-init-norm", "peri-norm", "post-norm", "pre-norm"),
-]
+FACTORS = {
+    # name: a norm on the input, on the output, after the sum, before the logits
+    "no-norm": (0, 0, 0, 0),
+    "final-norm": (0, 0, 0, 1),
+    "post-norm": (0, 0, 1, 0),
+    "input-norm": (1, 0, 0, 0),
+    "pre-norm": (1, 0, 0, 1),
+    "input-post-norm": (1, 0, 1, 0),
+    "output-norm": (0, 1, 0, 0),
+    "olmo2-norm": (0, 1, 0, 1),
+    "output-post-norm": (0, 1, 1, 0),
+    "input-output-norm": (1, 1, 0, 0),
+    "peri-norm": (1, 1, 0, 1),
+    "input-output-post-norm": (1, 1, 1, 0),
+    "peri-init-norm": (1, 1, 0, 1),
+}
+BUILT_IN = [*FACTORS, "attention-layer-norm", "attention-standardize"]
 SPECS: dict[Role, SublayerSpec] = {role: SublayerSpec(role, 1, 2, DIM, 2) for role in ("attention", "mlp")}
 Params = dict[str, Tensor]
 
@@ -29,20 +42,16 @@ def standard(x: Tensor) -> Tensor:
     return centred / ((centred * centred).mean(-1, keepdim=True) + 1e-5).sqrt()
 
 
-def peri(x: Tensor, f: nn.Module, p: Params) -> Tensor:
-    return x + rms(f(rms(x, p["before.weight"])), p["after.weight"])
+def factored(name: str) -> Callable[[Tensor, nn.Module, Params], Tensor]:
+    """x + F(x) with a norm on the input, on the output and on the sum, where the scheme has one."""
+    before, after, total, _ = FACTORS[name]
 
+    def equation(x: Tensor, f: nn.Module, p: Params) -> Tensor:
+        change = f(rms(x, p["before.weight"]) if before else x)
+        y = x + (rms(change, p["after.weight"]) if after else change)
+        return rms(y, p["total.weight"]) if total else y
 
-def bare(x: Tensor, f: nn.Module, p: Params) -> Tensor:
-    return x + f(x)
-
-
-def pre(x: Tensor, f: nn.Module, p: Params) -> Tensor:
-    return x + f(rms(x, p["before.weight"]))
-
-
-def post(x: Tensor, f: nn.Module, p: Params) -> Tensor:
-    return rms(x + f(x), p["total.weight"])
+    return equation
 
 
 def layer_normed(x: Tensor, f: nn.Module, p: Params) -> Tensor:
@@ -54,20 +63,11 @@ def standardized(x: Tensor, f: nn.Module, p: Params) -> Tensor:
 
 
 RESIDUAL: dict[tuple[str, Role], Callable[[Tensor, nn.Module, Params], Tensor]] = {
-    ("no-norm", "attention"): bare,
-    ("no-norm", "mlp"): bare,
-    ("pre-norm", "attention"): pre,
-    ("pre-norm", "mlp"): pre,
-    ("post-norm", "attention"): post,
-    ("post-norm", "mlp"): post,
-    ("peri-norm", "attention"): peri,
-    ("peri-norm", "mlp"): peri,
-    ("peri-init-norm", "attention"): peri,
-    ("peri-init-norm", "mlp"): peri,
+    **{(name, role): factored(name) for name in FACTORS for role in SPECS},
     ("attention-layer-norm", "attention"): layer_normed,
-    ("attention-layer-norm", "mlp"): pre,
+    ("attention-layer-norm", "mlp"): factored("pre-norm"),
     ("attention-standardize", "attention"): standardized,
-    ("attention-standardize", "mlp"): pre,
+    ("attention-standardize", "mlp"): factored("pre-norm"),
 }
 
 
@@ -102,8 +102,8 @@ def test_a_residual_connection_is_the_schemes_equation(registry: Registry, name:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_scheme_has_no_other_parameters_than_its_equation(registry: Registry, name: str) -> None:
-    norms = {"no-norm": 0, "pre-norm": 1, "post-norm": 1, "attention-standardize": 1, "peri-norm": 2, "peri-init-norm": 2}
-    expected = norms.get(name, 3) * DIM
+    on_attention = {"attention-layer-norm": 3, "attention-standardize": 1}  # a LayerNorm has a gain and a bias
+    expected = (sum(FACTORS[name][:3]) if name in FACTORS else on_attention[name]) * DIM
     counted = registry.norms[name].residual(SPECS["attention"], nn.Identity()).parameters()
     assert sum(parameter.numel() for parameter in counted) == expected
 
@@ -111,15 +111,14 @@ def test_a_scheme_has_no_other_parameters_than_its_equation(registry: Registry, 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_other_places_are_the_schemes_equation(registry: Registry, name: str) -> None:
     x = stream()
-    changed = {
-        "no-norm": set(),
-        "pre-norm": {"final"},
-        "post-norm": {"output attention", "output mlp"},
-        "peri-norm": {"output attention", "output mlp", "final"},
-        "peri-init-norm": {"embed", "output attention", "output mlp", "final"},
-        "attention-layer-norm": {"output attention", "final"},
-        "attention-standardize": {"output attention", "final"},
-    }[name]
+    _, after, total, logits = FACTORS.get(name, (1, 1, 0, 1))
+    changed = {"final"} if logits else set()
+    if name in FACTORS and (after or total):
+        changed |= {"output attention", "output mlp"}
+    elif name not in FACTORS:
+        changed.add("output attention")
+    if name == "peri-init-norm":
+        changed.add("embed")
     for where, module in modules_of(registry.norms[name]).items():
         parameters = list(randomized(module).parameters())
         if where not in changed:
@@ -129,8 +128,9 @@ def test_the_other_places_are_the_schemes_equation(registry: Registry, name: str
         elif where == "output attention" and name == "attention-standardize":
             expected = standard(x)
         else:
-            (gain,) = parameters
-            expected = rms(x, gain)
+            expected = x
+            for gain in parameters:  # two on an output that is normalized itself and in the sum
+                expected = rms(expected, gain)
         torch.testing.assert_close(module(x), expected, msg=where)
 
 
