@@ -106,6 +106,9 @@ def test_a_verdict_names_the_better_whichever_comes_first(results):
         (alpha,) = compare(results, first, second, "tvd", "alpha")
         said = "transformer+good is significantly better than transformer+plain on alpha OOD under quick/1"
         assert alpha.verdict.startswith(said)
+        better, worse = sorted((alpha.mean.first, alpha.mean.second))  # a lower TVD is better
+        size = abs(alpha.mean.difference)
+        assert f": TVD {better:.4f} against {worse:.4f}, a difference of {-size:+.4f} [" in alpha.verdict
         assert re.search(r"significant at 3 of 5 lengths: 16, 32, 64\.$", alpha.verdict)
         assert [d.length for d in alpha.lengths if d.significant] == [16, 32, 64]
 

@@ -652,6 +652,9 @@ def test_the_first_view_has_the_best_entries_and_a_picture_of_each_family(visit,
     assert drawn == [row["entry"] for row in board["rows"] if "@" not in row["entry"]][:6]
     page.get_by_role("link", name=f"All {len(board['rows'])} entries").click()
     expect(page.locator("h1")).to_have_text("All families")
+    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="All families", exact=True).click()
+    expect(page.locator("h1")).to_have_text("All families")
 
 
 def test_all_families_together_have_the_numbers_of_the_command(look, folder):

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from lgbench.execution.progress import Phase, ReportProgress, TimeLeft, duration
@@ -17,6 +18,9 @@ from lgbench.terminal import printable
 REFRESH_SECONDS = 0.25
 FIRST_LINE_SECONDS = 3.0
 LINE_SECONDS = 10.0
+
+WIDE, MIDDLE = 110, 72
+"""Columns of a terminal that hold bar, pace and loss beside the steps and the time left, and the pace alone."""
 
 
 class ConsoleProgress:
@@ -71,15 +75,9 @@ class ConsoleProgress:
         if not self.console.is_terminal:
             yield
             return
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("{task.fields[note]}"),
-            _Left(lambda: self._time),
-        )
-        with Progress(*columns, console=self.console, transient=True) as self._bars:
+        with Progress(
+            *_columns(self.console.width, lambda: self._time), console=self.console, expand=True, transient=True
+        ) as self._bars:
             yield
         self._bars = None
 
@@ -108,11 +106,22 @@ class ConsoleProgress:
         yield line
 
 
+def _columns(width: int, known: Callable[[], TimeLeft | None]) -> list[ProgressColumn]:
+    """Columns of the bars, each bar on one line: the title gives way first, and numbers are never cut."""
+    title = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    bar, steps = BarColumn(bar_width=20), MofNCompleteColumn(table_column=Column(no_wrap=True))
+    rate, note = (TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note"))
+    left = _Left(known)
+    if width >= WIDE:
+        return [title, bar, steps, rate, note, left]
+    return [title, steps, rate, left] if width >= MIDDLE else [title, steps, left]
+
+
 class _Left(ProgressColumn):
     """The time that is left for everything."""
 
     def __init__(self, known: Callable[[], TimeLeft | None]) -> None:
-        super().__init__()
+        super().__init__(table_column=Column(no_wrap=True))
         self._known = known
 
     def render(self, task: Task) -> Text:

@@ -194,12 +194,23 @@ def _judged(board: Board, first: str, second: str, mean: Difference) -> str:
     if mean.n < MIN_PAIRED_SEEDS:
         common = f"they have {mean.n} seeds in common, and a test needs {MIN_PAIRED_SEEDS}"
         return f"The difference between {first} and {second} {where} is not significant: {common}."
-    size = f"{board.metric.label} {mean.first:.4f} against {mean.second:.4f}, a difference of {_with_interval(mean)}"
-    evidence = f"{size} over {mean.n} seeds (p = {mean.p:.2g})"
+    first_better = board.metric.sign * mean.difference < 0
+    better, other = (first, second) if first_better else (second, first)
     if not mean.significant:
-        return f"The difference between {first} and {second} {where} is not significant: {evidence}."
-    better, other = (first, second) if board.metric.sign * mean.difference < 0 else (second, first)
-    return f"{better} is significantly better than {other} {where}: {evidence}."
+        return f"The difference between {first} and {second} {where} is not significant: {_evidence(board.metric, mean)}."
+    shown = mean if first_better else _turned(mean)
+    return f"{better} is significantly better than {other} {where}: {_evidence(board.metric, shown)}."
+
+
+def _turned(mean: Difference) -> Difference:
+    """The difference second - first."""
+    low, high = (None if end is None else -end for end in (mean.high, mean.low))
+    return replace(mean, first=mean.second, second=mean.first, difference=-mean.difference, low=low, high=high)
+
+
+def _evidence(metric: Metric, mean: Difference) -> str:
+    size = f"{metric.label} {mean.first:.4f} against {mean.second:.4f}, a difference of {_with_interval(mean)}"
+    return f"{size} over {mean.n} seeds (p = {mean.p:.2g})"
 
 
 def _at_lengths(lengths: Sequence[Difference]) -> str:
