@@ -193,16 +193,12 @@ def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, t
 
 
 @pytest.mark.slow  # it starts two processes
-def test_worker_processes_and_exports_have_the_function(toys_alone, file, tmp_path):
-    results, folder = tmp_path / "results", tmp_path / "model"
+def test_worker_processes_have_the_function(toys_alone, file, tmp_path):
+    results = tmp_path / "results"
     rows = trained(f"{file}:build", results, seeds=[0, 1], population=1, workers=2, keep_weights=True)
     assert len(set(rows["seed"].to_pylist())) == 2
     (path,) = results.glob("*.seed-1.*.parquet")
-    done = CliRunner().invoke(main, ["export", str(path), "--to", str(folder), "--plugin", f"{file}:build"])
-    assert done.exit_code == 0, done.output
-    assert (folder / "plugins" / "my_model.py").read_bytes() == file.read_bytes()
-    assert "'plugins/my_model.py:build'" in (folder / "load.py").read_text()
-    model = lgbench.load(folder, plugins=[f"{folder}/plugins/my_model.py:build"])
+    model = lgbench.load(path, plugins=[f"{file}:build"])
     assert model.record.entry.startswith("my-model~")
 
 

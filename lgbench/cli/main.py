@@ -10,7 +10,6 @@ import click
 from lgbench.cli.check import check
 from lgbench.cli.claims import claims
 from lgbench.cli.compare import compare
-from lgbench.cli.export import export
 from lgbench.cli.leaderboard import leaderboard
 from lgbench.cli.list import list_names
 from lgbench.cli.merge import merge
@@ -32,7 +31,7 @@ from lgbench.errors import Interrupted, LgbenchError
 SECTIONS = {
     "Run": (run, merge),
     "Read results": (leaderboard, compare, claims, predictors, plot, site, sql),
-    "Use trained models": (predict, probe, export),
+    "Use trained models": (predict, probe),
     "Publish results": (submit, verify),
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),

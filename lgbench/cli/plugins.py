@@ -1,4 +1,4 @@
-"""`lgbench plugins`: the installed plugins and their errors, and how to install the same ones again."""
+"""`lgbench plugins`: the installed plugins and their errors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import click
 
 from lgbench.cli.options import json_option, plugin_option
-from lgbench.cli.output import console, echo, echo_data, keep_output
-from lgbench.errors import UsageError
+from lgbench.cli.output import console, echo, keep_output
 from lgbench.terminal import printable
 
 if TYPE_CHECKING:
@@ -26,20 +27,15 @@ MAX_WIDTH = 10_000
 """Columns that a line of a pipe may have."""
 
 
-@click.group(invoke_without_command=True)
+@click.command()
 @plugin_option
 @json_option
-@click.pass_context
-def plugins(context: click.Context, plugins: Sequence[Path], as_json: bool) -> None:
+def plugins(plugins: Sequence[Path], as_json: bool) -> None:
     """Show the installed plugins, and why one failed to load.
 
     The table says what each plugin provides, and where it was installed from. The exit code is 1 if a plugin failed, or if two
     plugins provide the same name.
     """
-    if context.invoked_subcommand is not None:
-        if plugins or as_json:
-            raise UsageError(f"--plugin and --json are options of the table; `{context.invoked_subcommand}` takes neither")
-        return
     from lgbench.extensions.registry import Registry
 
     keep_output()
@@ -52,33 +48,6 @@ def plugins(context: click.Context, plugins: Sequence[Path], as_json: bool) -> N
             echo(sentence)
     if registry.problems():
         sys.exit(1)
-
-
-@plugins.command()
-def freeze() -> None:
-    """Print the installed plugins as requirements of pip.
-
-    The list has every plugin that is not lgbench's own, also a broken one, with its version or its source. A plugin that was
-    installed from a folder is listed as that folder, with no version.
-    """
-    import lgbench
-    from lgbench.extensions import requirements
-
-    first = f"# plugins of lgbench {lgbench.__version__}; lgbench plugins restore FILE installs them"
-    echo_data("".join(f"{line}\n" for line in (first, *requirements.frozen())))
-
-
-@plugins.command()
-@click.argument("file", type=click.Path(path_type=Path))
-def restore(file: Path) -> None:
-    """Install the plugins that `freeze` listed in FILE."""
-    from lgbench.extensions import requirements
-
-    restored = requirements.restore(file)
-    count = "1 plugin" if len(restored) == 1 else f"{len(restored)} plugins"
-    names = ", ".join(f"{distribution.name} {distribution.version}" for distribution in restored)
-    nothing = f"installed, but no line of {file} names a plugin; `lgbench plugins` shows all plugins"
-    echo(f"{count} restored: {names}" if restored else nothing)
 
 
 def table(registry: Registry, console: Console) -> None:
@@ -144,12 +113,12 @@ def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:
 
 
 def _from(origin: Distribution) -> str:
-    from lgbench.extensions.requirements import local_path
-
     if origin.name == "lgbench":
         return "built in"
     if origin.stamp:
         return f"file {origin.url}"
     if not origin.url:
         return "index"
-    return (local_path(origin.url) or origin.url) + (" (editable)" if origin.editable else "")
+    parts = urlsplit(origin.url)
+    place = url2pathname(parts.path) if parts.scheme == "file" else origin.url
+    return place + (" (editable)" if origin.editable else "")

@@ -244,7 +244,7 @@ def _message(error: BaseException) -> str:
 
 
 def _fingerprint() -> Fingerprint:
-    from lgbench.process.fingerprint import Fingerprint  # which needs torch; `lgbench plugins freeze` does not
+    from lgbench.process.fingerprint import Fingerprint  # which needs torch
 
     return Fingerprint()
 
