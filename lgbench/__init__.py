@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lgbench.functions import plan, run, run_population
     from lgbench.kept.loading import LoadedModel, load
     from lgbench.kept.probing import probe
+    from lgbench.options import RunOptions
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
@@ -104,6 +105,7 @@ __all__ = [
     "Role",
     "RotationModule",
     "RunEnd",
+    "RunOptions",
     "Schedule",
     "Signature",
     "Source",
@@ -135,6 +137,7 @@ _LAZY = {
     "LoadedModel": "lgbench.kept.loading",
     "Random": "lgbench.randomness",
     "PlannedPopulation": "lgbench.execution.populations",
+    "RunOptions": "lgbench.options",
     "evaluate_model": "lgbench.external.measuring",
     "load": "lgbench.kept.loading",
     "plan": "lgbench.functions",

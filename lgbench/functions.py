@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lgbench.contracts import DEFAULT_OPTIMIZER
-from lgbench.errors import UsageError
-from lgbench.execution.device import Execution
 from lgbench.execution.engines import carry_out
 from lgbench.execution.manner import Command, Engine, Manner
 from lgbench.execution.populations import PlannedPopulation, scheduled
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.publishing import folder_of
 from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
@@ -24,137 +22,122 @@ from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
-from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
 from lgbench.extensions.tracking import usable
+from lgbench.options import RunOptions
 from lgbench.results import run_files
-from lgbench.results.addresses import Place, place
+from lgbench.results.addresses import place
 
 __all__ = ["plan", "run", "run_population"]
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
-def run(
-    task: str | Sequence[str],
-    arch: str | Sequence[str],
-    *,
-    average: str | Sequence[str] | None = None,
-    optimizer: str = DEFAULT_OPTIMIZER,
-    seeds: Sequence[int] = (0, 1, 2),
-    protocol: str = DEFAULT_PROTOCOL,
-    set: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    precision: str = PRECISIONS[0],
-    compile: bool | None = None,
-    population: int | None = None,
-    workers: int | None = None,
-    checkpoint: float = 60.0,
-    plugins: Sequence[str | Path] = (),
-    results: str | Place = "results",
-    probe: str | Sequence[str] = (),
-    keep_weights: bool = False,
-    track: str | Sequence[str] = (),
-    executor: str = "local",
-    ray_address: str | None = None,
-    slurm_partition: str | None = None,
-    jobs: int | None = None,
-    time: int | None = None,
-    slurm_options: Mapping[str, str] | None = None,
-) -> pa.Table:
+
+def _taking(make: Callable[Given, RunOptions]) -> Callable[[Callable[[RunOptions], Result]], Callable[Given, Result]]:
+    """Decorator of a function of options, which then takes each option as an argument."""
+
+    def decorate(function: Callable[[RunOptions], Result]) -> Callable[Given, Result]:
+        @wraps(function)
+        def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            return function(make(*args, **kwargs))
+
+        # For help(): functools.wraps alone would show the one argument of the decorated function.
+        shown = signature(make).replace(return_annotation=signature(function).return_annotation)
+        called.__signature__ = shown  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+@_taking(RunOptions)
+def run(options: RunOptions) -> pa.Table:
     """Train and test every task with every entry and seed, as `lgbench run` does, and return the rows of all runs.
 
-    It takes what the command takes, under the same names; `plugins` are plugin files. An architecture may be a function in a
-    file, such as "./my_model.py:build". A run that is already in `results` is read, not repeated. `average=None` tests every
-    averager that comes with lgbench; a list as a value of `set` makes a grid over it. `probe` names probes, or is "all". With
-    `keep_weights`, :func:`lgbench.load` gives the models of the runs. `results` may be an address such as s3://bucket/folder.
-    `track` names trackers, such as "tensorboard".
+    The arguments are the options of the command, under the same names; `plugins` are plugin files. An architecture may be a
+    function in a file, such as "./my_model.py:build". A run that is already in `results` is read, not repeated. `average=None`
+    tests every averager that comes with lgbench; a list as a value of `set` makes a grid over it. `probe` names probes, or is
+    "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs. `results` may be an address such as
+    s3://bucket/folder. `track` names trackers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
     """
-    engine = Engine.of(executor, ray_address, slurm_partition, jobs, time, slurm_options)
-    archs, files = _archs(arch, plugins)
-    request = _request(task, archs, average, optimizer, seeds, protocol, set, precision, probe)
-    where, registry = place(results), Registry.load(files=files)
-    manner = Manner(device, compile, population, checkpoint, workers, keep_weights, usable(_listed(track), registry))
-    planned = resolve(request, registry)
-    outcome = carry_out(Command(request, planned, manner, engine, files, SilentProgress()), where)
+    outcome = carry_out(_command(options), place(options.results))
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
 
 
-def plan(
-    task: str | Sequence[str],
-    arch: str | Sequence[str],
-    *,
-    average: str | Sequence[str] | None = None,
-    optimizer: str = DEFAULT_OPTIMIZER,
-    seeds: Sequence[int] = (0, 1, 2),
-    protocol: str = DEFAULT_PROTOCOL,
-    set: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    precision: str = PRECISIONS[0],
-    compile: bool | None = None,
-    population: int | None = None,
-    workers: int | None = None,
-    plugins: Sequence[str | Path] = (),
-    results: str | Place | None = None,
-    probe: str | Sequence[str] = (),
-) -> list[PlannedPopulation]:
-    """The populations that :func:`lgbench.run` with the same arguments would train, for another engine to run. Trains nothing.
+@_taking(RunOptions)
+def plan(options: RunOptions) -> list[PlannedPopulation]:
+    """Populations that :func:`lgbench.run` with the same arguments would train, for another engine to run. Trains nothing.
 
-    Give each to :func:`lgbench.run_population`, in any order, on any machine that has the same plugins. Runs that the folder
-    `results` has are left out. `workers` says how many populations will train at the same time, which decides their sizes.
-    Under a protocol that tries learning rates, these are tuning runs first, whose `tuning` is true. Once their files are in
-    `results`, the same call gives the populations of the runs.
+    Give each to :func:`lgbench.run_population`, in any order, on any machine with the same plugins. Runs that the folder
+    `results` has are left out. `workers` is the number of populations that train at the same time, which decides their sizes.
+    `executor`, `track` and `checkpoint` change nothing here. Under a protocol that tries learning rates, the first populations
+    are tuning runs, whose `tuning` is true. Once their files are in `results`, the same call gives the populations of the runs.
 
     Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
     """
-    archs, files = _archs(arch, plugins)
-    request = _request(task, archs, average, optimizer, seeds, protocol, set, precision, probe)
-    planned = resolve(request, Registry.load(files=files))
-    execution = Execution.on(device, compile, population, workers=workers)
-    silent = SilentProgress()
-    with tempfile.TemporaryDirectory() as empty:
-        where, experiments, tuning = place(empty if results is None else results), planned.experiments, False
-        if any(experiment.tuning_runs for experiment in experiments):
-            if results is None:
-                raise UsageError(
-                    f"the protocol {protocol} chooses learning rates by tuning runs, so plan must know where these are: "
-                    "name a folder or an address as results"
-                )
-            stage = Stage.begin(experiments, where, silent.say)
-            tuning = bool(unfinished(stage.of(experiments), stage.tuning))
-            stage = replace(stage, first=tuning)
-            planned, folder = stage.plan(planned), stage.tuning if tuning else stage.results
-        else:
-            folder = folder_of(where, experiments, silent.say)
-        return list(scheduled(Scheduler(planned, folder, execution, silent, lambda group, error: None), tuning))
+    command, results = _command(options), place(options.results)
+    planned, display = command.plan, command.display
+    tuning = False
+    if any(experiment.tuning_runs for experiment in planned.experiments):
+        stage = Stage.begin(planned.experiments, results, display.say)
+        tuning = bool(unfinished(stage.of(planned.experiments), stage.tuning))
+        planned = replace(stage, first=tuning).plan(planned)
+        folder = stage.tuning if tuning else stage.results
+    else:
+        folder = folder_of(results, planned.experiments, display.say)
+    scheduler = Scheduler(planned, folder, command.manner.here(), display, lambda group, error: None)
+    return list(scheduled(scheduler, tuning))
 
 
-def _request(
-    task: str | Sequence[str],
-    arch: str | Sequence[str],
-    average: str | Sequence[str] | None,
-    optimizer: str,
-    seeds: Sequence[int],
-    protocol: str,
-    set: Mapping[str, Any] | None,
-    precision: str,
-    probe: str | Sequence[str],
-) -> Request:
-    changes = {key: ",".join(str(v) for v in _listed(value)) for key, value in (set or {}).items()}
-    averagers = None if average is None else _listed(average)
-    probes = tuple(_listed(probe))
-    return Request(_listed(task), _listed(arch), averagers, tuple(seeds), protocol, changes, optimizer, precision, probes)
+def _command(options: RunOptions) -> Command:
+    options = with_functions(options)
+    return command_of(options, Registry.load(files=[*map(Path, options.plugins)]), SilentProgress())
 
 
-def _archs(arch: str | Sequence[str], plugins: Sequence[str | Path]) -> tuple[list[str], list[Path]]:
-    """The names of entries, and the plugin files with those that have functions which build architectures."""
-    names, files = take_functions(_listed(arch))
-    return names, [*map(Path, plugins), *files]
+def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
+    """Command with all names resolved. Raises UsageError for unknown names and for values out of range."""
+    request = _request(options)
+    manner = Manner(
+        device=options.device,
+        compile=options.compile,
+        population=options.population,
+        checkpoint=options.checkpoint,
+        workers=options.workers,
+        keep_weights=options.keep_weights,
+        track=usable(_listed(options.track), registry),
+    )
+    slurm = tuple(options.slurm_options.items())
+    engine = Engine(options.executor, options.ray_address, options.slurm_partition, options.jobs, options.time, slurm)
+    return Command(request, resolve(request, registry), manner, engine, [*map(Path, options.plugins)], display)
+
+
+def with_functions(options: RunOptions) -> RunOptions:
+    """Options with names of architectures in place of functions in files, which become plugin files."""
+    names, files = take_functions(_listed(options.arch))
+    return replace(options, arch=names, plugins=[*options.plugins, *files])
+
+
+def _request(options: RunOptions) -> Request:
+    """Request of these options. A list as a value of `set` is a grid."""
+    return Request(
+        tasks=_listed(options.task),
+        archs=_listed(options.arch),
+        averagers=None if options.average is None else _listed(options.average),
+        seeds=tuple(options.seeds),
+        protocol=options.protocol,
+        changes={key: ",".join(map(str, _listed(value))) for key, value in options.set.items()},
+        optimizer=options.optimizer,
+        precision=options.precision,
+        probes=_listed(options.probe),
+    )
 
 
 def _listed(values: Any) -> list[Any]:
+    """List of one value or of several."""
     return list(values) if isinstance(values, list | tuple) else [values]

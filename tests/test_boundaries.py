@@ -184,8 +184,9 @@ ROOMS = {
         "training",
     },
     # The front doors: the package, and the command line.
+    "options": {"contracts", "experiment", "results"},
     "functions": {
-        "contracts",
+        "options",
         "errors",
         "execution",
         "execution.engines",
@@ -195,9 +196,11 @@ ROOMS = {
         "extensions",
         "results",
     },
-    "": {"contracts", "errors", "hookspecs", "execution", "external", "functions", "kept", "randomness", "results"},
+    "": {"contracts", "errors", "hookspecs", "execution", "external", "functions", "kept", "options", "randomness", "results"},
     "cli": {
         *BASICS,
+        "functions",
+        "options",
         "claims",
         "claims.obstacles",
         "execution",

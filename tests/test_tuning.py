@@ -176,8 +176,6 @@ def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(t
     remote._replanner.cache_clear()
     asked = ASKED | HOW | {"seeds": [0, 1], "population": 2}
     lgbench.run(**asked, results=tmp_path / "whole")
-    with pytest.raises(UsageError, match="chooses learning rates by tuning runs, so plan must know where these are"):
-        lgbench.plan(**asked)
     results = tmp_path / "by hand"
     for tuning in (True, False):
         populations = lgbench.plan(**asked, results=results)

@@ -16,6 +16,7 @@ from lgbench.cli.output import console, echo, echo_data
 from lgbench.cli.run_request import run_request
 from lgbench.cli.setup import installed, opened, warn
 from lgbench.errors import RunFailed, UsageError, unknown
+from lgbench.options import RunOptions
 from lgbench.results.addresses import Address, Place
 
 if TYPE_CHECKING:
@@ -153,8 +154,6 @@ def _run(
     """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
     from lgbench.claims.obstacles import require_possible
     from lgbench.claims.wanted import orders
-    from lgbench.execution.manner import Engine, Manner
-    from lgbench.experiment.plan import Request
 
     registry, failures = installed(plugins), []
     for claim in found:
@@ -166,9 +165,20 @@ def _run(
         if not lacking:
             echo(f"{claim.name} lacks no run under {name}")
         for order in lacking:
-            request = Request(order.tasks, order.archs, order.average or None, order.seeds, name, probes=order.probes)
+            options = RunOptions(
+                order.tasks,
+                order.archs,
+                average=order.average or None,
+                seeds=order.seeds,
+                protocol=name,
+                probe=order.probes,
+                device=device,
+                workers=workers,
+                plugins=plugins,
+                results=results,
+            )
             try:
-                run_request(request, registry, Manner(device, workers=workers), Engine(), plugins, results)
+                run_request(options, registry)
             except RunFailed as error:
                 failures.append(str(error))
     return failures

@@ -3,40 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from lgbench.cli.option_types import RESULTS, FolderOrAddress, NameInResults
+from lgbench.cli.option_types import Change, FolderOrAddress, NameInResults, Names, Seeds
 from lgbench.contracts import PRIMARY_METRIC
+from lgbench.errors import UsageError
+from lgbench.options import Kind, RunOptions
 from lgbench.results.entries import BASELINE_ENTRY
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-results_option = click.option(
-    "--results",
-    type=FolderOrAddress(),
-    default=RESULTS,
-    show_default=True,
-    help="Folder of the run files, or an address such as s3://bucket/folder.",
-)
+def _click_option(own: Field[Any]) -> Callable[[Command], Command]:
+    """Click's option of one field of the options of `lgbench run`."""
+    about, kind = own.metadata, own.metadata["kind"]
+    named = about.get("flag", f"--{own.name.replace('_', '-')}")
+    settings: dict[str, Any] = {"help": about["help"], "multiple": kind in ("names", "changes", "files")}
+    if kind == "flag":
+        return click.option(named, own.name, is_flag=True, help=about["help"])
+    if kind == "switch":
+        return click.option(f"{named}/--no-{named[2:]}", own.name, default=None, help=about["help"])
+    if own.default is MISSING and own.default_factory is MISSING:
+        settings["required"] = True
+    elif not settings["multiple"]:
+        shown = about.get("shown", own.default)
+        settings |= {"default": shown, "show_default": shown is not None}
+    return click.option(named, own.name, type=_TYPES[kind](about.get("of", ())), **settings)
 
-plugin_option = click.option(
-    "--plugin",
-    "plugins",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Load a plugin that is a single Python file, as in --plugin ./my_norm.py. Can be repeated.",
-)
 
-device_option = click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="Device: cpu, cuda, mps, or auto for a CUDA GPU if there is one.",
-)
+_TYPES: dict[Kind, Callable[[Sequence[str]], Any]] = {
+    "name": lambda kinds: Names(*kinds),
+    "names": lambda kinds: Names(*kinds),
+    "seeds": lambda _: Seeds(),
+    "changes": lambda _: Change(),
+    "choice": click.Choice,
+    "number": lambda _: click.INT,
+    "seconds": lambda _: click.FLOAT,
+    "text": lambda _: click.STRING,
+    "files": lambda _: click.Path(path_type=Path),
+    "place": lambda _: FolderOrAddress(),
+}
+
+_RUN = {own.name: _click_option(own) for own in fields(RunOptions)}
+
+plugin_option, device_option, results_option = _RUN["plugins"], _RUN["device"], _RUN["results"]
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All options of `lgbench run`; the command gets a :class:`RunOptions`, with no name checked yet."""
+
+    @wraps(command)
+    def collected(**given: Any) -> Any:
+        for own in fields(RunOptions):
+            if own.metadata["kind"] == "names":
+                given[own.name] = split(given[own.name])
+            if own.metadata["kind"] == "changes":
+                given[own.name] = joined(given[own.name])
+        given["average"] = _averagers(given["average"])
+        return command(RunOptions(**{name: given.pop(name) for name in _RUN}), **given)
+
+    for option in reversed(_RUN.values()):
+        collected = option(collected)
+    return collected
+
+
+def _averagers(names: Sequence[str]) -> list[str] | None:
+    """Averagers that `--average` names; None, for the default, where it is not given."""
+    others = [name for name in names if name != "none"]
+    if others and "none" in names:
+        raise UsageError(f"--average names none and {', '.join(others)}: use none alone, or leave it out")
+    return others if names else None
+
 
 claims_option = click.option(
     "--claims",

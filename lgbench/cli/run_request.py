@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,36 +12,27 @@ from lgbench.cli.option_types import RESULTS
 from lgbench.cli.output import console, echo
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
-from lgbench.results.addresses import Place
+from lgbench.options import RunOptions
+from lgbench.results.addresses import Place, place
 
 if TYPE_CHECKING:
     from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.manner import Command, Engine, Manner, PlanOutcome
+    from lgbench.execution.manner import Command, PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan, Request
     from lgbench.extensions.registry import Registry
 
 
-def run_request(
-    request: Request,
-    registry: Registry,
-    manner: Manner,
-    engine: Engine,
-    plugins: Sequence[Path],
-    results: Place,
-    dry_run: bool = False,
-) -> None:
-    """Do what a command asks for, and say what was done. Raises RunFailed where some runs failed."""
+def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) -> None:
+    """Run everything that the options ask for, and print the outcome. Raises RunFailed where some runs failed."""
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.engines import carry_out
-    from lgbench.execution.manner import Command
-    from lgbench.experiment.plan import plan
+    from lgbench.functions import command_of
 
-    planned = plan(request, registry)
-    display = ConsoleProgress(console(stderr=True))
-    for sentence in planned.refusals:
+    display, results = ConsoleProgress(console(stderr=True)), place(options.results)
+    command = command_of(options, registry, display)
+    for sentence in command.plan.refusals:
         display.say(sentence)
-    command = Command(request, planned, manner, engine, plugins, display)
     if dry_run:
         _forecast(command, results)
         return
@@ -52,9 +43,9 @@ def run_request(
             "interrupted; no file was left half written. Finished runs are kept. The same command continues with the others, "
             "each from its latest checkpoint."
         ) from None
-    _tell(outcome, planned, results, manner.keep_weights)
-    if request.protocol == DEFAULT_PROTOCOL and not request.changes:
-        echo(_longer(request, registry, display))
+    _tell(outcome, command.plan, results, options.keep_weights)
+    if options.protocol == DEFAULT_PROTOCOL and not options.set:
+        echo(_longer(command.request, registry, display))
 
 
 def _forecast(command: Command, results: Place) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,18 +49,6 @@ class Engine:
     """Minutes of a job."""
     slurm_options: tuple[tuple[str, str], ...] = ()
     """Options of sbatch, by their long names without dashes."""
-
-    @classmethod
-    def of(
-        cls,
-        executor: str,
-        ray_address: str | None,
-        slurm_partition: str | None,
-        jobs: int | None,
-        time: int | None,
-        slurm_options: Mapping[str, str] | None,
-    ) -> Engine:
-        return cls(executor, ray_address, slurm_partition, jobs, time, tuple((slurm_options or {}).items()))
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
