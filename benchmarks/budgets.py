@@ -4,7 +4,7 @@ Trains seven entries that differ in kind on every task: four norm schemes, rotar
 LSTM. Each is trained with 1, 2, 4 and 8 times the steps of a protocol. The budget of a task is the shortest training after
 which no doubling changes the mean OOD TVD of any entry by more than 0.02, or the longest that costs a norm scheme at most 40
 core-seconds. Runs are kept in a folder, so that the same command goes on with them. With --publish, the runs of tasks on which
-all entries are trained join those in budgets.csv, and docs/reference/budgets.md is written anew from it. That page also names
+all entries are trained join those in budgets.csv, and benchmarks/budgets.md is written anew from it. That page also names
 the tasks that are to come.
 
     python benchmarks/budgets.py FOLDER [--tasks tomita-1 ...] [--factors 1 2 4 8] [--seeds 2] [--read] [--publish]
@@ -33,12 +33,12 @@ OTHERS = ("rope", "stick-breaking", "lstm")
 SETTLED, MAX_SECONDS = 0.02, 40.0
 
 DATA = Path(__file__).with_suffix(".csv")
-PAGE = Path(__file__).parents[1] / "docs/reference/budgets.md"
+PAGE = Path(__file__).with_suffix(".md")
 HEAD = """# Figures of training lengths
 
 What longer training changes: each cell has the mean OOD TVD of two seeds, and in brackets the mean ID TVD. A task settles at a
 number of steps from which on no doubling changes the OOD TVD of any entry by more than 0.02. Core-seconds are of the slowest
-norm scheme, tests included. [How long to train](../explanation/budgets.md) says what follows.
+norm scheme, tests included. [How long to train](../docs/explanation/budgets.md) says what follows.
 """
 
 

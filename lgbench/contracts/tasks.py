@@ -110,7 +110,8 @@ class Task(ABC):
     model: Mapping[str, int | float | bool | str] = {}
     """Model sizes for this task, such as {"layers": 1}. An architecture takes the options that it has."""
     budgets: Mapping[str, Budget] = {}
-    """By the protocol's name, where the task needs other numbers than the protocol's own."""
+    """By the protocol's name, where the task needs other numbers than the protocol's own: tasks differ too much for one number
+    of steps, and the core knows none of them by name."""
 
     @abstractmethod
     def sample(self, length: int, random: Random) -> Batch:

@@ -53,6 +53,7 @@ def _lengths(task: Task, training: Training, start: int, stop: int) -> list[int]
     low, high = training.min_length, training.max_length
     if task.signature.answers is Answers.EVERY_PREFIX:
         return [high] * (stop - start)
+    # One length a step for all seeds, whatever they are: a batch of the population then has one shape, without padding.
     random = Random.stacked([seeds.key(0, "training lengths")], stop - start, first=start)
     drawn: list[int] = (low + random.integers(high + 1 - low)).tolist()
     return drawn

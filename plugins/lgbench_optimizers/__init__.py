@@ -31,6 +31,7 @@ class AdamW(Optimizer):
             raise Unsupported(f"beta1 and beta2 must be in [0, 1) and epsilon above 0, got {beta1}, {beta2} and {epsilon}")
         return type(self)(self.name, beta1, beta2, epsilon)
 
+    # Written out: each model of a population has a learning rate of its own, and one program makes the whole step.
     def start(self, weights: Weights) -> State:
         return {part: {name: torch.zeros_like(w) for name, w in weights.items()} for part in ("mean", "square")}
 
