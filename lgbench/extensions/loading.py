@@ -165,7 +165,7 @@ def check_contract(source: PluginSource) -> None:
 
 def outdated() -> str:
     """Advice for the user of a plugin that was written for an earlier contract."""
-    return f"upgrade the plugin to a release for contract {CONTRACT[0]}; CHANGELOG.md says how its code has to change"
+    return f"upgrade the plugin to a release for contract {CONTRACT[0]}"
 
 
 @contextlib.contextmanager
