@@ -44,14 +44,6 @@ class RunFileError(LgbenchError):
     """A file in a results folder that cannot be read as a run file."""
 
 
-class StorageError(LgbenchError):
-    """Object storage that does not do what it was asked for, such as when the network is down."""
-
-
-class NoAccess(UsageError, StorageError):
-    """Object storage that the user's address, rights or settings do not lead into."""
-
-
 class Refused(RunFileError):
     """Run files that violate the rules. There is one sentence for each thing that is wrong."""
 

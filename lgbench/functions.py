@@ -15,7 +15,6 @@ from lgbench.execution.engines import carry_out
 from lgbench.execution.manner import Command, Engine, Manner
 from lgbench.execution.populations import PlannedPopulation, scheduled
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
-from lgbench.execution.publishing import folder_of
 from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
 from lgbench.execution.tuning import Stage
@@ -27,7 +26,6 @@ from lgbench.extensions.registry import Registry
 from lgbench.extensions.tracking import usable
 from lgbench.options import RunOptions
 from lgbench.results import run_files
-from lgbench.results.addresses import place
 
 __all__ = ["plan", "run", "run_population"]
 
@@ -58,13 +56,13 @@ def run(options: RunOptions) -> pa.Table:
     The arguments are the options of the command, under the same names; `plugins` are plugin files. An architecture may be a
     function in a file, such as "./my_model.py:build". A run that is already in `results` is read, not repeated. `average=None`
     tests every averager that comes with lgbench; a list as a value of `set` makes a grid over it. `probe` names probes, or is
-    "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs. `results` may be an address such as
-    s3://bucket/folder. `track` names trackers, such as "tensorboard".
+    "all". With `keep_weights`, :func:`lgbench.load` gives the models of the runs. `track`
+    names trackers, such as "tensorboard".
 
     Raises UsageError for unknown names and values out of range, before anything is trained, and RunFailed, with its cause,
     where training or testing broke.
     """
-    outcome = carry_out(_command(options), place(options.results))
+    outcome = carry_out(_command(options), Path(options.results))
     if outcome.failed:
         raise outcome.failed[0]
     return pa.concat_tables([run_files.read(path) for path in outcome.found + outcome.written])
@@ -81,17 +79,14 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
 
     Raises UsageError for unknown names and values out of range, and RunFailed for a model that cannot make a training step.
     """
-    command, results = _command(options), place(options.results)
-    planned, display = command.plan, command.display
-    tuning = False
+    command, folder = _command(options), Path(options.results)
+    planned, tuning = command.plan, False
     if any(experiment.tuning_runs for experiment in planned.experiments):
-        stage = Stage.begin(planned.experiments, results, display.say)
+        stage = Stage.begin(folder)
         tuning = bool(unfinished(stage.of(planned.experiments), stage.tuning))
         planned = replace(stage, first=tuning).plan(planned)
         folder = stage.tuning if tuning else stage.results
-    else:
-        folder = folder_of(results, planned.experiments, display.say)
-    scheduler = Scheduler(planned, folder, command.manner.here(), display, lambda group, error: None)
+    scheduler = Scheduler(planned, folder, command.manner.here(), command.display, lambda group, error: None)
     return list(scheduled(scheduler, tuning))
 
 

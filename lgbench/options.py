@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS
-from lgbench.results.addresses import Place
 
-Kind = Literal["name", "names", "seeds", "changes", "choice", "number", "seconds", "text", "flag", "switch", "files", "place"]
+Kind = Literal["name", "names", "seeds", "changes", "choice", "number", "seconds", "text", "flag", "switch", "files", "folder"]
 """How the command line reads an option. `names`, `changes` and `files` can be repeated."""
 
 
@@ -145,10 +144,4 @@ class RunOptions:
             flag="--plugin",
         ),
     )
-    results: str | Place = field(
-        default=Path("results"),
-        metadata=about(
-            "Folder of the run files, or an address such as s3://bucket/folder.",
-            "place",
-        ),
-    )
+    results: str | Path = field(default=Path("results"), metadata=about("Folder of the run files.", "folder"))

@@ -63,7 +63,7 @@ def lgbench(*arguments, registry):
 def outcomes(paths, registry):
     runs, wrong = inspect_all(paths, Inspector(registry))
     assert not wrong
-    return list(evaluating.evaluate_again(runs, paths, CPU, SilentProgress()))
+    return list(evaluating.evaluate_again(runs, CPU, SilentProgress()))
 
 
 def the(folder: Path, what: str) -> Path:

@@ -6,13 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-import object_storage
 import published
 import pytest
 import torch
 from conftest import CPU, resealed
 from kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
-from object_storage import Bucket
 from safetensors.torch import load_file, save_file
 
 import lgbench
@@ -24,7 +22,7 @@ from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.kept.finding import find
 from lgbench.measurement.evaluate import evaluate
-from lgbench.results import objects, run_files
+from lgbench.results import run_files
 from lgbench.results.weights_files import KeptWeights
 
 
@@ -299,30 +297,6 @@ class Ones(lgbench.Measurement):
 def lgbench_measurements():
     return [Ones()]
 """
-
-
-# At addresses.
-
-
-@pytest.mark.slow
-def test_a_run_at_an_address_is_loaded_with_its_weights(kept_runs, monkeypatch, tmp_path):
-    for name, value in {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", *objects.ENDPOINTS):
-        monkeypatch.delenv(name, raising=False)
-    with object_storage.moto() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        bucket = Bucket(url, "kept")
-        for path in kept_runs.folder.iterdir():
-            if path.is_file():
-                bucket.put(f"runs/{path.name}", path.read_bytes())
-        inputs = lgbench.Random(2).integers(2, 5)
-        local = lgbench.load(kept_runs.language)(inputs)
-        there = lgbench.load(f"s3://kept/runs/{kept_runs.language.name}")
-        by_id = lgbench.load(run_id(kept_runs.language), results="s3://kept/runs")
-        assert torch.equal(there(inputs), local) and torch.equal(by_id(inputs), local)
-        bucket.remove(f"runs/{weights_of(kept_runs.language).name}")
-        assert "the weights of this run are missing" in refused(f"s3://kept/runs/{kept_runs.language.name}")
 
 
 def test_a_record_of_a_loaded_model_is_that_of_its_run(kept_runs):

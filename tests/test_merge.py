@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import object_storage
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import measured_by_all, simulated, write_rows
-from object_storage import Bucket
 from packing import together
 
 from lgbench.cli.main import main
@@ -251,39 +248,6 @@ def test_what_only_one_of_two_files_has_is_counted_and_does_not_differ():
     found = compared(table(0.5, 0.25), both)
     assert (found.different, found.first_lacks) == (None, 1)
     assert compared(table(0.5), table(0.5, n=5)).different == "tvd (raw) after step 5 at length 1 is 0.5 (n 4) and 0.5 (n 5)"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with object_storage.moto() as url:
-        yield url
-
-
-def test_addresses_are_merged_as_folders_are(server, folders, tmp_path, monkeypatch):
-    a, b, c = folders
-    for name, value in object_storage.environ(server, tmp_path / "cache").items():
-        monkeypatch.setenv(name, value)
-    bucket = Bucket(server, "merged")
-    run(a, 0, kept=b"weights"), run(a / ".tuning", 5), run(b, 0), run(b, 1)
-
-    def lgbench(*words):
-        result = CliRunner().invoke(main, ["merge", *map(str, words)])
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    assert "3 runs written to s3://merged/all/, weights of 1 of them; 0 there before" in lgbench(
-        a, b, "--to", "s3://merged/all"
-    )
-    assert "0 runs written to s3://merged/all/; 3 there before" in lgbench(a, b, "--to", "s3://merged/all")
-    assert f"3 runs written to {c}/, weights of 1 of them" in lgbench("s3://merged/all", "--to", c)
-    assert contents(c) == {**contents(b), **contents(a)}
-    other = run(tmp_path / "other", 1, tvd=0.125)
-    result = CliRunner().invoke(main, ["merge", str(other.parent), "--to", "s3://merged/all"])
-    assert result.exit_code == 1 and f"s3://merged/all/{other.name} and {other}: tvd (raw)" in result.output
-    bucket.put(f"all/{name_of(9)}", b"something else")
-    run(tmp_path / "last", 9)
-    result = CliRunner().invoke(main, ["merge", str(tmp_path / "last"), "--to", "s3://merged/all"])
-    assert result.exit_code == 2 and f"s3://merged/all/{name_of(9)} was not written" in result.output, result.output
 
 
 def test_a_run_that_somebody_writes_while_folders_are_merged_is_left_as_it_is(folders, monkeypatch):

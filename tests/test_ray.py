@@ -64,22 +64,6 @@ def test_a_node_that_dies_while_rates_are_tried_costs_nothing_and_all_values_are
     assert not [path for path in cluster.rglob("*") if path.name == UNFINISHED]
 
 
-@needs_ray
-@pytest.mark.engine
-def test_tasks_try_rates_and_make_runs_for_an_address(tuned_everywhere, tmp_path):
-    object_storage = pytest.importorskip("object_storage", exc_type=ImportError)
-    alone = lgbench_command(*tuned_protocol.WORDS, "--workers", "1", "--results", str(tmp_path / "alone"))
-    assert alone.returncode == 0, alone.stderr
-    with object_storage.moto() as url:
-        bucket = object_storage.Bucket(url, "ray")
-        words = [*tuned_protocol.WORDS, "--executor", "ray", "--workers", "2", "--results", "s3://ray/runs"]
-        done = lgbench_command(*words, **object_storage.environ(url, tmp_path / "cache"))
-        assert done.returncode == 0 and "4 runs written to s3://ray/runs/" in done.stdout, done.stderr
-        found = tuned_protocol.values(bucket.fetch("runs/", tmp_path / "published"))
-        assert not [name for name in bucket.names(hidden=True) if "/.claims/" in name]
-    assert found == tuned_protocol.values(tmp_path / "alone") and len(found) == 16
-
-
 NO_SHARED_FOLDER = """
 import sys
 from pathlib import Path

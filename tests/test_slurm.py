@@ -150,24 +150,6 @@ def test_jobs_that_try_rates_make_what_a_run_alone_makes_also_where_one_is_cance
 
 @needs_slurm
 @pytest.mark.engine
-def test_jobs_try_rates_and_make_runs_for_an_address(slurm, tuned_everywhere, tmp_path):
-    object_storage = pytest.importorskip("object_storage", exc_type=ImportError)
-    alone = lgbench_command(*tuned_protocol.WORDS, "--workers", "1", "--results", str(tmp_path / "alone"))
-    assert alone.returncode == 0, alone.stderr
-    with object_storage.moto() as url:
-        bucket = object_storage.Bucket(url, "slurm")
-        words = [*tuned_protocol.WORDS, "--executor", "slurm", "--jobs", "2", "--results", "s3://slurm/runs"]
-        environ = slurm | {name: os.environ[name] for name in ("PYTHONPATH", "LGBENCH_PLUGINS")}
-        environ |= object_storage.environ(url, tmp_path / "cache")
-        done = subprocess.run([*LGBENCH[:-1], *words], env=environ, capture_output=True, text=True, timeout=500)
-        assert done.returncode == 0 and "4 runs written to s3://slurm/runs/" in done.stdout, done.stderr
-        assert "jobs of SLURM make no claims at s3://slurm/runs" in done.stderr
-        found = tuned_protocol.values(bucket.fetch("runs/", tmp_path / "published"))
-    assert found == tuned_protocol.values(tmp_path / "alone") and len(found) == 16
-
-
-@needs_slurm
-@pytest.mark.engine
 def test_jobs_that_all_end_early_are_followed_by_others(slurm, tmp_path):
     process = in_jobs(tmp_path, slurm, 1, steps=300, grid="--task tomita-1 --arch pre-norm --seeds 0:6")
     wait_until(lambda: len(list(tmp_path.glob("*.parquet"))) >= 1)

@@ -7,19 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import object_storage
 import published
 import pytest
 from click.testing import CliRunner
 from kept_runs import weights_of
-from object_storage import Bucket
 from published import forged
 
 from lgbench.cli.main import main
 from lgbench.errors import Interrupted, Refused, RunFileError
 from lgbench.extensions.registry import Registry
 from lgbench.kept.finding import weights_of as weights_of_run
-from lgbench.results import objects
 from lgbench.submissions import filing
 from lgbench.submissions.submission import check_filed, submit
 
@@ -56,7 +53,7 @@ def lgbench(*words: object):
 
 
 def carried(given: Path, board, installed):
-    return submit([given], board, installed, weights_of=lambda run: weights_of_run(run, [given]))
+    return submit([given], board, installed, weights_of=weights_of_run)
 
 
 def filed(board: Path) -> dict[str, int]:
@@ -177,23 +174,3 @@ def test_runs_without_weights_are_filed_as_ever(board, installed, tmp_path):
     done = lgbench("submit", tmp_path / "plain", "--to", board, "--weights")
     assert done.exit_code == 0 and "no run has kept weights; make runs with --keep-weights" in done.stdout
     assert filed(board) == {".parquet": 1}
-
-
-@pytest.mark.slow
-def test_an_address_takes_weights_before_their_runs(made, installed, monkeypatch, tmp_path):
-    for name, value in {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "LGBENCH_CACHE": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", *objects.ENDPOINTS):
-        monkeypatch.delenv(name, raising=False)
-    order = []
-    put = objects.Store.put
-    monkeypatch.setattr(objects.Store, "put", lambda s, name, content: (order.append(name), put(s, name, content))[1])
-    with object_storage.moto() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        bucket = Bucket(url, "filed")
-        done = lgbench("submit", made, "--to", "s3://filed/boards", "--weights")
-        assert done.exit_code == 0, done.output
-        suffixes = [Path(name).suffix for name in order if not name.startswith(".")]
-        assert suffixes == [".safetensors"] * 5 + [".parquet"] and len(bucket.names()) == 6
-        done = lgbench("verify", "s3://filed/boards/runs", "--evaluate-only")
-        assert done.exit_code == 0 and "5 of 5 runs verified" in done.stdout, done.output

@@ -17,7 +17,6 @@ from lgbench.cli.run_request import run_request
 from lgbench.cli.setup import installed, opened, warn
 from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.options import RunOptions
-from lgbench.results.addresses import Address, Place
 
 if TYPE_CHECKING:
     from lgbench.claims.claim import Claim
@@ -65,7 +64,7 @@ def claims(
     protocol: str | None,
     as_json: bool,
     plugins: Sequence[Path],
-    results: Place,
+    results: Path,
 ) -> None:
     """Decide claims of papers from the runs that are there.
 
@@ -106,7 +105,7 @@ def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
 
 
 def _judged(
-    found: Sequence[Claim], results: Place, protocol: str | None, plugins: Sequence[Path]
+    found: Sequence[Claim], results: Path, protocol: str | None, plugins: Sequence[Path]
 ) -> list[tuple[Claim, list[Verdict]]]:
     """Every claim with its verdicts. Where something was not run that cannot be run here, the verdict says so."""
     from lgbench.claims.verdicts import decide
@@ -133,13 +132,11 @@ def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str 
         raise unknown("protocol of these claims and runs", protocol, known)
 
 
-def _opened(results: Place) -> Results | None:
+def _opened(results: Path) -> Results | None:
     """None where nothing was run yet: then every claim says how it is run."""
     from lgbench.results import run_files
 
-    if isinstance(results, Address) or (results.is_dir() and any(run_files.find(results))):
-        return opened(results)
-    return None
+    return opened(results) if results.is_dir() and any(run_files.find(results)) else None
 
 
 def _run(
@@ -149,7 +146,7 @@ def _run(
     device: str,
     workers: int | None,
     plugins: Sequence[Path],
-    results: Place,
+    results: Path,
 ) -> list[str]:
     """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
     from lgbench.claims.obstacles import require_possible
@@ -184,7 +181,7 @@ def _run(
     return failures
 
 
-def _lacking(claim: Claim, results: Place) -> list[Wanted]:
+def _lacking(claim: Claim, results: Path) -> list[Wanted]:
     """The runs that a claim lacks under the one protocol that it names. Raises UsageError for an unknown protocol."""
     from lgbench.claims.verdicts import decide
     from lgbench.experiment.protocols import protocol_named

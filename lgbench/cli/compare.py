@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lgbench.cli.options import board_options, format_option, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import opened, warn
-from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -16,7 +17,7 @@ from lgbench.results.addresses import Place
 @board_options("Metric to compare by.")
 @format_option("markdown", "json")
 @results_option
-def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Place) -> None:
+def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
     """Test whether two entries are significantly different.
 
     Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the

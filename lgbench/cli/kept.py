@@ -8,32 +8,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.option_types import FolderOrAddress
-from lgbench.cli.setup import installed, named_as
-from lgbench.results.addresses import Address, Place
+from lgbench.cli.option_types import Folder
+from lgbench.cli.setup import installed
 
 if TYPE_CHECKING:
     from lgbench.kept.finding import FoundRun
     from lgbench.kept.loading import LoadedModel
 
-run_argument = click.argument("run", type=FolderOrAddress(files=True))
+run_argument = click.argument("run", type=Folder(files=True))
 
 weights_option = click.option("--weights", default="raw", show_default=True, help="Weights: raw, or the name of an averager.")
 
 device_of_models = click.option("--device", default="cpu", show_default=True, help="Device: cpu, cuda or mps.")
 
 
-def found(run: Place, results: Place) -> FoundRun:
-    """The run that a user names. Sentences name addresses, and not copies of them."""
+def found(run: Path, results: Path) -> FoundRun:
+    """The run that a user names."""
     from lgbench.kept.finding import find
 
-    for each in (run, results):
-        if isinstance(each, Address):
-            named_as(each.folder if each.is_file else each)
     return find(run, results)
 
 
-def loaded(run: Place, weights: str, results: Place, plugins: Sequence[Path], device: str) -> LoadedModel:
+def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], device: str) -> LoadedModel:
     """The model that a user names."""
     from lgbench.execution.device import choose_device
     from lgbench.kept import loading

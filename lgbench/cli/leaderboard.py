@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lgbench.cli.options import baseline_option, board_options, format_option, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import boards_of, opened
-from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -15,7 +16,7 @@ from lgbench.results.addresses import Place
 @format_option("markdown", "csv", "json")
 @baseline_option
 @results_option
-def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, baseline: str | None, results: Place) -> None:
+def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, baseline: str | None, results: Path) -> None:
     """Rank entries. Entries of one tier are not significantly different.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution

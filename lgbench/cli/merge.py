@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
-from lgbench.cli.option_types import FolderOrAddress
+from lgbench.cli.option_types import Folder
 from lgbench.cli.output import complain, echo
-from lgbench.cli.setup import named_as, warn
+from lgbench.cli.setup import warn
 from lgbench.errors import Interrupted, RunFileError
-from lgbench.results.addresses import Address, Place
 
 
 @click.command()
-@click.argument("folders", type=FolderOrAddress(), nargs=-1, required=True)
-@click.option(
-    "--to", type=FolderOrAddress(), required=True, help="Folder or address that gets the runs. It may have some already."
-)
-def merge(folders: Sequence[Place], to: Place) -> None:
+@click.argument("folders", type=Folder(), nargs=-1, required=True)
+@click.option("--to", type=Folder(), required=True, help="Folder that gets the runs. It may have some already.")
+def merge(folders: Sequence[Path], to: Path) -> None:
     """Bring the runs of several folders into one.
 
-    FOLDERS are folders or addresses of runs, such as those of several machines. The same run in two of them becomes one. If a
+    FOLDERS are folders of runs, such as those of several machines. The same run in two of them becomes one. If a
     run has different numbers in two files, lgbench names both files and writes nothing. Tuning runs and kept weights come
     along. Runs that are there already stay as they are, and nothing is removed.
     """
     from lgbench.results import merging
 
-    for place in (*folders, to):
-        if isinstance(place, Address):
-            for part in merging.PARTS:
-                named_as(place / part if part else place)
     try:
         done = merging.merge(folders, to, complain)
     except KeyboardInterrupt:

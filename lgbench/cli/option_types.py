@@ -14,7 +14,6 @@ from click.shell_completion import CompletionItem
 
 from lgbench.cli.output import Output
 from lgbench.experiment.limits import MAX_SEEDS
-from lgbench.results.addresses import Address, place
 
 if TYPE_CHECKING:
     from lgbench.results.leaderboard import Results
@@ -48,11 +47,8 @@ class NameInResults(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from lgbench.errors import LgbenchError
         from lgbench.results.leaderboard import Results
-        from lgbench.results.mirror import place_of
 
         results = ctx.params.get("results") or RESULTS
-        if isinstance(results, Address):  # nobody waits for a server while they type
-            results = place_of(results)
         try:
             names = self.names(Results(results))
         except (LgbenchError, OSError):
@@ -133,15 +129,11 @@ class Change(click.ParamType):  # type: ignore[type-arg]
         return key.strip(), text.strip()
 
 
-class FolderOrAddress(click.Path):
-    """A folder on this machine, or an address in object storage such as s3://bucket/folder. With `files`, a file too."""
+class Folder(click.Path):
+    """Folder, or with `files` also a file."""
 
     def __init__(self, files: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=files)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = place(value) if isinstance(value, str) else value
-        return found if isinstance(found, Address) else super().convert(value, param, ctx)
 
 
 def doublings(first: int, last: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lgbench.cli.option_types import Change, FolderOrAddress, NameInResults, Names, Seeds
+from lgbench.cli.option_types import Change, Folder, NameInResults, Names, Seeds
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.options import Kind, RunOptions
@@ -46,7 +46,7 @@ _TYPES: dict[Kind, Callable[[Sequence[str]], Any]] = {
     "seconds": lambda _: click.FLOAT,
     "text": lambda _: click.STRING,
     "files": lambda _: click.Path(path_type=Path),
-    "place": lambda _: FolderOrAddress(),
+    "folder": lambda _: Folder(),
 }
 
 _RUN = {own.name: _click_option(own) for own in fields(RunOptions)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -26,9 +25,6 @@ class Output:
         self._own: TextIO | None = None
         self._given: TextIO | None = None
         self._kept: int | None = None
-
-        self.copies: dict[str, str] = {}
-        """Folders that are copies, and what they are copies of: sentences name that."""
 
     @property
     def stream(self) -> TextIO:
@@ -92,14 +88,9 @@ def keep_output() -> None:
     context.find_root().call_on_close(output.give_back)
 
 
-def call_copy(folder: Path, original: object) -> None:
-    """From now on, lines for a reader name the original instead of this folder, which is a copy of it."""
-    click.get_current_context().ensure_object(Output).copies[str(folder)] = str(original)
-
-
 def echo(text: object = "") -> None:
     """Print lines for a reader, on whose terminal nothing is moved or coloured by a name or a note of a stranger."""
-    click.echo(printable(_originals(str(text)), lines=True), file=_stream())
+    click.echo(printable(str(text), lines=True), file=_stream())
 
 
 def echo_data(text: str) -> None:
@@ -110,13 +101,7 @@ def echo_data(text: str) -> None:
 
 def complain(text: object) -> None:
     """Print lines on standard error."""
-    click.echo(printable(_originals(f"lgbench: {text}"), lines=True), err=True)
-
-
-def _originals(text: str) -> str:
-    for copy, original in _output().copies.items():
-        text = text.replace(copy, original)
-    return text
+    click.echo(printable(f"lgbench: {text}", lines=True), err=True)
 
 
 def console(stderr: bool = False) -> Console:
@@ -136,9 +121,5 @@ def _columns(stream: TextIO) -> int | None:
 
 
 def _stream() -> TextIO:
-    return _output().stream
-
-
-def _output() -> Output:
     context = click.get_current_context(silent=True)
-    return context.ensure_object(Output) if context else Output()
+    return (context.ensure_object(Output) if context else Output()).stream

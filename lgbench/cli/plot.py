@@ -14,7 +14,6 @@ from lgbench.cli.output import complain, echo
 from lgbench.cli.setup import boards_of, opened, warn
 from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
-from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
     from lgbench.reports.figure import Spec
@@ -80,7 +79,7 @@ def plot(
     head: int | None,
     heatmap: bool,
     out: Path | None,
-    results: Place,
+    results: Path,
 ) -> None:
     """Draw a metric against length, training steps or a setting.
 

@@ -13,7 +13,6 @@ import click
 from lgbench.cli.kept import device_of_models, loaded, run_argument, weights_option
 from lgbench.cli.options import json_option, plugin_option, results_option
 from lgbench.cli.output import console, echo, echo_data
-from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -31,18 +30,18 @@ from lgbench.results.addresses import Place
 @plugin_option
 @results_option
 def predict(
-    run: Place,
+    run: Path,
     contexts: Sequence[str],
     weights: str,
     as_json: bool,
     device: str,
     plugins: Sequence[Path],
-    results: Place,
+    results: Path,
 ) -> None:
     """Ask a trained model what comes after a context.
 
-    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, its
-    address, or the id of a run in the results folder.
+    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, or
+    the id of a run in the results folder.
     """
     from lgbench.kept.predicting import predicted
     from lgbench.reports.bars import bars

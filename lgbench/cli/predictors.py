@@ -10,7 +10,6 @@ from lgbench.cli.options import board_options, format_option, results_option
 from lgbench.cli.output import complain, console, echo, echo_data
 from lgbench.cli.setup import opened
 from lgbench.errors import UsageError
-from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -30,7 +29,7 @@ from lgbench.results.addresses import Place
 )
 @results_option
 def predictors(
-    task: str | None, metric: str, protocol: str | None, times: int, form: str, out: Path | None, results: Place
+    task: str | None, metric: str, protocol: str | None, times: int, form: str, out: Path | None, results: Path
 ) -> None:
     """Show which probe tells how well models do on longer inputs.
 

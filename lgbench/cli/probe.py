@@ -10,12 +10,11 @@ import click
 from click.core import ParameterSource
 
 from lgbench.cli.kept import weights_option
-from lgbench.cli.option_types import Doublings, FolderOrAddress, Names
+from lgbench.cli.option_types import Doublings, Folder, Names
 from lgbench.cli.options import plugin_option, results_option
 from lgbench.cli.probe_model import LONGEST, SHORTEST, ModelOptions, probe_model
 from lgbench.cli.probe_run import probe_run
 from lgbench.errors import UsageError
-from lgbench.results.addresses import Place
 
 DTYPES = ("float32", "bfloat16")
 OF_RUNS = {"weights": "--weights", "results": "--results"}
@@ -24,7 +23,7 @@ OF_MODELS = {option.name: f"--{option.name}" for option in fields(ModelOptions)}
 
 
 @click.command()
-@click.argument("run", required=False, type=FolderOrAddress(files=True))
+@click.argument("run", required=False, type=Folder(files=True))
 @click.option(
     "--model",
     help="Language model, instead of a RUN: hf: and a folder that save_pretrained wrote, or a name on the Hugging Face hub, "
@@ -66,7 +65,7 @@ OF_MODELS = {option.name: f"--{option.name}" for option in fields(ModelOptions)}
 @click.pass_context
 def probe(
     ctx: click.Context,
-    run: Place | None,
+    run: Path | None,
     model: str | None,
     probes: Sequence[str],
     weights: str,
@@ -80,12 +79,12 @@ def probe(
     picture: Path | None,
     device: str | None,
     plugins: Sequence[Path],
-    results: Place,
+    results: Path,
 ) -> None:
     """Look inside a trained model, of a run or pretrained.
 
-    RUN is a run file that `lgbench run --keep-weights` wrote, its address, or the id of a run in the results folder. The
-    numbers are those that `lgbench run --probe` reads at the end of the training.
+    RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. The numbers
+    are those that `lgbench run --probe` reads at the end of the training.
 
     With --model, probes read the last position of contexts of each length. The contexts are random tokens, or pieces of --text
     or --tokens that do not overlap. There is a table for each length, with the mean over the heads of each layer. This needs

@@ -9,17 +9,16 @@ from lgbench.cli.kept import found
 from lgbench.cli.options import split
 from lgbench.cli.output import complain, console, echo
 from lgbench.cli.setup import installed
-from lgbench.results.addresses import Place
 
 
 def probe_run(
-    run: Place,
+    run: Path,
     probes: Sequence[str],
     weights: str,
     out: Path | None,
     device: str,
     plugins: Sequence[Path],
-    results: Place,
+    results: Path,
 ) -> None:
     """Print what probes read, and write all rows to a file if one is named."""
     from lgbench.execution.device import choose_device

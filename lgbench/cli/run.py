@@ -22,8 +22,7 @@ def run(options: RunOptions, dry_run: bool) -> None:
     repeated, or take several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run.
     --optimizer and --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not
     run again. Several commands at the same time share the work. Under a protocol that tries learning rates, tuning runs come
-    first, which choose one for each entry on each task. Runs for an address are made in the cache folder of this machine and
-    published as they are done; an object that is there already is never replaced.
+    first, which choose one for each entry on each task.
     """
     from lgbench.functions import with_functions
 

@@ -13,7 +13,6 @@ from lgbench.cli.output import console, echo
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
 from lgbench.options import RunOptions
-from lgbench.results.addresses import Place, place
 
 if TYPE_CHECKING:
     from lgbench.execution.console import ConsoleProgress
@@ -29,7 +28,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
     from lgbench.execution.engines import carry_out
     from lgbench.functions import command_of
 
-    display, results = ConsoleProgress(console(stderr=True)), place(options.results)
+    display, results = ConsoleProgress(console(stderr=True)), Path(options.results)
     command = command_of(options, registry, display)
     for sentence in command.plan.refusals:
         display.say(sentence)
@@ -48,14 +47,14 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
         echo(_longer(command.request, registry, display))
 
 
-def _forecast(command: Command, results: Place) -> None:
+def _forecast(command: Command, results: Path) -> None:
     """Say what would run. Raises RunFailed where a training cannot make a step."""
     from lgbench.execution.forecast import Forecast
     from lgbench.execution.progress import duration
     from lgbench.execution.tuning import Stage
 
     plan, execution, display = command.plan, command.manner.here(), command.display
-    stage = Stage.begin(plan.experiments, results, display.say)
+    stage = Stage.begin(results)
     stages = [("run", plan, stage.results)]
     if any(experiment.tuning_runs for experiment in plan.experiments):
         first = stage.plan(plan)
@@ -85,7 +84,7 @@ def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> s
     return f"{DEFAULT_PROTOCOL} shows what is learned fast; boards use --protocol {BOARDS_PROTOCOL}{takes}"
 
 
-def _tell(outcome: PlanOutcome, planned: Plan, results: Place, keep_weights: bool) -> None:
+def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool) -> None:
     """Say which runs there are, and draw their curves. Raises RunFailed where some failed."""
     from lgbench.execution.scheduler import path_of
     from lgbench.reports import curves
@@ -144,6 +143,6 @@ def _runs(count: int, one: str = "", several: str = "") -> str:
     return f"1 run {one}".rstrip() if count == 1 else f"{count} runs {several}".rstrip()
 
 
-def same_folder(results: Place) -> str:
+def same_folder(results: Path) -> str:
     """The option by which another command reads this results folder."""
     return "" if results == RESULTS else f" --results {results}"

@@ -9,7 +9,6 @@ import click
 from lgbench.cli.options import baseline_option, claims_option, protocol_option, results_option
 from lgbench.cli.output import echo
 from lgbench.cli.setup import opened, warn
-from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -24,7 +23,7 @@ from lgbench.results.addresses import Place
 @protocol_option
 @baseline_option
 @results_option
-def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Place) -> None:
+def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Path) -> None:
     """Write all boards as one HTML page that works offline.
 
     The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.

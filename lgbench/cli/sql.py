@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lgbench.cli.options import format_option, results_option
 from lgbench.cli.output import console, echo_data
 from lgbench.cli.setup import opened
-from lgbench.results.addresses import Place
 
 
 @click.command()
@@ -15,7 +16,7 @@ from lgbench.results.addresses import Place
 @format_option("csv", "json")
 @click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
 @results_option
-def sql(query: str, form: str, unsafe: bool, results: Place) -> None:
+def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     """Query the tables `results` and `final` in DuckDB's SQL.
 
     `results` has every row. `final` has those that boards are made from: what was measured at the end of a training. The query

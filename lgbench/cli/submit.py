@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from pathlib import Path
 
 import click
 
-from lgbench.cli.option_types import FolderOrAddress
+from lgbench.cli.option_types import Folder
 from lgbench.cli.output import complain, echo
-from lgbench.cli.setup import here, installed, named_as
+from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted
-from lgbench.results.addresses import Address, Place
 
 
 @click.command()
-@click.argument("runs", type=FolderOrAddress(files=True), nargs=-1, required=True)
+@click.argument("runs", type=Folder(files=True), nargs=-1, required=True)
 @click.option(
     "--to",
     "folder",
-    type=FolderOrAddress(),
+    type=Folder(),
     required=True,
-    help="Folder or address of the leaderboards. The submission file is made in its folder runs/.",
+    help="Folder of the leaderboards. The submission file is made in its folder runs/.",
 )
 @click.option(
     "--weights",
     is_flag=True,
     help="File kept weights too, those of each run in a file beside the submission file, for `lgbench verify --evaluate-only`.",
 )
-def submit(runs: Sequence[Place], folder: Place, weights: bool) -> None:
+def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
     """File runs among the published ones.
 
-    RUNS are run files or submission files, or folders or addresses of them. lgbench checks all runs first: each must be a whole
+    RUNS are run files or submission files, or folders of them. lgbench checks all runs first: each must be a whole
     run under a published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is
     wrong, lgbench prints every reason and files nothing. Otherwise it writes one submission file with all of them.
     """
@@ -42,11 +41,7 @@ def submit(runs: Sequence[Place], folder: Place, weights: bool) -> None:
         registry = installed()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
-    place = folder / submission.RUNS
-    if isinstance(place, Address):
-        named_as(place)
-    given = here(runs)
-    done = submission.submit(given, folder, registry, complain, partial(weights_of, given=runs) if weights else None)
+    done = submission.submit(runs, folder, registry, complain, weights_of if weights else None)
     if done.before:
         echo(f"{_runs(done.before)} filed before, with the same content")
     if weights:
@@ -57,9 +52,10 @@ def submit(runs: Sequence[Place], folder: Place, weights: bool) -> None:
         )
     if done.file is None:
         return
-    change = "run `make boards`, read the changes, open a pull request"
-    following = f"`lgbench leaderboard --results {place}`" if isinstance(place, Address) else change
-    echo(f"{_runs(done.filed)} filed in {place / done.file.name}; next: {following}")
+    echo(
+        f"{_runs(done.filed)} filed in {folder / submission.RUNS / done.file.name}; next: run `make boards`, read the changes, "
+        "open a pull request"
+    )
 
 
 def _runs(number: int) -> str:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from lgbench.cli.option_types import FiniteRange, FolderOrAddress
+from lgbench.cli.option_types import FiniteRange, Folder
 from lgbench.cli.options import device_option, plugin_option
 from lgbench.cli.output import console, echo
-from lgbench.cli.setup import here, installed
+from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted, Unverified, UsageError
-from lgbench.results.addresses import Place
 
 if TYPE_CHECKING:
     from lgbench.submissions.inspection import FoundRun
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", type=FolderOrAddress(files=True), nargs=-1, required=True)
+@click.argument("runs", type=Folder(files=True), nargs=-1, required=True)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
 @device_option
 @plugin_option
 def verify(
-    runs: Sequence[Place],
+    runs: Sequence[Path],
     sample: int | None,
     patterns: Sequence[str],
     tolerance: float | None,
@@ -77,7 +76,7 @@ def verify(
 ) -> None:
     """Run files again and compare every number.
 
-    RUNS are run files or submission files, or folders or addresses of them. lgbench repeats each run as its file says it was
+    RUNS are run files or submission files, or folders of them. lgbench repeats each run as its file says it was
     made, and writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
     differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
     """
@@ -95,7 +94,7 @@ def verify(
     bounds = None if unbounded else Bounds.here(where, hours * 3600)
     outcomes: list[Verdict | Failure] = []
     try:
-        paths, wrong = inspection.gather(here(runs))
+        paths, wrong = inspection.gather(runs)
         found, unreadable = inspection.found_in(paths)
         named = [run for run in found if run.is_named(patterns)]
         if found and not named:
@@ -109,7 +108,7 @@ def verify(
             echo(f"refused: {sentence}")
         shown = ConsoleProgress(console(stderr=True))
         again = (
-            evaluating.evaluate_again(inspected, runs, where, shown, allowed, hours * 3600)
+            evaluating.evaluate_again(inspected, where, shown, allowed, hours * 3600)
             if evaluate_only
             else verification.verify(inspected, where, shown, allowed, hours * 3600, tuning)
         )

@@ -6,28 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from lgbench.errors import RunFailed, UsageError
-from lgbench.execution.address_markers import shared
 from lgbench.execution.manner import Command, PlanOutcome
-from lgbench.execution.markers import Markers
-from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import run_plan
 from lgbench.execution.tracking import Tracking
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import executor_for
-from lgbench.results.addresses import Place
 
 
-def carry_out(command: Command, results: Place) -> PlanOutcome:
+def carry_out(command: Command, results: Path) -> PlanOutcome:
     """Run everything of a command's plan on its engine; first the tuning runs that choose learning rates, if there are any.
 
-    Run files are in `results`; where that is an address, they are in a working folder too, to which the outcome's paths lead.
     Raises UsageError where the engine is not here, or nothing can be written to `results`.
     """
     planned = command.plan.experiments
     if not any(experiment.tuning_runs for experiment in planned):
         return _run(command, results)
-    first = Stage.begin(planned, results, command.display.say)
+    first = Stage.begin(results)
     failed: list[RunFailed] = []
     if unfinished(first.of(planned), first.tuning):
         known = {experiment.run_id for experiment in first.tuned(planned)}
@@ -49,20 +44,7 @@ def _of_stage(command: Command, stage: Stage) -> Command:
     return replace(command, plan=stage.plan(command.plan), stage=stage)
 
 
-def _run(command: Command, results: Place) -> PlanOutcome:
-    if isinstance(results, Path):
-        return _carried_out(command, results)
-    experiments = command.plan.experiments
-    if command.engine.executor == "slurm":
-        command.display.say(f"jobs of SLURM make no claims at {results}, so commands on other machines may make the same runs")
-    with published(results, experiments, command.display.say) as work, shared(work, experiments) as markers:
-        outcome = _carried_out(command, work.folder, markers)
-    written = [path for path in outcome.written if path.name not in work.lost]
-    found = [*outcome.found, *(path for path in outcome.written if path.name in work.lost)]
-    return PlanOutcome(written, found, [*outcome.failed, *failures(work)])
-
-
-def _carried_out(command: Command, folder: Path, markers: Markers | None = None) -> PlanOutcome:
+def _run(command: Command, folder: Path) -> PlanOutcome:
     plan, engine, display = command.plan, command.engine, command.display
     if engine.executor == "slurm":
         try:
@@ -78,11 +60,11 @@ def _carried_out(command: Command, folder: Path, markers: Markers | None = None)
         with ray_tasks.connected(engine.ray_address):
             execution = ray_tasks.execution(command.manner)
             tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
-            return run_plan(plan, execution, folder, display, tasks, later=command.later, markers=markers)
+            return run_plan(plan, execution, folder, display, tasks, later=command.later)
     execution = command.manner.here()
     with Tracking(command.manner.track, command.plugins, display.say) as tracking:
         workers = executor_for(plan, execution, folder, command.plugins, display, tracking)
-        return run_plan(plan, execution, folder, display, workers, later=command.later, markers=markers, tracking=tracking)
+        return run_plan(plan, execution, folder, display, workers, later=command.later, tracking=tracking)
 
 
 def _not_installed(library: str, extra: str) -> UsageError:

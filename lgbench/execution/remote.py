@@ -12,14 +12,11 @@ from pathlib import Path
 
 from lgbench.errors import UsageError
 from lgbench.execution import provenance
-from lgbench.execution.address_markers import shared
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.executor import WAIT_SECONDS
 from lgbench.execution.lease import Held, LeaseLost
-from lgbench.execution.markers import Markers
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
-from lgbench.execution.publishing import failures, published
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import Assignment, path_of
 from lgbench.execution.tuning import FOLDER
@@ -29,7 +26,6 @@ from lgbench.experiment.replan import Replanner
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.results import weights_files
-from lgbench.results.addresses import Place, place
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,14 @@ def run_population(
     plugins: Sequence[str | Path] = (),
     device: str = "auto",
     checkpoint: float = 60.0,
-    results: str | Place | None = None,
+    results: str | Path | None = None,
     keep_weights: bool = False,
 ) -> dict[str, bytes]:
     """Train and test a population of :func:`lgbench.plan`, and return its run files by their paths in the results folder.
 
     Any machine that has the same plugins can do it. Nothing is left on this machine, and nothing outlives a kill. With a folder
     `results`, which machines may share, the files are written there, too: runs that it has are not made again, runs that
-    another process makes are waited for, and a training that was killed goes on from its checkpoint. Where `results` is an
-    address such as s3://bucket/folder, the files are published there, and this machine keeps the checkpoints. With
+    another process makes are waited for, and a training that was killed goes on from its checkpoint. With
     `keep_weights`, the runs keep their weights, whose files come beside the run files; tuning runs keep none. A process may run
     one population at a time, with one thread on a CPU.
 
@@ -72,24 +67,10 @@ def run_population(
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
             files = made_in(Path(scratch), Private(Path(scratch)), population, plugins, execution)
     else:
-        where = place(results) / FOLDER if population.tuning else place(results)
-        files = _made_at(where, population, plugins, execution)
+        folder = Path(results) / FOLDER if population.tuning else Path(results)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = _contents(folder, _made_together(folder, experiments_of(population, plugins), population, plugins, execution))
     return {f"{FOLDER}/{name}" if population.tuning else name: content for name, content in files.items()}
-
-
-def _made_at(
-    where: Place, population: PlannedPopulation, plugins: Sequence[str | Path], execution: Execution
-) -> dict[str, bytes]:
-    """Train a population in a results folder or for an address."""
-    experiments = experiments_of(population, plugins)
-    if isinstance(where, Path):
-        where.mkdir(parents=True, exist_ok=True)
-        return _contents(where, _made_together(where, experiments, population, plugins, execution))
-    with published(where, experiments, SilentProgress().say) as work, shared(work, experiments) as markers:
-        names = _made_together(work.folder, experiments, population, plugins, execution, markers)
-    for failure in failures(work):
-        raise failure
-    return _contents(work.folder, names)
 
 
 def _made_together(
@@ -98,10 +79,9 @@ def _made_together(
     population: PlannedPopulation,
     plugins: Sequence[str | Path],
     execution: Execution,
-    markers: Markers | None = None,
 ) -> list[str]:
     """Train a population in a results folder, in which other processes may be making some of its runs. Returns their names."""
-    queue = WorkQueue(folder, experiments, markers)
+    queue = WorkQueue(folder, experiments)
     runner = PopulationRunner(execution, folder, SilentProgress(), loaded(plugins))
     made_by = partial(provenance.made_by, device=execution.device)
     while left := unfinished(experiments, folder):

@@ -22,7 +22,6 @@ from lgbench.execution.executor import Executor, InProcess, located, out_of_memo
 from lgbench.execution.following import Following, Reached
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
-from lgbench.execution.markers import Markers
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.populations import title_of
 from lgbench.execution.progress import Phase, ProgressDisplay
@@ -56,15 +55,14 @@ def run_plan(
     executor: Executor | None = None,
     wait: bool = True,
     later: Sequence[Experiment] = (),
-    markers: Markers | None = None,
     tracking: Tracking | None = None,
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
     failed here; unless it is to `wait`, already when other commands have all that is left. The display counts what comes
-    `later`, too. By `markers` commands share the work, by default those of the folder alone. Trackers hear of the runs through
-    `tracking`. Raises UsageError where nothing can be written to `folder`, before anything is trained.
+    `later`, too. Trackers hear of the runs through `tracking`. Raises UsageError where nothing can be written to `folder`,
+    before anything is trained.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -79,7 +77,7 @@ def run_plan(
 
     tracking = tracking or Tracking((), (), display.say)
     runner = PopulationRunner(execution, folder, display, plan.loaded, tracking.reached if tracking.trackers else None)
-    scheduler = Scheduler(plan, folder, execution, display, fail, wait, markers)
+    scheduler = Scheduler(plan, folder, execution, display, fail, wait)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
         for done in (executor or InProcess()).run(Begun(scheduler, tracking), runner.run):

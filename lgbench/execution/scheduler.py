@@ -13,7 +13,6 @@ from lgbench.execution import provenance
 from lgbench.execution.claim import Claim
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import Held
-from lgbench.execution.markers import Markers
 from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
@@ -89,15 +88,11 @@ class Scheduler:
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
         wait: bool = True,
-        markers: Markers | None = None,
     ) -> None:
-        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`.
-
-        By `markers` commands share the work; by default those of the folder alone.
-        """
+        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`."""
         self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
         self.folder = folder
-        self._queue = WorkQueue(folder, plan.experiments, markers)
+        self._queue = WorkQueue(folder, plan.experiments)
         self.groups = grouped(unfinished(plan.experiments, folder))
         """Of the runs that had no file at the beginning."""
         self._left = [by_id(group) for group in self.groups]

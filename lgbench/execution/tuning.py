@@ -6,20 +6,18 @@ commands at the same time and commands that go on agree on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from lgbench.errors import RunFileError
-from lgbench.execution.publishing import folder_of
 from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.tuning import Tuning, TuningRun, coarse
 from lgbench.results import run_files
-from lgbench.results.addresses import Place
 
 FOLDER = run_files.TUNING
 
@@ -33,15 +31,14 @@ class Stage:
 
     results: Path
     tuning: Path
-    """The folder of tuning runs; where results are at an address, a folder of this machine."""
+    """Folder of the tuning runs."""
     first: bool
     """Whether it is that of the tuning runs."""
 
     @classmethod
-    def begin(cls, planned: Sequence[Experiment], results: Place, say: Callable[[str], None]) -> Stage:
-        """The first stage. Brings what is done, where results are at an address."""
-        runs = [run for experiment in one_of_each(planned) for run in experiment.tuning_runs]
-        return cls(folder_of(results, planned, say), folder_of(results / FOLDER, runs, say), first=True)
+    def begin(cls, results: Path) -> Stage:
+        """The first stage."""
+        return cls(results, results / FOLDER, first=True)
 
     def plan(self, planned: Plan) -> Plan:
         """The plan of this stage alone."""

@@ -34,10 +34,9 @@ FEW = 100
 class WorkQueue:
     """The unfinished runs of one command, and the claims of all processes on runs of its results folder."""
 
-    def __init__(self, results: Path, experiments: Iterable[Experiment], markers: Markers | None = None) -> None:
-        """`markers` are by default those in the folder alone."""
+    def __init__(self, results: Path, experiments: Iterable[Experiment]) -> None:
         self.results, self.folder = results, results / UNFINISHED
-        self._markers = markers or Markers(self.folder / MARKERS)
+        self._markers = Markers(self.folder / MARKERS)
         self._watch = lease.Watch()
         self._by_id = {experiment.run_id: experiment for experiment in experiments}
 

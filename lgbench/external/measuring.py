@@ -26,13 +26,10 @@ from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import reasons
 from lgbench.results import run_files
-from lgbench.results.addresses import Place, place
 from lgbench.results.external_models import ExternalModel
 from lgbench.results.footers import digest
 from lgbench.results.metrics import descriptions
-from lgbench.results.mirror import fetched_file
 from lgbench.results.rows import Measured, rows_of
-from lgbench.results.stores import store_of
 from lgbench.training.curve import NO_CURVE
 
 RAW = "raw"
@@ -48,7 +45,7 @@ def evaluate_model(
     device: str | None = None,
     set: Mapping[str, Any] | None = None,
     plugins: Sequence[str | Path] = (),
-    results: str | Place | None = None,
+    results: str | Path | None = None,
 ) -> pa.Table:
     """Measure any model on a task, as lgbench measures those that it trains, and return the rows, as :func:`lgbench.run` does.
 
@@ -58,7 +55,7 @@ def evaluate_model(
     that the module is on, and the CPU for a function. `set` changes evaluate.contexts, evaluate.strings, evaluate.max_length,
     train.min_length and train.max_length; the last two say which lengths the model was trained on, by default the task's.
 
-    With `results`, a folder or an address, the rows are a run file there, too, under the protocol `external`. Boards show it
+    With a folder `results`, the rows are a run file there, too, under the protocol `external`. Boards show it
     apart from models that lgbench trained, and nobody can submit or verify it. The model's `name` is its identity: several
     trainings of one model have one name and several seeds. By default the name is that of the class or the function.
 
@@ -68,20 +65,18 @@ def evaluate_model(
     changes = {key: str(value) for key, value in (set or {}).items()}
     registry = Registry.load(files=[Path(file) for file in plugins])
     whole = planned(Order(name_of(model) if name is None else name, task, lengths, seed, changes), registry)
-    where = None if results is None else place(results)
-    if isinstance(where, Path):
-        require_writable(where)
-    elif where is not None:
-        store_of(where).require_writable()
+    folder = None if results is None else Path(results)
+    if folder is not None:
+        require_writable(folder)
     started, on = time.perf_counter(), device_of(model, device)
     scores = _scores(model, whole, on)
     for reason in reasons(scores, diverged=False):
         warnings.warn(f"{whole.record.title}: {reason}, so boards do not rank it", stacklevel=2)
     level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
     rows = rows_of(whole, Measured(scores, {}, level, NO_CURVE, 0, None))
-    if where is not None:
+    if folder is not None:
         footer = _footer(whole, described(model), registry.loaded(), on, time.perf_counter() - started)
-        _file(where, whole, rows, footer)
+        _file(folder, whole, rows, footer)
     return rows
 
 
@@ -110,22 +105,17 @@ def _footer(
     }
 
 
-def _file(where: Place, whole: External, rows: pa.Table, footer: Mapping[str, Any]) -> None:
+def _file(folder: Path, whole: External, rows: pa.Table, footer: Mapping[str, Any]) -> None:
     """Write the run file where there is none of its name. Raises UsageError where there is one with other numbers."""
     name = run_files.name_for(whole.record)
-    if isinstance(where, Path):
-        path = where / name
-        run_files.write(path, rows, footer)
-    else:
-        store_of(where).put(name, run_files.serialized(rows, footer))
-        path = fetched_file(where, name)
+    run_files.write(folder / name, rows, footer)
     try:
-        there = digest({}, run_files.read(path))
+        there = digest({}, run_files.read(folder / name))
     except RunFileError as error:
-        raise RunFileError(f"{where} has no whole run file of the name {name}: remove it there ({error})") from error
+        raise RunFileError(f"{folder} has no whole run file of the name {name}: remove it there ({error})") from error
     if there != digest({}, rows):
         record = whole.record
         raise UsageError(
-            f"{where} has other numbers of a model with the name {record.entry} and the seed {record.seed} on {record.task}: "
+            f"{folder} has other numbers of a model with the name {record.entry} and the seed {record.seed} on {record.task}: "
             "give this model another name or seed, or name another folder"
         )

@@ -15,7 +15,6 @@ from lgbench.kept.loading import models_of
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.process.unchanged import unchanged
-from lgbench.results.addresses import Place
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
 from lgbench.submissions.deadline import Deadline
@@ -27,7 +26,6 @@ from lgbench.training.curve import NO_CURVE
 
 def evaluate_again(
     runs: Sequence[Run],
-    given: Sequence[Place],
     device: torch.device,
     display: ProgressDisplay,
     tolerance: Tolerance = SAME_BITS,
@@ -35,27 +33,25 @@ def evaluate_again(
 ) -> Iterator[Verdict | Failure]:
     """Test the kept weights of runs again, write nothing, and say of each run whether its numbers are those of its weights.
 
-    `given` are the places that somebody named the runs by: weights of a run at an address are there. A run takes not much
-    longer than `seconds`. What was measured while it trained, and its training curve, are not compared.
+    A run takes not much longer than `seconds`. What was measured while it trained, and its training curve, are not compared.
     """
     keep_freed_memory()
     for run in runs:
         try:
-            yield _tested(run, given, device, display, tolerance, Deadline(seconds))
+            yield _tested(run, device, display, tolerance, Deadline(seconds))
         except Exception as error:  # the weights are not there, or a plugin's model raises anything
             yield Failure(run, error)
 
 
 def _tested(
     run: Run,
-    given: Sequence[Place],
     device: torch.device,
     display: ProgressDisplay,
     tolerance: Tolerance,
     deadline: Deadline,
 ) -> Verdict:
     experiment, footer = run.experiment, run.footer
-    found = FoundRun.of(run, given)
+    found = FoundRun.of(run)
     content, number = found.content(), min(footer.environment.threads, os.cpu_count() or 1)
     with threads(number), full_float32(), unchanged({**experiment.plugins, **experiment.measured_by}):
         models = partial(deadline.models, models_of(found, experiment, content, device), 0)

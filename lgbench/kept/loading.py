@@ -18,7 +18,6 @@ from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.kept.finding import FoundRun, find
 from lgbench.process.unchanged import unchanged
-from lgbench.results.addresses import Place
 from lgbench.submissions.rebuilding import rebuilt
 from lgbench.training.kept_weights import restored
 from lgbench.training.models import Models
@@ -86,16 +85,16 @@ def models_of(run: FoundRun, experiment: Experiment, content: bytes, device: tor
 
 
 def load(
-    run: str | Place,
+    run: str | Path,
     *,
     weights: str = "raw",
-    results: str | Place = "results",
+    results: str | Path = "results",
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> LoadedModel:
     """The trained model of a run that kept its weights, as a module from inputs to logits, exactly as evaluation asks it.
 
-    `run` is a run file, its address, a folder that has it alone such as one that `lgbench export` wrote, or a run's id, which
+    `run` is a run file, a folder that has it alone such as one that `lgbench export` wrote, or a run's id, which
     is looked for in `results`. `weights` is "raw" or the name of an averager of the run. `plugins` are plugin files.
 
     Raises UsageError where no such run or weights are there. Raises RunFileError where the weights are missing or are not those

@@ -18,16 +18,15 @@ from lgbench.kept.loading import restore
 from lgbench.measurement.probing import probe as probed
 from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
-from lgbench.results.addresses import Place
 from lgbench.results.rows import Measured, rows_of
 from lgbench.training.curve import NO_CURVE
 
 
 def probe(
-    run: str | Place,
+    run: str | Path,
     probe: str | Sequence[str] = "all",
     *,
-    results: str | Place = "results",
+    results: str | Path = "results",
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
@@ -13,9 +14,7 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import cache, run_files
-from lgbench.results.addresses import Address, Place, place
 from lgbench.results.metrics import Metric
-from lgbench.results.mirror import mirrored
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.tables import SQL_TYPES, Tables, packaged
 from lgbench.results.variants import Plugins, Protocol, Use, suffixes
@@ -41,21 +40,16 @@ class Database(Tables):
     All that it says is of one moment, even if run files come, change and go meanwhile.
     """
 
-    def __init__(self, folder: str | Place) -> None:
-        """`folder` may be an address, of which a copy is read. Raises UsageError where there is no folder, or no run in it."""
-        self.place = place(folder)
-        self._not_copied: list[str] = []
-        if isinstance(self.place, Address):
-            self.folder, self._not_copied = mirrored(self.place)
-        else:
-            self.folder = self.place
+    def __init__(self, folder: str | Path) -> None:
+        """Raises UsageError where there is no folder, or no run in it."""
+        self.folder = Path(folder)
         self._guarded = False
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self._open_unchanged()
         if not self.names:
             reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
-            raise UsageError(f"no runs in {printable(str(self.place))}; `lgbench run` makes them{reasons}")
+            raise UsageError(f"no runs in {printable(str(self.folder))}; `lgbench run` makes them{reasons}")
 
     def _open_unchanged(self) -> None:
         """Open the run files of one moment: those that are the same before and after."""
@@ -71,10 +65,10 @@ class Database(Tables):
                 return
         if vars(self).get("_files") != found:
             raise self._changed()
-        self.left_out.append(f"what changed in {self.place} while it was read, {READINGS} times in a row")
+        self.left_out.append(f"what changed in {self.folder} while it was read, {READINGS} times in a row")
 
     def _changed(self) -> RunFileError:
-        return RunFileError(f"run files in {printable(str(self.place))} changed while they were read; give the command again")
+        return RunFileError(f"run files in {printable(str(self.folder))} changed while they were read; give the command again")
 
     def _find(self) -> run_files.Files:
         """The run files as they are now, whatever their names are."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.results.addresses import Place
 from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
 from lgbench.results.columns import Models, Values
 from lgbench.results.entries import BASELINE_ENTRY
@@ -233,10 +233,9 @@ def named_chance(chance: pa.Table) -> pa.Table:
     return pa.table({name: named.get(name, chance[name]) for name in chance.column_names})
 
 
-def read_results(path: str | Place = "results") -> duckdb.DuckDBPyRelation:
+def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
 
-    `path` may be an address such as s3://bucket/folder. Its run files are copied to the user's cache folder, and read there.
     The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it. It reads the run files
     themselves, however much later it is asked.
     """

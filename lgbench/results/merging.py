@@ -1,4 +1,4 @@
-"""Merging folders of runs: every run once, in one folder or at one address. A run that is there already stays as it is.
+"""Merging folders of runs: every run once, in one folder. A run that is there already stays as it is.
 
 All runs are compared before anything is written. Every file is written whole, weights before their run. So a merge that was
 interrupted has lost nothing, and the same command completes it.
@@ -17,13 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.atomic_files import created
-from lgbench.errors import NoAccess, Refused, RunFileError, UsageError
+from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.results import run_files, weights_files
-from lgbench.results.addresses import Address, Place
 from lgbench.results.checked_files import content_of
-from lgbench.results.mirror import fetched_file, mirrored, place_of
 from lgbench.results.same_runs import compared
-from lgbench.results.stores import store_of
 from lgbench.results.weights_files import KeptWeights, kept_by
 
 Say = Callable[[str], None]
@@ -36,10 +33,7 @@ PARTS = ("", run_files.TUNING)
 class Found:
     """A run in a file."""
 
-    place: Place
-    """The folder or address in which somebody looked."""
     path: Path
-    """On this machine: that of the kept copy for an address."""
     run_id: str
     footer: dict[str, Any] = field(repr=False)
     packed: bool
@@ -82,9 +76,6 @@ class Found:
         if (kept := self.kept) is None:
             return None
         name = weights_files.name_of(self.name, kept)
-        if isinstance(self.place, Address):
-            beside = self.path.relative_to(place_of(self.place)).with_name(name).as_posix()
-            return name, weights_files.read(fetched_file(self.place, beside), kept)
         return name, weights_files.read(self.path.with_name(name), kept)
 
 
@@ -106,24 +97,24 @@ class Merged:
     """A sentence for each file that is not merged, since it is damaged or missing."""
 
 
-def merge(places: Sequence[Place], to: Place, say: Say) -> Merged:
-    """Bring every run of these places to another one. The same run twice is one. Calls `say` with sentences for the user.
+def merge(folders: Sequence[Path], to: Path, say: Say) -> Merged:
+    """Bring every run of these folders to another one. The same run twice is one. Calls `say` with sentences for the user.
 
     Raises Refused, before anything is written, with a sentence for each run that has different numbers in two files, and
-    UsageError for a place without runs.
+    UsageError for a folder without runs.
     """
     done, wrong, notes = Merged(), list[str](), list[str]()
-    sources = [each for each in dict.fromkeys(map(_resolved, places)) if each != _resolved(to)]
-    found = {(place, part): list(_found(place, part, done.left_out)) for place in sources for part in PARTS}
-    for place in sources:
-        if not any(found[place, part] for part in PARTS):
-            raise UsageError(f"no run is in {place}; name a folder in which `lgbench run` wrote results")
+    sources = [each for each in dict.fromkeys(folder.resolve() for folder in folders) if each != to.resolve()]
+    found = {(folder, part): list(_found(folder / part, done.left_out)) for folder in sources for part in PARTS}
+    for folder in sources:
+        if not any(found[folder, part] for part in PARTS):
+            raise UsageError(f"no run is in {folder}; name a folder in which `lgbench run` wrote results")
     chosen: dict[str, list[Found]] = {}
     for part in PARTS:
-        there = {run.run_id: run for run in _found(to, part, notes)}
+        there = {run.run_id: run for run in _found(to / part, notes)}
         by_id: dict[str, list[Found]] = defaultdict(list)
-        for place in sources:
-            for run in found[place, part]:
+        for folder in sources:
+            for run in found[folder, part]:
                 by_id[run.run_id].append(run)
         done.there += len(by_id.keys() & there.keys())
         best = [_best(runs, there.get(run_id), wrong, notes) for run_id, runs in by_id.items()]
@@ -134,23 +125,16 @@ def merge(places: Sequence[Place], to: Place, say: Say) -> Merged:
     for sentence in notes:
         say(sentence)
     for part, runs in chosen.items():
-        _write(runs, _part(to, part), done, say)
+        _write(runs, to / part, done, say)
     return done
 
 
-def _found(place: Place, part: str, left_out: list[str]) -> Iterator[Found]:
-    """The runs of a place. Files that are no run files get a sentence."""
-    where = _part(place, part)
-    folder = where
-    if isinstance(where, Address):
-        copy = mirrored(where)
-        folder = copy.folder
-        left_out += copy.left_out
-    assert isinstance(folder, Path)
+def _found(folder: Path, left_out: list[str]) -> Iterator[Found]:
+    """The runs of a folder. Files that are no run files get a sentence."""
     for path in run_files.find(folder):
         try:
             footers, packed = run_files.footers(path), run_files.is_submission(path)
-            runs = [Found(where, path, run_id, footer, packed) for run_id, footer in footers.items()]
+            runs = [Found(path, run_id, footer, packed) for run_id, footer in footers.items()]
             for run in runs:
                 run.name  # noqa: B018  # it must have one
         except RunFileError as error:
@@ -183,11 +167,11 @@ def _best(runs: Sequence[Found], there: Found | None, wrong: list[str], notes: l
     return best
 
 
-def _write(runs: Sequence[Found], to: Place, done: Merged, say: Say) -> None:
+def _write(runs: Sequence[Found], to: Path, done: Merged, say: Say) -> None:
     """Write runs that are not there yet, each after its weights."""
     if not runs:
         return
-    put = _into_address(to) if isinstance(to, Address) else _into_folder(to, say)
+    to.mkdir(parents=True, exist_ok=True)
     for run in runs:
         content = run.content()
         try:
@@ -196,43 +180,12 @@ def _write(runs: Sequence[Found], to: Place, done: Merged, say: Say) -> None:
             weights = None
             done.left_out.append(f"{error}; the run is merged without them")
         if weights:
-            put(*weights)
+            name, content_of_weights = weights
+            weights_files.write(to / name, content_of_weights)
             done.weights += 1
-        put(run.name, content)
-        done.written += 1
-
-
-def _into_folder(folder: Path, say: Say) -> Callable[[str, bytes], None]:
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def put(name: str, content: bytes) -> None:
-        path = folder / name
-        if name.endswith(weights_files.SUFFIX):
-            weights_files.write(path, content)
-            return
-        if said := run_files.make_room(path, path.stem.rpartition(".")[2]):
+        path = to / run.name
+        if said := run_files.make_room(path, run.run_id):
             say(said)
         with created(path) as partial:
             partial.write_bytes(content)
-
-    return put
-
-
-def _into_address(address: Address) -> Callable[[str, bytes], None]:
-    store = store_of(address)
-    store.require_writable()
-
-    def put(name: str, content: bytes) -> None:
-        if not store.put(name, content) and (found := store.get(name)) and found[0] != content:
-            why = "something else has this name, and nothing at an address is replaced"
-            raise NoAccess(f"{address / name} was not written, since {why}: remove it there; the same command goes on")
-
-    return put
-
-
-def _part(place: Place, part: str) -> Place:
-    return place / part if part else place
-
-
-def _resolved(place: Place) -> Place:
-    return place if isinstance(place, Address) else place.resolve()
+        done.written += 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
 
 TUNING = ".tuning"
-"""The folder of tuning runs in a results folder, or at an address. It is hidden, so that no board is made from them."""
+"""The folder of tuning runs in a results folder. It is hidden, so that no board is made from them."""
 
 Files = Mapping[str, tuple[int, ...]]
 """Files of runs by their names within the results folder; of each the size in bytes and the times of change in nanoseconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,12 +47,10 @@ class Tables:
     """The rows of the files of a folder, as the views `results`, `final` and `kinds` of a connection."""
 
     folder: Path
-    _not_copied: Sequence[str] = ()
-    """Why files of an address are not in the folder."""
 
     def _open(self, files: run_files.Files, *, cached: bool = True) -> None:
         """Make a connection with the view `results` of the rows of these files. If not `cached`, the cache is left alone."""
-        self.left_out = [*self._not_copied]
+        self.left_out: list[str] = []
         self.connection = duckdb.connect()
         # Not from an empty Arrow table: DuckDB would import pandas, where that is installed, which takes longer than a board.
         columns = [f"{name} {SQL_TYPES[str(SCHEMA.field(name).type)]}" for name in cache.KIND]

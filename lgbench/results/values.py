@@ -87,7 +87,7 @@ class MeasuredValues(Database):
         return self._arrow(packaged("models"), asked)
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UsageError:
-        return UsageError(f"in {printable(str(self.place))} there is {unknown(kind, name, known)}")
+        return UsageError(f"in {printable(str(self.folder))} there is {unknown(kind, name, known)}")
 
     def _numbers(self, protocol: str | None) -> list[int]:
         """The numbers of the protocols that are meant. The name of that of external models means all of what was tested."""

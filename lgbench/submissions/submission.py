@@ -16,13 +16,10 @@ from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files, submission_files
-from lgbench.results.addresses import Address, Place
 from lgbench.results.footers import digest
-from lgbench.results.mirror import mirrored
 from lgbench.submissions.carried import WeightsOf, files_of_weights, keeping, other_weights, wrong_weights
 from lgbench.submissions.completeness import duplicates, incomplete
 from lgbench.submissions.filing import FOLDER, Turn, turn
-from lgbench.submissions.filing_at_address import Filing, filing
 from lgbench.submissions.footer import Footer, shown
 from lgbench.submissions.inspection import (
     FoundRun,
@@ -60,7 +57,7 @@ class Submitted:
 
 def submit(
     given: Iterable[Path],
-    folder: Place,
+    folder: Path,
     registry: Registry,
     say: Callable[[str], None] = lambda sentence: None,
     weights_of: WeightsOf | None = None,
@@ -75,8 +72,6 @@ def submit(
 
     Raises Refused, with every reason, and then nothing was filed; UsageError where the folder does not exist.
     """
-    if isinstance(folder, Address):
-        return _submitted_to(given, folder / RUNS, registry, weights_of)
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
     own: Turn | None = None
@@ -102,22 +97,6 @@ def _filed(own: Turn | None, every: str) -> str:
     if own and own.added:
         return f"no run was filed, and {len(own.added)} of the files of weights were; submit the same again"
     return "nothing was filed"
-
-
-def _submitted_to(given: Iterable[Path], address: Address, registry: Registry, weights_of: WeightsOf | None) -> Submitted:
-    """File runs at an address, where nobody has to wait for a turn."""
-    own = filing(address)
-    try:
-        runs, wrong = _inspected(given, registry, weights_of)
-        done = _submitted(runs, [*wrong, *own.left_out], own.folder, registry, own, weights_of)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing was filed, or all; submit the same again") from None
-    if done.file:
-        filed, _ = found_in(run_files.find(mirrored(address).folder))
-        twice = list(duplicates([run for run in filed if run.path == done.file], [r for r in filed if r.path != done.file]))
-        if twice:
-            raise RunFileError(f"somebody else filed the same at the same time; remove {address / done.file.name}: {twice[0]}")
-    return done
 
 
 def _inspected(given: Iterable[Path], registry: Registry, weights_of: WeightsOf | None) -> tuple[list[Run], list[str]]:
@@ -172,7 +151,7 @@ def _submitted(
     wrong: Sequence[str],
     folder: Path,
     registry: Registry,
-    own: Turn | Filing,
+    own: Turn,
     weights_of: WeightsOf | None,
 ) -> Submitted:
     """File these runs where they are not filed yet. Raises Refused."""
