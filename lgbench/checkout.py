@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import subprocess
+import tokenize
 from collections.abc import Iterable
 from functools import cache
+from io import BytesIO
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,27 +30,77 @@ def git_commit() -> str | None:
 
 @cache
 def changed_sources() -> str:
-    """16 hexadecimal digits of the sources that decide numbers and are not as in the commit; empty if all of them are.
+    """16 hexadecimal digits of the code that decides numbers and differs from the commit; empty where none does.
 
-    A copy of the sources that is no checkout has no commit: there the digits are of all of them. The answer is that of the
-    first call, when these sources were just imported.
+    Comments, docstrings and blank lines do not count. A copy of the sources that is no checkout has no commit: there the digits
+    are of all sources. The answer is that of the first call, when these sources were just imported.
     """
     exclude = [f":(exclude){folder}" for folder in _DECIDE_NOTHING]
     try:
         asked = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *_SOURCES, *exclude)
-        names = [line[3:] for line in _git(*asked).split("\0") if line.endswith(".py")]
+        named = [line[3:] for line in _git(*asked).split("\0") if line.endswith(".py")]
+        names = [name for name in named if _code_at_commit(name) != _code_of(ROOT / name)]
     except (OSError, subprocess.SubprocessError):
         names = [path.relative_to(ROOT).as_posix() for pattern in _SOURCES for path in ROOT.glob(f"{pattern}/**/*.py")]
     return digest((name, ROOT / name) for name in names) if names else ""
 
 
 def digest(files: Iterable[tuple[str, Path]]) -> str:
-    """16 hexadecimal digits that change with the name and the content of any of these files, and with nothing else."""
+    """16 hexadecimal digits of the names of Python files and their code, without comments, docstrings and blank lines."""
     total = hashlib.sha256()
     for name, path in sorted(files):
-        content = path.read_bytes() if path.is_file() else b"gone"
-        total.update(f"{name}\n{len(content)}\n".encode() + content)
+        code = _code_of(path)
+        total.update(f"{name}\n{len(code)}\n".encode() + code)
     return total.hexdigest()[:16]
+
+
+def code(source: bytes) -> bytes:
+    """Python source without comments, docstrings and blank lines, so that words can be mended without a new identity.
+
+    A source that Python cannot read stays as it is. Positions in the text are used rather than the printed syntax tree, which
+    differs between versions of Python.
+
+    >>> code(b"x = 1  # why\\n\\n")
+    b'x = 1\\n'
+    """
+    try:
+        tree, tokens = ast.parse(source), list(tokenize.tokenize(BytesIO(source).readline))
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        return source
+    gone: list[tuple[int, int, int, int]] = []  # first row and column in bytes, and the end
+    kept: set[int] = set()  # rows within a text that computes something
+    for node in ast.walk(tree):
+        if _is_docstring(node):
+            gone.append((node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0))
+        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            kept.update(range(node.lineno, node.end_lineno or node.lineno))
+    for token in tokens:
+        if token.type == tokenize.COMMENT:
+            row, begin = token.start[0], len(token.line[: token.start[1]].encode())  # tokens count letters, the tree bytes
+            gone.append((row, begin, row, begin + len(token.string.encode())))
+    lines = source.splitlines(keepends=True)
+    for first, begin, last, end in sorted(gone, reverse=True):
+        lines[first - 1 : last] = [lines[first - 1][:begin] + lines[last - 1][end:], *[b""] * (last - first)]
+        kept.difference_update(range(first, last))
+    return b"".join(
+        line if row in kept else line.rstrip() + b"\n" for row, line in enumerate(lines, 1) if row in kept or line.strip()
+    )
+
+
+def _is_docstring(node: ast.AST) -> TypeGuard[ast.Expr]:
+    """Whether a node is a statement of a text alone: the docstring of a module, function, class or field."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _code_of(path: Path) -> bytes:
+    return code(path.read_bytes()) if path.is_file() else b"gone"
+
+
+def _code_at_commit(name: str) -> bytes:
+    """The code of a file in the commit; b"gone" where it is new."""
+    if not _git("ls-tree", "HEAD", "--", name):
+        return b"gone"
+    return code(_git("show", f"HEAD:{name}").encode())
 
 
 def _git(*words: str) -> str:

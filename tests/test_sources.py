@@ -92,7 +92,7 @@ def test_an_edit_after_the_import_is_refused_since_nobody_can_say_which_sources_
     try:
         before = plan(request, Registry.load(names)).experiments
         assert plan(request, Registry.load(names)).experiments == before
-        (tmp_path / "edited_later.py").write_text(TOYS + "# edited\n")
+        (tmp_path / "edited_later.py").write_text(TOYS + "edited = True\n")
         with pytest.raises(PluginError, match="edited_later have changed since this process imported them: start Python anew"):
             plan(request, Registry.load(names))
     finally:
@@ -125,6 +125,8 @@ def test_uncommitted_changes_of_what_decides_numbers_have_a_hash_and_nothing_els
     (copy / "lgbench" / "cli" / "show.py").write_text("x = 2\n")
     (copy / "plugins" / "contrib" / "x.py").write_text("x = 2\n")
     (copy / "lgbench" / "notes.txt").write_text("none")
+    assert changed() == ""
+    (copy / "lgbench" / "training.py").write_text('"""What it is."""\n\nx = 1  # why\n')
     assert changed() == ""
     (copy / "plugins" / "lgbench_norms" / "__init__.py").write_text("x = 2\n")
     found = [changed()]
