@@ -23,7 +23,7 @@ long: .venv/ready
 
 # The trackers that come with lgbench, each without an account. Their libraries take 280 MB.
 trackers: .venv/trackers
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/test_tracker_plugins.py
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/builtin/test_trackers.py
 
 # Ray, and a SLURM cluster that the tests start on this machine: as root, with slurmctld, slurmd, slurm-client and munge of Debian.
 engines: .venv/engines

@@ -17,13 +17,13 @@ from lgbench.execution.populations import PlannedPopulation, scheduled
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
+from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
-from lgbench.extensions.tracking import usable
 from lgbench.options import RunOptions
 from lgbench.results import run_files
 
@@ -105,11 +105,12 @@ def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay
         checkpoint=options.checkpoint,
         workers=options.workers,
         keep_weights=options.keep_weights,
-        track=usable(_listed(options.track), registry),
     )
     slurm = tuple(options.slurm_options.items())
     engine = Engine(options.executor, options.ray_address, options.slurm_partition, options.jobs, options.time, slurm)
-    return Command(request, resolve(request, registry), manner, engine, [*map(Path, options.plugins)], display)
+    trackers = usable(_listed(options.track), registry.trackers.__getitem__)
+    plugins = [*map(Path, options.plugins)]
+    return Command(request, resolve(request, registry), manner, engine, plugins, display, trackers=trackers)
 
 
 def with_functions(options: RunOptions) -> RunOptions:

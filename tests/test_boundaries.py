@@ -90,8 +90,6 @@ ROOMS = {
     },
     # A worker process finds by itself what the names in its orders mean.
     "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
-    # So does the process that tells trackers of runs.
-    "execution.tracking_process": {"atomic_files", "contracts", "errors", "execution", "extensions"},
     # So does whoever trains a population for another engine.
     "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions", "results"},
     "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner", "extensions"},
@@ -280,7 +278,7 @@ def test_only_other_processes_look_plugins_up_below_planning():
     }
     # The runner names the type of what is loaded, for footers, and Ray's tasks take plugin files along.
     remote = {"execution.ray_tasks", "execution.remote", "execution.slurm_jobs", "execution.worker"}
-    assert users == {"execution.runner", "execution.tracking_process", *remote}
+    assert users == {"execution.runner", *remote}
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import notebook
 import pytest
 import slurm_cluster
 import tuned as tuned_protocol
 from conftest import lgbench_command
+from helpers import notebook
+from helpers.tracked import numbers_in, numbers_of
 from slurm_cluster import cluster, said, wait_until
 from test_executor import made
-from test_tracking import numbers_in, numbers_of
 from test_workers import rows_of
 
 from lgbench.execution.tuning import FOLDER

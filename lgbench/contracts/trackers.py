@@ -1,7 +1,7 @@
 """Trackers: places where people follow and keep their trainings, such as Weights & Biases.
 
-lgbench tells a tracker of runs from a process of its own. So a tracker may take its time, print, change what that process
-shares, and fail: no training waits for it, and no number depends on it.
+All methods are called from a thread of the process that trains. A slow call delays no training step. After an exception, or
+60 s after the end of a population, the tracker is called no more, and training goes on. Trackers must leave torch alone.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run of lgbench, which is one model, as a tracker gets to know it."""
+    """One run of lgbench: one model with one seed."""
 
     name: str
     """The name of its run file without the suffix."""
     tags: Mapping[str, str]
     """By "task", "family", "entry", "seed", "protocol" and "run_id"."""
     config: Mapping[str, Setting]
-    """All that decides its numbers, under names such as "train.lr" and "model.layers"."""
+    """Settings that decide the numbers of the run, under names such as "train.lr" and "model.layers"."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +31,33 @@ class RunEnd:
     """How a run ended."""
 
     status: Literal["finished", "failed", "stopped"]
-    """Stopped: by an interrupt, or since another command has the run. It may go on."""
+    """Stopped: by an interrupt, or since another command trains the run. A stopped run may be resumed."""
     reason: str = ""
-    """A sentence, where it failed or was stopped."""
+    """Sentence for failed and stopped runs."""
     diverged_step: int | None = None
-    """The step at which the training diverged; None if it did not, or has not ended."""
+    """First step of a diverged training; None for other trainings."""
 
 
 class OpenRun(ABC):
-    """A run that a tracker has begun."""
+    """Open run of a tracker."""
 
     handle: str
-    """By this the tracker finds its run again, in another process. lgbench keeps it beside the checkpoint."""
+    """Identifier of the run for :meth:`Tracker.resume` in another process. Kept beside the checkpoint."""
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Keep finite numbers that belong to an optimizer step. Steps never fall; no number comes twice.
+        """Keep finite numbers of an optimizer step. Steps never fall; each number comes once.
 
         Names are "train_loss" and "gradient_norm", and "tvd/raw/64" for the TVD of the raw weights at length 64.
         """
 
     @abstractmethod
     def end(self, end: RunEnd) -> None:
-        """Close the run, with all that was logged safely kept."""
+        """Close the run after everything logged is stored."""
 
 
 class Tracker(ABC):
-    """A place where people keep their trainings. Import its library inside the methods, for every command loads plugins."""
+    """A place where people keep their trainings. Import its library inside the methods, since every command loads plugins."""
 
     name: str
     """Lower-case letters, digits and hyphens."""
@@ -65,13 +65,13 @@ class Tracker(ABC):
     """One sentence, where the class's docstring does not describe this object."""
 
     def missing(self) -> str | None:
-        """Why it cannot be used here, such as "foo is not installed: pip install foo"; None where it can."""
+        """Reason why the tracker cannot be used here, such as "foo is not installed: pip install foo"; None if usable."""
         return None
 
     @abstractmethod
     def start(self, run: TrackedRun) -> OpenRun:
-        """Begin a run. Several are open at the same time. Any error is told to the user, who keeps the training."""
+        """Begin a run. Several runs are open at the same time. An exception is shown to the user, and training goes on."""
 
     def resume(self, run: TrackedRun, handle: str) -> OpenRun | None:
-        """Go on with a run whose training goes on. None where the tracker cannot; then a new run is started."""
+        """Open a run again, after its training was resumed. None if the tracker cannot; then :meth:`start` is called."""
         return None

@@ -8,7 +8,6 @@ from pathlib import Path
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution.manner import Command, PlanOutcome
 from lgbench.execution.runner import run_plan
-from lgbench.execution.tracking import Tracking
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import executor_for
@@ -28,7 +27,8 @@ def carry_out(command: Command, results: Path) -> PlanOutcome:
         known = {experiment.run_id for experiment in first.tuned(planned)}
         tuning = replace(
             _of_stage(command, first),
-            manner=replace(command.manner, keep_weights=False, track=()),
+            manner=replace(command.manner, keep_weights=False),
+            trackers=(),
             later=unfinished(planned, first.results),
         )
         failed = _run(tuning, results / FOLDER).failed
@@ -62,9 +62,8 @@ def _run(command: Command, folder: Path) -> PlanOutcome:
             tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
             return run_plan(plan, execution, folder, display, tasks, later=command.later)
     execution = command.manner.here()
-    with Tracking(command.manner.track, command.plugins, display.say) as tracking:
-        workers = executor_for(plan, execution, folder, command.plugins, display, tracking)
-        return run_plan(plan, execution, folder, display, workers, later=command.later, tracking=tracking)
+    workers = executor_for(plan, execution, folder, command.plugins, display, command.trackers)
+    return run_plan(plan, execution, folder, display, workers, later=command.later, trackers=command.trackers)
 
 
 def _not_installed(library: str, extra: str) -> UsageError:

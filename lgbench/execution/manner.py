@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lgbench.contracts import Tracker
 from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
@@ -27,8 +28,6 @@ class Manner:
     workers: int | None = None
     keep_weights: bool = False
     """Of the runs; those of tuning runs never are."""
-    track: tuple[str, ...] = ()
-    """Names of the trackers that hear of the runs; of tuning runs none does."""
 
     def here(self) -> Execution:
         """On this machine. Raises UsageError where a number is out of range, or where the device is not here."""
@@ -84,10 +83,12 @@ class Command:
     """Where the protocol tries learning rates: which stage of the request the plan is of."""
     later: Sequence[Experiment] = ()
     """Experiments that will be run after the plan. The time that is left includes theirs."""
+    trackers: Sequence[Tracker] = ()
+    """Trackers of the runs. Tuning runs have none."""
 
     def __post_init__(self) -> None:
         """Raises UsageError where trackers would hear nothing while models train."""
-        if self.manner.track and self.engine.executor == "ray":
+        if self.trackers and self.engine.executor == "ray":
             raise UsageError(
                 "--track cannot follow --executor ray, whose tasks tell nothing before they end: use --executor local or slurm"
             )

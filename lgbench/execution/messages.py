@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from lgbench.execution.following import Reached
 from lgbench.execution.progress import Phase
 from lgbench.experiment.record import ExperimentRecord
 
@@ -18,8 +17,8 @@ class Setup(msgspec.Struct, tag=True):
     plugins: list[str]
     """Plugin files."""
     keep_weights: bool = False
-    follow: bool = False
-    """Whether somebody follows trainings: then the worker tells what they reach."""
+    trackers: tuple[str, ...] = ()
+    """Names of the trackers that follow the runs."""
 
 
 class Train(msgspec.Struct, tag=True):
@@ -52,12 +51,6 @@ class Progress(msgspec.Struct, tag=True):
     loss: float | None
 
 
-class Followed(msgspec.Struct, tag=True):
-    """From a worker: its population has reached a step."""
-
-    reached: Reached
-
-
 class End(msgspec.Struct, tag=True):
     """From a worker: its phase is over."""
 
@@ -79,7 +72,7 @@ class Finished(msgspec.Struct, tag=True):
 
 
 ToWorker = Setup | Train
-FromWorker = Say | Begin | Progress | Followed | End | Written | Finished
+FromWorker = Say | Begin | Progress | End | Written | Finished
 
 
 def to_worker(line: str) -> ToWorker:

@@ -8,25 +8,24 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from lgbench.contracts import Tracker
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
 from lgbench.execution.claim import CHECKPOINT
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
-from lgbench.execution.following import Following, Reached
 from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.populations import title_of
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
-from lgbench.execution.tracking import Begun, Tracking
+from lgbench.execution.tracking import Following, Tracking
 from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
@@ -55,14 +54,14 @@ def run_plan(
     executor: Executor | None = None,
     wait: bool = True,
     later: Sequence[Experiment] = (),
-    tracking: Tracking | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
     failed here; unless it is to `wait`, already when other commands have all that is left. The display counts what comes
-    `later`, too. Trackers hear of the runs through `tracking`. Raises UsageError where nothing can be written to `folder`,
-    before anything is trained.
+    `later`, too. `trackers` follow what this process trains. Raises UsageError where nothing can be written to `folder`, before
+    anything is trained.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -75,12 +74,11 @@ def run_plan(
         failed.append(failure)
         not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
 
-    tracking = tracking or Tracking((), (), display.say)
-    runner = PopulationRunner(execution, folder, display, plan.loaded, tracking.reached if tracking.trackers else None)
+    runner = PopulationRunner(execution, folder, display, plan.loaded, Tracking(trackers, display.say))
     scheduler = Scheduler(plan, folder, execution, display, fail, wait)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
-        for done in (executor or InProcess()).run(Begun(scheduler, tracking), runner.run):
+        for done in (executor or InProcess()).run(scheduler, runner.run):
             written += done.written
             population = done.work.claim.experiments
             if isinstance(done.error, LeaseLost):
@@ -88,10 +86,8 @@ def run_plan(
             elif done.error and out_of_memory(done.error) and scheduler.halve(done.work):
                 half = -(-done.work.models // 2)
                 display.say(f"{_title(population)} needed more memory than is free; trained again, at most {half} at once")
-                continue  # trackers go on with the same runs
             elif done.error:
                 fail(population, done.error)
-            tracking.end(done)
     others = set(os.listdir(folder)) - {path.name for path in written} - not_made
     found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
     return PlanOutcome(written, found, failed)
@@ -106,8 +102,7 @@ class PopulationRunner:
     display: ProgressDisplay
     loaded: Sequence[Distribution] = ()
     """Every distribution of plugins that was loaded."""
-    follow: Callable[[Sequence[Experiment], Reached], None] | None = None
-    """Hears how trainings go on, if somebody follows them."""
+    tracking: Tracking | None = None
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
@@ -123,8 +118,9 @@ class PopulationRunner:
             distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
         keep_freed_memory()
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
-        with full_float32(), one_thread, unchanged(plugins_of(work.experiments)) as require_unchanged:
-            trained = self._trained(work)
+        tracking = self.tracking.following(work.experiments, work.held.folder) if self.tracking else nullcontext()
+        with tracking as following, full_float32(), one_thread, unchanged(plugins_of(work.experiments)) as require_unchanged:
+            trained = self._trained(work, following)
             with self.display.phase(Phase.evaluate(_title(work.experiments), work.experiments)) as report:
                 for index, experiment in enumerate(work.experiments):
                     started = time.monotonic()
@@ -138,9 +134,11 @@ class PopulationRunner:
                         work.held.require()
                         self._write(path, experiment, rows, footer, weights, work.held.folder)
                         yield path
+                    if following:
+                        following.finished(index, path)
                     report(index + 1, None)
 
-    def _trained(self, work: Assignment) -> Trained:
+    def _trained(self, work: Assignment, following: Following | None) -> Trained:
         population, device = work.experiments, self.execution.device
         checkpoint = Checkpoint(work.held.folder / CHECKPOINT, self.execution.checkpoint)
         with self.display.phase(Phase.train(_title(population), population)) as report:
@@ -150,13 +148,12 @@ class PopulationRunner:
                     work.held.require()
                 report(step, loss)
 
-            follow = self.follow
             trained = train(
                 population,
                 device,
                 report_held,
                 points=points_of(population, device),
-                follower=Following(partial(follow, population)) if follow else None,
+                follower=following,
                 compile=work.compile,
                 models=work.models,
                 checkpoint=checkpoint,

@@ -28,7 +28,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import require_writable, run_plan
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.slurm_queue import Queue, failures
-from lgbench.execution.tracking import Tracking
+from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
 from lgbench.execution.workers import ONE_THREAD, executor_for
@@ -57,18 +57,20 @@ class Job:
     folder: str
     plugins: tuple[str, ...]
     stage: Stage | None = None
+    track: tuple[str, ...] = ()
 
     def __call__(self) -> list[str]:
         """Train and test what is free. Returns a sentence for each population that failed."""
         try:
-            planned = plan(self.request, Registry.load(files=map(Path, self.plugins)))
+            registry = Registry.load(files=map(Path, self.plugins))
+            planned = plan(self.request, registry)
+            trackers = usable(self.track, registry.trackers.__getitem__)
             planned = self.stage.plan(planned) if self.stage else planned
             execution, folder = self.manner.here(), Path(self.folder)
             display = ConsoleProgress(Console(width=200))
             plugins = [Path(path) for path in self.plugins]
-            with Tracking(self.manner.track, plugins, display.say) as tracking:
-                executor = executor_for(planned, execution, folder, plugins, display, tracking)
-                outcome = run_plan(planned, execution, folder, display, executor, wait=False, tracking=tracking)
+            executor = executor_for(planned, execution, folder, plugins, display, trackers)
+            outcome = run_plan(planned, execution, folder, display, executor, wait=False, trackers=trackers)
         except LgbenchError as error:
             return [str(error)]
         return [str(failure) for failure in outcome.failed]
@@ -94,7 +96,9 @@ def run_in_jobs(command: Command, folder: Path) -> PlanOutcome:
     experiments = command.plan.experiments
     before = unfinished(experiments, folder)
     plugins = tuple(str(path.resolve()) for path in command.plugins)
-    job = Job(command.request, manner, str(folder), plugins, _resolved(command.stage))
+    job = Job(
+        command.request, manner, str(folder), plugins, _resolved(command.stage), tuple(each.name for each in command.trackers)
+    )
     queue = Queue(executor, job)
     failed: list[str] = []
     if before:

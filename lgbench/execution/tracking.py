@@ -1,183 +1,233 @@
-"""Messages from a command to its trackers, which run in a process of their own.
+"""Trackers of the trainings in this process. Each is called from a thread of its own, so no training step waits for a tracker.
 
-So a tracker cannot change the state that trainings share, it cannot stop a training, and no training waits for it.
+Trackers get copies of numbers. A tracker that fails or hangs loses its own records, and is named once.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import queue
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import msgspec
 
 import lgbench
-from lgbench.contracts import SOUNDNESS, RunEnd, TrackedRun
+from lgbench.atomic_files import replaced
+from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.trackers import Setting
-from lgbench.errors import RunFileError
-from lgbench.execution import tracking_messages as messages
-from lgbench.execution.executor import Done, located
-from lgbench.execution.following import Reached, Values, finite, name_of
-from lgbench.execution.json_lines import received, send
+from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line
+from lgbench.execution.executor import located
 from lgbench.execution.lease import LeaseLost
-from lgbench.execution.scheduler import Work
-from lgbench.execution.tracking_messages import HANDLES, Handles
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.measurement.score import Score
 from lgbench.results import run_files
 
 PATIENCE_SECONDS = 60.0
-"""Trackers have so long to keep what they were told, once all runs have ended: some send it over a network."""
-QUIET_SECONDS = 3.0
-"""After so long the user reads why the command has not ended."""
-BOOT = """
-import signal
-for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"):  # the command gets them too, and this process ends when that does
-    if hasattr(signal, name):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-from lgbench.execution.tracking_process import main
-main()
-"""
+"""Time for trackers to keep the last numbers of a population, some of them over a network."""
+INTERRUPTED_SECONDS = 5.0
+"""The same after an interrupt, less than the patience of the command with its workers."""
+
+Values = dict[str, float]
+"""Finite numbers by name, such as "tvd/raw/64"."""
+
+
+def usable(names: Iterable[str], known: Callable[[str], Tracker]) -> tuple[Tracker, ...]:
+    """Trackers by name, each once. Raises UsageError for an unknown tracker, and for one that cannot be used here."""
+    found = tuple(known(name) for name in dict.fromkeys(names))
+    for tracker in found:
+        try:
+            why = tracker.missing()
+        except Exception as error:  # a plugin's code may raise anything
+            why = f"{tracker.name} cannot be used, since it raised {type(error).__name__}: {first_line(error)}"
+        if why:
+            raise UsageError(why)
+    return found
 
 
 class Tracking:
-    """The trackers of one command. A context manager: its end ends the runs that are open."""
+    """Trackers of all populations that this process trains."""
 
-    def __init__(self, trackers: Sequence[str], plugins: Sequence[Path], say: Callable[[str], None]) -> None:
-        """`plugins` are plugin files. Where there are no trackers, nothing is done. `say` is called from a thread, too."""
-        self.trackers, self._plugins, self._say = tuple(trackers), plugins, say
-        self._process: subprocess.Popen[str] | None = None
-        self._orders: queue.Queue[messages.Order | None] = queue.Queue()
-        self._threads: list[threading.Thread] = []
-        self._open: set[str] = set()
-        """Ids of runs."""
+    def __init__(self, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
+        self._trackers, self._say = {tracker.name: tracker for tracker in trackers}, say
 
-    def __enter__(self) -> Tracking:
-        return self
+    @contextmanager
+    def following(self, population: Sequence[Experiment], folder: Path) -> Iterator[Following | None]:
+        """Follower of one population; None without trackers. The end of the context ends all open runs.
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        why = "interrupted" if kind and issubclass(kind, KeyboardInterrupt) else "the command has ended"
-        for run in self._open:
-            self._orders.put(messages.End(run, RunEnd("stopped", why)))
-        self._open.clear()
-        self._close()
-
-    def begin(self, work: Work) -> None:
-        """A population is trained now."""
-        if not self.trackers:
+        folder: of the checkpoint. Handles of trackers are kept there, for a process that resumes the training.
+        """
+        if not self._trackers:
+            yield None
             return
-        self._process = self._process or self._started()
-        folder = work.claim.folder
-        runs = {experiment.run_id: tracked(experiment.record) for experiment in work.claim.experiments}
-        self._open |= runs.keys()
-        self._orders.put(messages.Begin(runs, str(folder.resolve()), _handles(folder)))
-
-    def reached(self, population: Sequence[Experiment], reached: Reached) -> None:
-        """A population that was begun has reached a step."""
-        if not self.trackers:
-            return
-        for experiment, values in zip(population, reached.values, strict=True):
-            if values:
-                self._orders.put(messages.Log(experiment.run_id, reached.kind, reached.step, values))
-
-    def end(self, done: Done) -> None:
-        """A population has ended: its runs have files, or why they have none."""
-        if not self.trackers:
-            return
-        written = {path.name: path for path in done.written}
-        for experiment in done.work.claim.experiments:
-            run, path = experiment.run_id, written.get(run_files.name_for(experiment.record))
-            if run not in self._open:
-                continue
-            self._open.discard(run)
-            end = _end_without_file(done.error)
-            if path:
-                with suppress(RunFileError):  # somebody has removed it
-                    step, values, end = _final(path)
-                    self._orders.put(messages.Log(run, "final", step, values))
-            self._orders.put(messages.End(run, end))
-
-    def _started(self) -> subprocess.Popen[str]:
-        pipe, command = subprocess.PIPE, [sys.executable, "-c", BOOT]
-        quiet = None if os.environ.get("LGBENCH_TRACE", "0") not in ("", "0") else subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True, encoding="utf-8")
-        self._orders.put(messages.Setup(list(self.trackers), [str(path.resolve()) for path in self._plugins]))
-        for name, target in (("orders to", self._send), ("answers of", self._listen)):
-            thread = threading.Thread(target=target, args=(process,), name=f"{name} trackers", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        return process
-
-    def _send(self, process: subprocess.Popen[str]) -> None:
-        """A thread: the process may be slow, or stand still."""
-        assert process.stdin
-        with suppress(OSError):  # it is dead, and its output says so by ending
-            while (order := self._orders.get()) is not None:
-                send(process.stdin, order)
-        with suppress(OSError):
-            process.stdin.close()
-
-    def _listen(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout
-        with process.stdout as lines:
-            for message in received(lines, messages.said):
-                self._say(message.sentence)
-        if process.wait():
-            self._say(f"the process that tells {self._named} of runs has died; training goes on")
-
-    def _close(self) -> None:
-        """Wait until trackers have kept all that they were told, but not for ever."""
-        if self._process is None:
-            return
-        self._orders.put(None)
+        runs = {experiment.run_id: tracked(experiment.record) for experiment in population}
+        threads = [_Thread(tracker, runs, folder) for tracker in self._trackers.values()]
+        following = Following(population, threads, self._say)
+        seconds = PATIENCE_SECONDS
         try:
-            for thread in self._threads:
-                thread.join(QUIET_SECONDS)
-            if any(thread.is_alive() for thread in self._threads):
-                self._say(f"waiting for {self._named} to keep what they were told, {PATIENCE_SECONDS:.0f} s at most")
-                self._threads[-1].join(PATIENCE_SECONDS)
-            if self._threads[-1].is_alive():
-                self._say(f"{self._named} did not end in time, and may lack the last numbers; the run files have them")
+            yield following
+        except BaseException as error:
+            following.stopped(error)
+            if not isinstance(error, Exception):
+                seconds = INTERRUPTED_SECONDS
+            raise
         finally:
-            self._kill(self._process)
-            self._process = None
+            latest = time.monotonic() + seconds
+            for thread in threads:
+                thread.calls.put(None)
+            for thread in threads:
+                if thread.failed(latest - time.monotonic()):
+                    del self._trackers[thread.tracker.name]
+            following.pass_on()
 
-    def _kill(self, process: subprocess.Popen[str]) -> None:
-        if process.poll() is None:
-            self._say = lambda sentence: None  # nobody needs to hear that it died
-            process.kill()
+
+class Following:
+    """A :class:`lgbench.training.train.Follower` of one population that names its numbers and passes them to trackers."""
+
+    def __init__(self, population: Sequence[Experiment], threads: Sequence[_Thread], say: Callable[[str], None]) -> None:
+        self._runs, self._threads, self._say = [experiment.run_id for experiment in population], threads, say
+        self._open = set(self._runs)
+
+    def curve(self, step: int, loss: Sequence[float], gradient_norm: Sequence[float]) -> None:
+        for run, values in zip(self._runs, zip(loss, gradient_norm, strict=True), strict=True):
+            self._log(run, "curve", step, finite(zip(CURVE_METRICS, values, strict=True)))
+
+    def measured(self, step: int, found: Any) -> None:
+        for run, own in zip(self._runs, found, strict=True):
+            scores = map(Score._make, own)
+            self._log(run, "measured", step, finite((name_of(s.metric, s.weights, s.length), s.value) for s in scores))
+
+    def finished(self, index: int, path: Path) -> None:
+        """Log the final scores of a model from its run file, and end its run."""
+        with suppress(RunFileError):  # the file was removed by hand
+            step, values, end = final(path)
+            self._log(self._runs[index], "final", step, values)
+            self._end(self._runs[index], end)
+
+    def stopped(self, error: BaseException) -> None:
+        """End all open runs, with the exception that stopped their training."""
+        reason = located(error) if isinstance(error, Exception) else "interrupted"
+        failed = isinstance(error, Exception) and not isinstance(error, LeaseLost)
+        for run in sorted(self._open):
+            self._end(run, RunEnd("failed" if failed else "stopped", reason))
+
+    def pass_on(self) -> None:
+        """Say what threads have to say. Called by the thread that trains, since only one thread may write to a display."""
         for thread in self._threads:
-            thread.join()
-        self._threads.clear()
+            while not thread.said.empty():
+                self._say(thread.said.get())
 
-    @property
-    def _named(self) -> str:
-        *others, last = self.trackers
-        return f"{', '.join(others)} and {last}" if others else last
+    def _log(self, run: str, kind: str, step: int, values: Values) -> None:
+        self.pass_on()
+        for thread in self._threads:
+            if values:
+                thread.calls.put(partial(thread.log, run, kind, step, values))
+
+    def _end(self, run: str, end: RunEnd) -> None:
+        self._open.discard(run)
+        for thread in self._threads:
+            thread.calls.put(partial(thread.end, run, end))
 
 
-class Begun:
-    """The populations of a scheduler, each of which trackers hear of when it is taken. It can be asked again."""
+class _Kept(msgspec.Struct):
+    """Handle of a run in a tracker."""
 
-    def __init__(self, left: Iterable[Work | None], tracking: Tracking) -> None:
-        self._left, self._tracking = left, tracking
+    handle: str
+    steps: dict[str, int] = {}
+    """Latest step by kind of values. A resumed training repeats earlier values, which the tracker has already."""
 
-    def __iter__(self) -> Iterator[Work | None]:
-        for work in self._left:
-            if work:
-                self._tracking.begin(work)
-            yield work
+
+class _Thread:
+    """Thread of one tracker for one population. After an exception no further call is made."""
+
+    def __init__(self, tracker: Tracker, runs: dict[str, TrackedRun], folder: Path) -> None:
+        self.tracker, self.said = tracker, queue.Queue[str]()
+        self.calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._file = folder.absolute() / f"{tracker.name}.tracking.json"
+        self._open: dict[str, OpenRun] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._failed = False
+        for run_id, run in runs.items():
+            self.calls.put(partial(self._start, run_id, run))
+        self._thread = threading.Thread(target=self._work, name=f"tracker {tracker.name}", daemon=True)
+        self._before = self._handles()
+        self._thread.start()
+
+    def log(self, run: str, kind: str, step: int, values: Values) -> None:
+        if step > self._kept[run].steps.get(kind, 0):
+            self._open[run].log(step, values)
+            self._kept[run].steps[kind] = step
+            self._keep()
+
+    def end(self, run: str, end: RunEnd) -> None:
+        self._open.pop(run).end(end)
+
+    def failed(self, seconds: float) -> bool:
+        """Whether the tracker failed, or has not done all calls after so many seconds."""
+        self._thread.join(max(0.0, seconds))
+        if self._thread.is_alive() and not self._failed:
+            self.said.put(f"{self.tracker.name} did not answer in time, and may lack the last numbers; the run files have them")
+        return self._failed or self._thread.is_alive()
+
+    def _work(self) -> None:
+        while call := self.calls.get():
+            try:
+                call()
+            except BaseException as error:  # a plugin's code may raise anything, such as SystemExit
+                self._failed = True
+                reason = str(error) if isinstance(error, LgbenchError) else f"{type(error).__name__}: {first_line(error)}"
+                self.said.put(f"{self.tracker.name} follows the runs no longer: {reason}; training goes on")
+                return
+
+    def _start(self, run_id: str, run: TrackedRun) -> None:
+        kept = self._before.get(run_id)
+        again = self.tracker.resume(run, kept.handle) if kept else None
+        if kept and not again:
+            self.said.put(f"{self.tracker.name} cannot resume the run that it had for {run.name}, so a new one begins")
+        self._open[run_id] = again or self.tracker.start(run)
+        self._kept[run_id] = _Kept(self._open[run_id].handle, kept.steps if kept and again else {})
+        self._keep()
+
+    def _handles(self) -> dict[str, _Kept]:
+        """Handles of an earlier process. A damaged file counts as none."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Kept])
+        except (OSError, msgspec.MsgspecError):
+            return {}
+
+    def _keep(self) -> None:
+        with suppress(OSError), replaced(self._file) as partial:  # another process may have taken the folder
+            partial.write_bytes(msgspec.json.encode(self._kept))
+
+
+def name_of(metric: str, weights: str, length: int) -> str:
+    """Name of a score in a tracker. Slashes group the scores of a metric."""
+    return f"{metric}/{weights}/{length}"
+
+
+def finite(values: Iterable[tuple[str, float | None]]) -> Values:
+    """Values that are neither missing nor infinite nor NaN."""
+    return {name: value for name, value in values if value is not None and math.isfinite(value)}
+
+
+def final(path: Path) -> tuple[int, Values, RunEnd]:
+    """Last step, final scores and end of a run, from its file. Raises RunFileError."""
+    rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["layer"] is None]
+    step = max(row["step"] for row in rows)
+    scores = (row for row in rows if row["step"] == step and row["length"] is not None and row["metric"] not in SOUNDNESS)
+    values = finite((name_of(row["metric"], row["weights"], row["length"]), row["value"]) for row in scores)
+    return step, values, RunEnd("finished", diverged_step=rows[0]["diverged_step"])
 
 
 def tracked(record: ExperimentRecord) -> TrackedRun:
-    """A run, as trackers get to know it."""
+    """Name, tags and settings of a run for trackers."""
     tags = {
         "task": record.task,
         "family": record.family,
@@ -190,7 +240,7 @@ def tracked(record: ExperimentRecord) -> TrackedRun:
 
 
 def _config(record: ExperimentRecord) -> dict[str, Setting]:
-    """Every field under one name, such as train.steps and model.layers."""
+    """Settings under flat names, such as train.steps and model.layers."""
     found: dict[str, Setting] = {"lgbench": lgbench.__version__}
     for name, value in asdict(record).items():
         if name in ("train", "evaluate"):
@@ -208,26 +258,3 @@ def _plain(value: object) -> Setting:
     if value is None or isinstance(value, str | int | float):
         return value
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def _handles(folder: Path) -> Handles:
-    """The handles that an earlier process kept of a population. A file that is none of ours counts as no file."""
-    try:
-        return msgspec.json.decode((folder / HANDLES).read_bytes(), type=Handles)
-    except (OSError, msgspec.MsgspecError):
-        return {}
-
-
-def _end_without_file(error: Exception | None) -> RunEnd:
-    if error is None:
-        return RunEnd("stopped", "another process has made the run")
-    return RunEnd("stopped" if isinstance(error, LeaseLost) else "failed", located(error))
-
-
-def _final(path: Path) -> tuple[int, Values, RunEnd]:
-    """The last step of a run, what was measured of the trained model, and how it ended."""
-    rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["layer"] is None]
-    step = max(row["step"] for row in rows)
-    scores = (row for row in rows if row["step"] == step and row["length"] is not None and row["metric"] not in SOUNDNESS)
-    values = finite((name_of(row["metric"], row["weights"], row["length"]), row["value"]) for row in scores)
-    return step, values, RunEnd("finished", diverged_step=rows[0]["diverged_step"])

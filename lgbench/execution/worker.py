@@ -23,12 +23,12 @@ from lgbench.errors import RunFailed
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import located, out_of_memory
-from lgbench.execution.following import Reached
 from lgbench.execution.json_lines import received, send
 from lgbench.execution.lease import LeaseLost, Lent
 from lgbench.execution.progress import Phase, ReportProgress
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.scheduler import Assignment
+from lgbench.execution.tracking import Tracking
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 
@@ -72,8 +72,9 @@ class Worker:
         registry = Registry.load(files=map(Path, setup.plugins))
         self._experiments = Replanner(registry)
         execution = Execution(torch.device(setup.device), checkpoint=setup.checkpoint, keep_weights=setup.keep_weights)
-        follow = self._follow if setup.follow else None
-        self._runner = PopulationRunner(execution, Path(setup.results), Telling(output), registry.loaded(), follow)
+        display = Telling(output)
+        tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
+        self._runner = PopulationRunner(execution, Path(setup.results), display, registry.loaded(), tracking)
 
     def train(self, order: messages.Train) -> messages.Finished:
         """Train and test a population. Raises OSError where the command is gone."""
@@ -91,9 +92,6 @@ class Worker:
         except Exception as error:  # a plugin's model may raise anything
             return messages.Finished(located(error), memory=out_of_memory(error))
         return messages.Finished()
-
-    def _follow(self, population: object, reached: Reached) -> None:
-        send(self.output, messages.Followed(reached))
 
 
 def main() -> None:

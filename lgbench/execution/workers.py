@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lgbench.contracts import Tracker
 from lgbench.execution import messages
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import WAIT_SECONDS, Done, Executor, InProcess, RunPopulation, WorkerError, WorkerKilled, ended
@@ -25,7 +26,6 @@ from lgbench.execution.lease import LeaseLost
 from lgbench.execution.populations import probes_of
 from lgbench.execution.progress import ProgressDisplay, ReportProgress
 from lgbench.execution.scheduler import Work
-from lgbench.execution.tracking import Tracking
 from lgbench.experiment.plan import Plan
 
 PATIENCE_SECONDS = 10.0
@@ -80,11 +80,11 @@ def executor_for(
     results: Path,
     plugins: Sequence[Path],
     display: ProgressDisplay,
-    tracking: Tracking | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Executor:
-    """This process where it would be the only worker, else worker processes, of whose trainings `tracking` hears."""
+    """This process where it would be the only worker, else worker processes. `trackers` follow their trainings."""
     workers = min(execution.workers, len(plan.experiments))
-    return InProcess() if workers == 1 else Workers(execution, results, plugins, display, tracking)
+    return InProcess() if workers == 1 else Workers(execution, results, plugins, display, trackers)
 
 
 class Workers:
@@ -96,11 +96,12 @@ class Workers:
         results: Path,
         plugins: Sequence[Path],
         display: ProgressDisplay,
-        tracking: Tracking | None = None,
+        trackers: Sequence[Tracker] = (),
     ) -> None:
-        self.execution, self.display, self.tracking = execution, display, tracking
-        device, files, followed = str(execution.device), [str(path) for path in plugins], bool(tracking and tracking.trackers)
-        self._setup = messages.Setup(str(results), device, execution.checkpoint, files, execution.keep_weights, followed)
+        self.execution, self.display = execution, display
+        device, files, names = str(execution.device), [str(path) for path in plugins], tuple(each.name for each in trackers)
+        self._setup = messages.Setup(str(results), device, execution.checkpoint, files, execution.keep_weights, names)
+        self._said: set[str] = set()
         self._events: queue.Queue[tuple[_Worker, messages.FromWorker | None]] = queue.Queue()
         self._workers: list[_Worker] = []
 
@@ -166,13 +167,13 @@ class Workers:
         """Show what a worker tells. Returns its population once that has ended."""
         match message:
             case messages.Say(sentence):
-                self.display.say(sentence)
+                if sentence not in self._said:  # a tracker may fail in each worker
+                    self._said.add(sentence)
+                    self.display.say(sentence)
             case messages.Begin(phase):
                 worker.report = worker.phase.enter_context(self.display.phase(phase))
             case messages.Progress(done, loss) if worker.report:
                 worker.report(done, None if loss is None else lambda: loss)
-            case messages.Followed(reached) if worker.work and self.tracking:
-                self.tracking.reached(worker.work.claim.experiments, reached)
             case messages.End():
                 worker.phase.close()
             case messages.Written(path):

@@ -11,6 +11,8 @@ from typing import Any, TextIO, final
 from lgbench import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench_trackers.installed import PROJECT, lacking
 
+_SHOWN = warnings.showwarning
+
 
 @final
 class Trackio(Tracker):
@@ -73,7 +75,7 @@ class TrackioRun(OpenRun):
 
 
 def _warnings() -> list[str]:
-    """A list that receives Trackio's warnings from now on. This process has no other use for warnings."""
+    """A list that receives Trackio's warnings from now on. Other warnings are shown as before."""
     found: list[str] = []
 
     def keep(
@@ -86,7 +88,9 @@ def _warnings() -> list[str]:
     ) -> None:
         if issubclass(category, UserWarning) and "trackio" in str(message).lower():
             found.append(str(message))
+        else:
+            _SHOWN(message, category, filename, lineno, file, line)
 
-    warnings.simplefilter("always", UserWarning)
+    warnings.filterwarnings("always", ".*trackio", UserWarning)  # by default a warning is shown once
     warnings.showwarning = keep
     return found

@@ -1,32 +1,28 @@
-"""Trackers hear of runs while these train. They change no bit of a run, and stop none, whatever they do."""
+"""Trackers hear of runs in training. They change no bit of a run, and stop no training."""
 
 from __future__ import annotations
 
 import importlib
-import io
-import json
 import math
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 
-import notebook
 import pytest
 from click.testing import CliRunner
 from conftest import CPU, simulated, write_rows
-from test_checkpoint import stopping_after
+from helpers import notebook
+from helpers.tracked import SETTINGS, numbers_in, numbers_of
 
 import lgbench
-from lgbench import OpenRun, RunEnd, TrackedRun, Tracker, UsageError
+from lgbench import OpenRun, Tracker, UsageError
 from lgbench.cli.main import main
-from lgbench.contracts import SOUNDNESS
+from lgbench.errors import RunFailed
 from lgbench.execution import tracking
-from lgbench.execution import tracking_messages as messages
-from lgbench.execution.following import Following, Reached
 from lgbench.execution.points import points_of
-from lgbench.execution.tracking_messages import HANDLES, Kept
-from lgbench.execution.tracking_process import Trackers
+from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.extensions.conformance.check import CheckFailed
 from lgbench.extensions.conformance.collect import checks_of
@@ -35,17 +31,7 @@ from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import train
 
 NOTEBOOK = Path(notebook.__file__)
-SETTINGS = {
-    "train.steps": 60,
-    "train.batch": 2,
-    "train.average_every": 5,
-    "evaluate.contexts": 4,
-    "evaluate.max_length": 16,
-    "evaluate.points": 2,
-    "evaluate.point_contexts": 2,
-}
 TOYS = {"protocol": "quick", "average": "toy-mean", "compile": False, "set": SETTINGS, "workers": 1}
-WORDS = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
 
 
 @pytest.fixture
@@ -57,25 +43,6 @@ def pages(tmp_path, monkeypatch, toys_alone) -> Path:
 
 def followed(task, arch, results, **options):
     return lgbench.run(task, arch, **{**TOYS, "seeds": (0, 1), "results": results, **options})
-
-
-def numbers_of(page):
-    """Name and step of each number of a page, with its value. Each is there once."""
-    found = [((name, line[1]), value) for line in page if line[0] == "log" for name, value in line[2].items()]
-    assert len(dict(found)) == len(found)
-    return dict(found)
-
-
-def numbers_in(path):
-    """The same of a run file."""
-    rows = [row for row in run_files.read(path).to_pylist() if row["weights"] != "chance" and row["metric"] not in SOUNDNESS]
-    return {
-        (row["metric"] if row["length"] is None else f"{row['metric']}/{row['weights']}/{row['length']}", row["step"]): row[
-            "value"
-        ]
-        for row in rows
-        if row["value"] is not None and math.isfinite(row["value"])
-    }
 
 
 def test_a_tracker_hears_every_number_of_a_run_and_changes_none(pages, tmp_path):
@@ -100,39 +67,8 @@ def test_a_tracker_hears_every_number_of_a_run_and_changes_none(pages, tmp_path)
         assert end == ["end", "finished", "", None]
 
 
-class Recorder:
-    """A follower that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[Reached] = []
-        self.following = Following(self.heard.append)
-
-
-def test_a_training_that_goes_on_tells_again_what_went_before(toy_registry, planned, tmp_path):
-    settings = {key.replace(".", "_", 1): value for key, value in SETTINGS.items()}
-    experiments = planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
-
-    def trained(follower, report=lambda step, loss: None, checkpoint=None):
-        points = points_of(experiments, CPU)
-        return train(experiments, CPU, report, points=points, follower=follower.following, checkpoint=checkpoint)
-
-    whole, first, second = Recorder(), Recorder(), Recorder()
-    trained(whole)
-    with pytest.raises(KeyboardInterrupt):
-        trained(first, stopping_after(40), Checkpoint(tmp_path / "checkpoint", 0))
-    trained(second, checkpoint=Checkpoint(tmp_path / "checkpoint", 0))
-    assert 0 < len(first.heard) < len(whole.heard) and whole.heard[: len(first.heard)] == first.heard
-    assert second.heard == whole.heard
-
-
-def test_numbers_that_are_not_finite_are_left_out():
-    heard = Recorder()
-    heard.following.curve(7, [1.0, math.nan], [math.inf, 2.0])
-    assert heard.heard == [Reached("curve", 7, [{"train_loss": 1.0}, {"gradient_norm": 2.0}])]
-
-
 class Kind(Tracker):
-    """Keeps what it hears, and fails where it is asked to."""
+    """Tracker that keeps all calls, and fails in the method `fails`."""
 
     def __init__(self, name="kind", fails="", can_resume=True):
         self.name, self.fails, self.can_resume, self.heard = name, fails, can_resume, []
@@ -157,7 +93,7 @@ class Kind(Tracker):
 
     def start(self, run):
         self.did("start", run.name)
-        return self.open(f"{self.name} of {run.name}")
+        return self.open(f"handle of {run.name}")
 
     def resume(self, run, handle):
         if self.can_resume:
@@ -166,71 +102,91 @@ class Kind(Tracker):
         return None
 
 
-def told(folder, *trackers):
-    """Trackers, and the function that gives what they said."""
-    output = io.StringIO()
-    own = Trackers(output, {tracker.name: tracker for tracker in trackers})
-    return own, lambda: [messages.said(line).sentence for line in output.getvalue().splitlines()]
+@pytest.fixture
+def population(toy_registry, planned):
+    """Two experiments that train together."""
+    settings = {key.replace(".", "_", 1): value for key, value in SETTINGS.items()}
+    return planned(toy_registry, "toy-largest", "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
 
 
-def begin(folder, before=None):
-    return messages.Begin({"a": TrackedRun("run a", {}, {})}, str(folder), before or {})
+def test_a_training_that_goes_on_tells_again_what_went_before_and_a_tracker_hears_it_once(population, tmp_path):
+    def interrupt(step, loss):
+        if step == 40:
+            raise KeyboardInterrupt
+
+    def trained(tracker, folder, report=lambda step, loss: None):
+        folder.mkdir(exist_ok=True)
+        with Tracking([tracker], print).following(population, folder) as following:
+            train(
+                population,
+                CPU,
+                report,
+                points=points_of(population, CPU),
+                follower=following,
+                checkpoint=Checkpoint(folder / "checkpoint", 0),
+            )
+
+    whole, first, second = Kind(), Kind(), Kind()
+    trained(whole, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(first, tmp_path / "killed", interrupt)
+    trained(second, tmp_path / "killed")
+    logs = [[call for call in each.heard if call[0] == "log"] for each in (whole, first, second)]
+    assert logs[1] and logs[2] and logs[1] + logs[2] == logs[0]
+    assert [call[0] for call in second.heard[:2]] == ["resume", "resume"]
+    assert first.heard[-2:] == [("end", "stopped")] * 2
+
+
+def test_numbers_that_are_not_finite_are_left_out(population, tmp_path):
+    tracker = Kind()
+    with Tracking([tracker], print).following(population, tmp_path) as following:
+        following.curve(7, [1.0, math.nan], [math.inf, 2.0])
+    assert tracker.heard[2:] == [("log", 7, {"train_loss": 1.0}), ("log", 7, {"gradient_norm": 2.0})]
 
 
 @pytest.mark.parametrize(
     ("fails", "why"),
     [("start", "SystemExit: no login"), ("log", "OSError: No space left on device"), ("end", "OSError: No space")],
 )
-def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(tmp_path, fails, why):
-    good, bad = Kind("good"), Kind("bad", fails)
-    trackers, said = told(tmp_path, bad, good)
-    trackers.begin(begin(tmp_path))
-    for step in (1, 2):
-        trackers.log(messages.Log("a", "curve", step, {"train_loss": 1.0}))
-    trackers.end(messages.End("a", RunEnd("finished")))
-    trackers.begin(begin(tmp_path))
-    (sentence,) = said()
+def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(population, tmp_path, fails, why):
+    good, bad, said = Kind("good"), Kind("bad", fails), []
+    tracking = Tracking([bad, good], said.append)
+    for _ in range(2):
+        with pytest.raises(RunFailed), tracking.following(population[:1], tmp_path) as following:
+            for step in (1, 2):
+                following.curve(step, [1.0], [2.0])
+            raise RunFailed("a model is broken")
+        (tmp_path / "good.tracking.json").unlink()
+    (sentence,) = said
     assert sentence.startswith(f"bad follows the runs no longer: {why}") and sentence.endswith("; training goes on")
-    values = {"train_loss": 1.0}
-    assert good.heard == [("start", "run a"), ("log", 1, values), ("log", 2, values), ("end", "finished"), ("start", "run a")]
+    assert [call[0] for call in good.heard] == ["start", "log", "log", "end"] * 2 and good.heard[-1] == ("end", "failed")
 
 
-def test_a_run_goes_on_in_the_same_run_of_the_tracker_and_hears_nothing_twice(tmp_path):
-    first, second = Kind(), Kind()
-    trackers, _ = told(tmp_path, first)
-    trackers.begin(begin(tmp_path))
-    for step in (10, 20):
-        trackers.log(messages.Log("a", "curve", step, {"train_loss": 1.0}))
-    trackers.log(messages.Log("a", "measured", 10, {"tvd/raw/8": 0.5}))
-    kept = json.loads((tmp_path / HANDLES).read_text())
-    assert kept == {"kind": {"a": {"handle": "kind of run a", "steps": {"curve": 20, "measured": 10}}}}
-    again, said = told(tmp_path, second)
-    again.begin(begin(tmp_path, {"kind": {"a": Kept("kind of run a", {"curve": 20, "measured": 10})}}))
-    for kind, step in (("curve", 10), ("measured", 10), ("curve", 20), ("measured", 20), ("curve", 30)):
-        again.log(messages.Log("a", kind, step, {"x": 1.0}))
-    again.close()
-    assert second.heard == [("resume", "kind of run a"), ("log", 20, {"x": 1.0}), ("log", 30, {"x": 1.0}), ("end", "stopped")]
-    assert said() == []
+def test_a_tracker_that_hangs_costs_its_own_records_alone(population, tmp_path, monkeypatch):
+    class Still(Kind):
+        def start(self, run):
+            free.wait()
+            return super().start(run)
+
+    free, good, said = threading.Event(), Kind("good"), []
+    monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 2.0)
+    own = Tracking([Still("still"), good], said.append)
+    for _ in range(2):
+        with own.following(population, tmp_path) as following:
+            following.curve(1, [1.0, 1.0], [2.0, 2.0])
+    free.set()
+    assert said == ["still did not answer in time, and may lack the last numbers; the run files have them"]
+    assert [call[0] for call in good.heard] == ["start", "start", "log", "log", "resume", "resume"]
 
 
-def test_a_tracker_that_cannot_go_on_begins_a_new_run_and_says_so(tmp_path):
-    tracker = Kind(can_resume=False)
-    trackers, said = told(tmp_path, tracker)
-    trackers.begin(begin(tmp_path, {"kind": {"a": Kept("gone", {"curve": 20})}}))
-    trackers.log(messages.Log("a", "curve", 10, {"x": 1.0}))
-    assert said() == ["kind cannot go on with the run that it had for run a, so a new one begins"]
-    assert tracker.heard == [("start", "run a"), ("log", 10, {"x": 1.0})]
-
-
-def test_a_population_that_is_tried_again_keeps_the_runs_that_are_open(tmp_path):
-    tracker = Kind()
-    trackers, _ = told(tmp_path, tracker)
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        trackers.begin(begin(tmp_path / folder))
-        trackers.log(messages.Log("a", "curve", 10, {"x": 1.0}))
-    assert tracker.heard == [("start", "run a"), ("log", 10, {"x": 1.0})]
-    assert json.loads((tmp_path / "two" / HANDLES).read_text())["kind"].keys() == {"a"}
+def test_a_tracker_that_cannot_go_on_begins_a_new_run_and_says_so(population, tmp_path):
+    tracker, said = Kind(can_resume=False), []
+    for _ in range(2):
+        with Tracking([tracker], said.append).following(population[:1], tmp_path) as following:
+            following.curve(10, [1.0], [2.0])
+    (sentence,) = said
+    assert sentence.startswith("kind cannot resume the run that it had for ") and sentence.endswith(", so a new one begins")
+    assert [call[0] for call in tracker.heard] == ["start", "log"] * 2
 
 
 @pytest.fixture
@@ -297,31 +253,6 @@ def test_a_check_asks_a_tracker_whether_it_can_be_used(toy_registry, tmp_path, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("still", "still did not end in time"), ("dying", "the process that tells dying of runs has died; training goes on")],
-)
-def test_a_tracker_that_stands_still_or_dies_stops_no_training(pages, tmp_path, monkeypatch, name, said):
-    monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(tracking, "QUIET_SECONDS", 8.0 if name == "dying" else 0.1)
-    command = ["run", "--task", "toy-largest", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", *WORDS]
-    command += [
-        "--no-compile",
-        "--workers",
-        "1",
-        "--results",
-        str(tmp_path / "told"),
-        "--plugin",
-        str(NOTEBOOK),
-        "--track",
-        name,
-    ]
-    result = CliRunner().invoke(main, command, prog_name="lgbench")
-    assert result.exit_code == 0 and result.output.count(said) == 1, result.output
-    assert len(list((tmp_path / "told").glob("*.parquet"))) == 3
-
-
-@pytest.mark.slow
 def test_workers_tell_what_one_process_tells(pages, tmp_path):
     found = []
     for workers in (1, 2):
@@ -343,16 +274,16 @@ def test_a_command_that_was_killed_goes_on_in_the_same_page(pages, tmp_path, war
     with warm.start(command):
         while sum(line[0] == "log" for page in notebook.read(pages).values() for line in page) < 3:
             time.sleep(0.02)
-    assert list((tmp_path / "killed" / UNFINISHED).glob(f"*/{HANDLES}"))
+    assert list((tmp_path / "killed" / UNFINISHED).glob("*/notebook.tracking.json"))
     result = CliRunner().invoke(main, command, prog_name="lgbench")
     assert result.exit_code == 0, result.output
     (page,), (path,) = notebook.read(pages).values(), (tmp_path / "killed").glob("*.parquet")
     assert [line[0] for line in page].count("run") == 1 and [line[0] for line in page].count("opened") == 2
     assert numbers_of(page) == numbers_in(path)
-    assert [line[1] for line in page if line[0] == "end"] == ["stopped", "finished"]
+    assert [line[1] for line in page if line[0] == "end"] == ["finished"]
 
 
 def test_of_a_finished_run_trackers_get_finite_numbers_with_lengths(tmp_path):
     rows = simulated({8: 0.5, 16: math.inf, 32: math.nan}) + simulated({8: 0.001}, metric="learning_rate")
     rows[-1]["length"] = None
-    assert tracking._final(write_rows(tmp_path / "run.parquet", rows))[:2] == (5, {"tvd/raw/8": 0.5})
+    assert tracking.final(write_rows(tmp_path / "run.parquet", rows))[:2] == (5, {"tvd/raw/8": 0.5})
