@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-    from lgbench.extensions.conformance.check import Check, Outcome
+    from lgbench.conformance.check import Check, Outcome
 
 
 class ConformanceNote(UserWarning):
@@ -40,7 +40,7 @@ def checks(*things: Any) -> list[Check]:
     Architectures and parts that a check needs are taken from the installed plugins. Raises ValueError, with the reason, for a
     module whose hooks cannot be used.
     """
-    from lgbench.extensions.conformance.collect import checks_of, checks_of_plugin
+    from lgbench.conformance.collect import checks_of, checks_of_plugin
     from lgbench.extensions.loading import Distribution
     from lgbench.extensions.registry import Registry
 
@@ -73,7 +73,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _warning(check: Check) -> Check:
     """The check with its note as a warning."""
 
-    from lgbench.extensions.conformance.check import NotChecked, not_checked
+    from lgbench.conformance.check import NotChecked, not_checked
 
     def examine() -> Outcome:
         try:

@@ -7,8 +7,8 @@ from torch import nn
 from toy_registries import but
 
 from lgbench import Unsupported
-from lgbench.extensions.conformance.check import CheckFailed
-from lgbench.extensions.conformance.collect import checks_of
+from lgbench.conformance.check import CheckFailed
+from lgbench.conformance.collect import checks_of
 
 DECLARED = "it has what its contract declares"
 DOCUMENTED = "a docstring describes it"

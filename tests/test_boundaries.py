@@ -127,7 +127,7 @@ ROOMS = {
     },
     # Describing and checking plugins.
     "extensions.describe": {*BASICS, "experiment", "extensions"},
-    "extensions.conformance": {
+    "conformance": {
         *BASICS,
         "attending",
         "experiment",
@@ -138,7 +138,7 @@ ROOMS = {
         "training.gradients",
         "training.tracing",
     },
-    "testing": {"extensions", "extensions.conformance"},
+    "testing": {"extensions", "conformance"},
     # Results of others, and verifying them.
     "submissions": {
         *BASICS,
@@ -206,7 +206,7 @@ ROOMS = {
         "experiment",
         "experiment.plan",
         "extensions",
-        "extensions.conformance",
+        "conformance",
         "extensions.describe",
         "kept",
         "pretrained",

@@ -16,13 +16,13 @@ from torch import nn
 from toy_registries import METRICS, Marked, experiment_of, toys_and
 
 from lgbench import Architecture, Unsupported, UsageError
+from lgbench.conformance.material import stirred
 from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.extensions.conformance.probes import stirred
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate

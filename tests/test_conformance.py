@@ -14,8 +14,8 @@ from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints,
 from torch import nn
 
 from lgbench import Answers, Batch, Budget, Random, Signature, Strings, Task, Tokens
-from lgbench.extensions.conformance.check import CheckFailed, expect_close
-from lgbench.extensions.conformance.collect import checks_of
+from lgbench.conformance.check import CheckFailed, expect_close
+from lgbench.conformance.collect import checks_of
 
 
 class Walk(toys.Walk):

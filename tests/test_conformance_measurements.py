@@ -210,7 +210,7 @@ def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, wo
 
 def test_the_predictions_of_the_checks_have_the_qualities_that_their_names_say():
     """Against torch's own KL divergence, and p* of every kind."""
-    from lgbench.extensions.conformance.measurements import exact_distributions, predictions
+    from lgbench.conformance.measurements import exact_distributions, predictions
 
     exact = exact_distributions()
     legal = (exact > 0).sum(-1)

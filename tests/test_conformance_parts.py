@@ -22,7 +22,7 @@ from torch import nn
 
 from lgbench import Attention, Need, NormScheme, Position, Unsupported
 from lgbench.attending import logits, masked_logits, visible
-from lgbench.extensions.conformance.collect import checks_of
+from lgbench.conformance.collect import checks_of
 
 SEEDED = "nothing but the seed decides a model's weights and answers"
 CAUSAL = "causal answers do not look ahead"

@@ -13,7 +13,7 @@ from lgbench.cli.output import echo, keep_output
 from lgbench.errors import LgbenchError, unknown
 
 if TYPE_CHECKING:
-    from lgbench.extensions.conformance.check import Check
+    from lgbench.conformance.check import Check
     from lgbench.extensions.registry import Registry
 
 
@@ -27,7 +27,7 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     PLUGIN is the name of a plugin, of its package, or of one thing that it provides. Without a name, the files of --plugin are
     checked, or everything that is installed. The exit code is 1 if a check failed.
     """
-    from lgbench.extensions.conformance.check import CheckFailed
+    from lgbench.conformance.check import CheckFailed
     from lgbench.extensions.registry import Registry
 
     keep_output()
@@ -59,7 +59,7 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
 def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list[Check]:
     from packaging.utils import canonicalize_name
 
-    from lgbench.extensions.conformance.collect import checks_of, checks_of_plugin
+    from lgbench.conformance.collect import checks_of, checks_of_plugin
 
     every = registry.plugins
     if not names:

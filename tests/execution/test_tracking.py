@@ -19,13 +19,13 @@ from helpers.tracked import SETTINGS, numbers_in, numbers_of
 import lgbench
 from lgbench import OpenRun, Tracker, UsageError
 from lgbench.cli.main import main
+from lgbench.conformance.check import CheckFailed
+from lgbench.conformance.collect import checks_of
 from lgbench.errors import RunFailed
 from lgbench.execution import tracking
 from lgbench.execution.points import points_of
 from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.extensions.conformance.check import CheckFailed
-from lgbench.extensions.conformance.collect import checks_of
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import train

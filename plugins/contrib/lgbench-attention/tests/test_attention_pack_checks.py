@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lgbench_attention
-from lgbench.extensions.conformance.check import Check
+from lgbench.conformance.check import Check
 from lgbench.testing import checks
 
 GRAPH = "its training step is one graph"

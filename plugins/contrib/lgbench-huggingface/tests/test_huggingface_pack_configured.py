@@ -15,8 +15,8 @@ from huggingface_pack_cases import TESTED, TOKENS, parts, tokens
 import lgbench
 from lgbench import Architecture, JsonFile, Model, Parts, Signature
 from lgbench.cli.main import main
+from lgbench.conformance.check import Check
 from lgbench.experiment.replan import Replanner
-from lgbench.extensions.conformance.check import Check
 from lgbench.extensions.registry import Registry
 from lgbench.submissions import footer as footers
 from lgbench.testing import checks

@@ -12,7 +12,7 @@ import pytest
 from huggingface_pack_cases import BY_NAME
 
 import lgbench_huggingface
-from lgbench.extensions.conformance.check import Check
+from lgbench.conformance.check import Check
 from lgbench.testing import checks
 
 PACK = Path(__file__).parents[1]

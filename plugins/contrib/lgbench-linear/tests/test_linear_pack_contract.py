@@ -13,7 +13,7 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 import lgbench_linear
 from lgbench import AttentionSpec, Unsupported
-from lgbench.extensions.conformance.check import Check
+from lgbench.conformance.check import Check
 from lgbench.testing import checks
 from lgbench_linear.layers import Decay
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lgbench_positions
-from lgbench.extensions.conformance.check import Check
+from lgbench.conformance.check import Check
 from lgbench.testing import checks
 
 GRAPH = "its training step is one graph"

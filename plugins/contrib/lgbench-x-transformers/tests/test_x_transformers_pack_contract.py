@@ -12,7 +12,7 @@ from torch import nn
 
 import lgbench_x_transformers
 from lgbench import Answers, Architecture, Parts, Signature, Tokens, Unsupported, Vectors
-from lgbench.extensions.conformance.check import Check
+from lgbench.conformance.check import Check
 from lgbench.extensions.registry import Registry
 from lgbench.testing import checks
 from lgbench_x_transformers import ARCHITECTURES

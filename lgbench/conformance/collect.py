@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
+from lgbench.conformance.architectures import checks_of_architecture, checks_of_options
+from lgbench.conformance.attention import checks_of_attention, checks_of_position
+from lgbench.conformance.check import Check, Checks, NotChecked, Outcome, expect
+from lgbench.conformance.material import TESTED, TRAINED
+from lgbench.conformance.measurements import checks_of_measurement
+from lgbench.conformance.models import checks_of_model
+from lgbench.conformance.norms import checks_of_norm
+from lgbench.conformance.tasks import checks_of_task
+from lgbench.conformance.updates import checks_of_averager, checks_of_optimizer
 from lgbench.contracts import (
     BASELINE,
     PART_KINDS,
@@ -22,23 +32,26 @@ from lgbench.contracts import (
 )
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
-from lgbench.extensions.conformance import (
-    architectures,
-    attentions,
-    averagers,
-    measurements,
-    models,
-    norms,
-    optimizers,
-    options,
-    positions,
-    tasks,
-    trackers,
-)
-from lgbench.extensions.conformance.check import Check, Checks, NotChecked, Outcome, expect
-from lgbench.extensions.conformance.signatures import TESTED, TRAINED
 from lgbench.extensions.declared import require_declared
 from lgbench.extensions.registry import Plugin, Registry
+
+
+def checks_of_tracker(tracker: Tracker) -> Checks:
+    return {"it says in a sentence whether it can be used, and imports nothing for that": lambda: _says_whether(tracker)}
+
+
+def _says_whether(tracker: Tracker) -> Outcome:
+    before = set(sys.modules)
+    why = tracker.missing()
+    new = sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+    expect(why is None or isinstance(why, str), f"`missing` returned {why!r}, expected a sentence or None")
+    expect(
+        why is None or bool(why.strip()) and "\n" not in why.strip(), f"`missing` returned {why!r}, expected one line or None"
+    )
+    expect(
+        not new, f"`missing` imports {', '.join(new)}, which `--track` waits for: look for modules by importlib.util.find_spec"
+    )
+    return f"it cannot be used here: {why}" if why else None
 
 
 def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
@@ -73,26 +86,26 @@ def checks_of(thing: Any, registry: Registry) -> list[Check]:
 
 
 def _checks(thing: Any, registry: Registry) -> Checks:
-    own = options.checks(thing) if isinstance(thing, Configurable) else {}
+    own = checks_of_options(thing) if isinstance(thing, Configurable) else {}
     match thing:
         case Task():
-            return tasks.checks(thing)
+            return checks_of_task(thing)
         case Architecture():
-            return architectures.checks(thing, lambda: _own_parts(thing, registry))
+            return checks_of_architecture(thing, lambda: _own_parts(thing, registry))
         case NormScheme():
-            return {**own, **norms.checks(thing), **_in_models("norm", thing, registry)}
+            return {**own, **checks_of_norm(thing), **_in_models("norm", thing, registry)}
         case Attention():
-            return {**own, **attentions.checks(thing), **_in_models("attention", thing, registry)}
+            return {**own, **checks_of_attention(thing), **_in_models("attention", thing, registry)}
         case Position():
-            return {**own, **positions.checks(thing), **_in_models("position", thing, registry)}
+            return {**own, **checks_of_position(thing), **_in_models("position", thing, registry)}
         case Optimizer():
-            return {**own, **optimizers.checks(thing)}
+            return {**own, **checks_of_optimizer(thing)}
         case Averager():
-            return {**own, **averagers.checks(thing)}
+            return {**own, **checks_of_averager(thing)}
         case Measurement():
-            return measurements.checks(thing, list(registry.tasks))
+            return checks_of_measurement(thing, list(registry.tasks))
         case Tracker():
-            return trackers.checks(thing)
+            return checks_of_tracker(thing)
     raise NotImplementedError(type(thing))
 
 
@@ -107,7 +120,7 @@ def _in_models(kind: str, part: Any, registry: Registry) -> Checks:
         return takers[0].build(signature, _own_parts(takers[0], registry, **{kind: part}))
 
     title = takers[0].name if takers else "a model"
-    return {f"in {title}: {rule}": examine for rule, examine in models.checks(build).items()}
+    return {f"in {title}: {rule}": examine for rule, examine in checks_of_model(build).items()}
 
 
 def _own_parts(architecture: Architecture, registry: Registry, **named: Any) -> Parts:

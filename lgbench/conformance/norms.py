@@ -9,9 +9,9 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from lgbench.conformance.check import Checks, Outcome, expect, expect_close
+from lgbench.conformance.material import Gradients, built, built_or_none, kind_of, numbers, stirred
 from lgbench.contracts import Matrix, NormScheme, Role, SublayerSpec, TensorModule
-from lgbench.extensions.conformance.check import Checks, Outcome, expect, expect_close
-from lgbench.extensions.conformance.probes import Gradients, built, built_or_none, kind_of, numbers, stirred
 
 WIDTH, HEADS, POSITIONS, LAYERS = 12, 2, 9, 3
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -29,7 +29,7 @@ class LastOnly(nn.Module):
         return self.sublayer(x[..., -1:, :])
 
 
-def checks(scheme: NormScheme) -> Checks:
+def checks_of_norm(scheme: NormScheme) -> Checks:
     return {
         "shape and dtype stay, in bfloat16 too": lambda: _keeps_shape_and_dtype(scheme),
         "each position is normalized by itself": lambda: _stays_in_place(scheme),

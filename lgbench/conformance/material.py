@@ -1,4 +1,4 @@
-"""Tools of checks: modules from known weights, fixed numbers, gradients, a watch over global random generators."""
+"""Modules from known weights, fixed numbers, signatures, contexts, and a watch over global random generators, for checks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lgbench.errors import Unsupported
-from lgbench.extensions.conformance.check import NotChecked, expect
+from lgbench.conformance.check import NotChecked, expect
+from lgbench.contracts import Answers, Batch, Model, Signature, Task, Tokens, Vectors
+from lgbench.errors import Unsupported, first_line
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.randomness import Random
 
 UNUSUAL_SEED = 2_718_281_828
 """A seed that no plugin sets, so that a plugin that sets one is found."""
@@ -117,3 +120,64 @@ class Gradients:
         """Raise CheckFailed unless a gradient reaches every parameter somewhere."""
         missed = [name for name, moved in self.reached.items() if not moved]
         expect(not missed, f"{self.where}no gradient reaches {', '.join(missed)}: not used in forward, or multiplied by zero")
+
+
+TRAINED = 9
+"""Positions of the longest input in training."""
+TESTED = PROTOCOLS["standard"].longest_prefix + 1
+"""Positions of the longest input in testing: of a context with a begin token under the protocol of the leaderboards."""
+
+TOKENS, VECTORS = Tokens(5), Vectors(3)
+SIGNATURES = (
+    Signature(TOKENS, 4, Answers.EVERY_PREFIX),
+    Signature(VECTORS, 4, Answers.EVERY_PREFIX),
+    Signature(TOKENS, 4, Answers.LAST),
+    Signature(VECTORS, 4, Answers.LAST),
+    Signature(TOKENS, 4, Answers.MARKED),
+)
+
+Build = Callable[[Signature], Model]
+
+
+def served(build: Build) -> list[tuple[Signature, nn.Module]]:
+    """The signatures that it serves, with a model for each. Raises NotChecked if there is none."""
+    found, reasons = [], []
+    for signature in SIGNATURES:
+        try:
+            found.append((signature, built(lambda signature=signature: build(signature))))  # type: ignore[misc]
+        except NotChecked as refusal:
+            reasons.append(str(refusal))
+    if not found:
+        raise NotChecked(f"it is built for no signature: {reasons[0]}")
+    return found
+
+
+def inputs_of(signature: Signature, length: int, n: int = 2, seed: int = 0) -> Tensor:
+    """n inputs that a task of that signature could give."""
+    if isinstance(signature.inputs, Vectors):
+        return numbers(n, length, signature.inputs.width, seed=seed)
+    return integers(signature.inputs.size, n, length, seed=seed)
+
+
+def named(signature: Signature) -> str:
+    return f"{'tokens' if isinstance(signature.inputs, Tokens) else 'vectors'} answered {signature.answers.value}"
+
+
+def shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+CONTEXTS = 32
+"""Drawn at each length that is tried."""
+
+
+def drawn(task: Task, n: int, length: int, seed: int = 0) -> Batch:
+    return task.sample(length, Random(n, seed))
+
+
+def lengths(task: Task, longest: int | None = None) -> list[int]:
+    """The shortest, the longest in training, its own, and one far beyond, as far as there are contexts."""
+    low, high = task.train_lengths
+    bound = min(x for x in (longest, task.max_length, 4 * high + 1) if x is not None)
+    own = [length for length in task.lengths or () if 1 <= length <= bound]
+    return sorted({min(x, bound) for x in (max(low, 1), max(low, 1) + 1, high, bound, *own)})
