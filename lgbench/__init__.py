@@ -62,7 +62,7 @@ from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from lgbench.execution.populations import PlannedPopulation
-    from lgbench.external.measuring import evaluate_model
+    from lgbench.external import evaluate_model
     from lgbench.functions import plan, run, run_population
     from lgbench.kept.loading import LoadedModel, load
     from lgbench.kept.probing import probe
@@ -138,7 +138,7 @@ _LAZY = {
     "Random": "lgbench.randomness",
     "PlannedPopulation": "lgbench.execution.populations",
     "RunOptions": "lgbench.options",
-    "evaluate_model": "lgbench.external.measuring",
+    "evaluate_model": "lgbench.external",
     "load": "lgbench.kept.loading",
     "plan": "lgbench.functions",
     "probe": "lgbench.kept.probing",

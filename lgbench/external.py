@@ -1,0 +1,325 @@
+"""`lgbench.evaluate_model`: a model that lgbench did not train, measured as lgbench measures its own."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from lgbench.contracts import NAME, RESERVED_NAMES, Signature, Task
+from lgbench.errors import LgbenchError, RunFailed, RunFileError, UsageError, unknown
+from lgbench.execution import provenance
+from lgbench.execution.device import choose_device, full_float32
+from lgbench.execution.executor import located
+from lgbench.execution.runner import loaded_plugin, require_writable
+from lgbench.experiment.experiment import Tested
+from lgbench.experiment.lengths import board_lengths, no_answer_counts
+from lgbench.experiment.limits import check_settings
+from lgbench.experiment.names import find_tasks
+from lgbench.experiment.origins import plugins_used, versions_of
+from lgbench.experiment.probes import takes_part
+from lgbench.experiment.protocols import BOARDS_PROTOCOL, EXTERNAL, EXTERNAL_VERSION, PROTOCOLS, Evaluation, Training
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.settings import flat, override
+from lgbench.extensions.catalog import Found
+from lgbench.extensions.function_files import as_name, require_logits
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
+from lgbench.measurement.causality import Predict
+from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.score import Score
+from lgbench.measurement.soundness import reasons
+from lgbench.results import run_files
+from lgbench.results.external_models import ExternalModel
+from lgbench.results.footers import digest
+from lgbench.results.metrics import descriptions
+from lgbench.results.rows import Measured, rows_of
+from lgbench.training.curve import NO_CURVE
+
+Model = nn.Module | Callable[[Tensor], Any]
+MAX_NAME = 200
+"""Characters of a name in a footer."""
+UNNAMED = "model"
+"""The name of a model that has none, such as a lambda."""
+
+
+def described(model: Model) -> ExternalModel:
+    """The footer's description of a model."""
+    named = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
+    made_of = f"{named.__module__}.{named.__qualname__}"[:MAX_NAME]
+    if not isinstance(model, nn.Module):
+        return ExternalModel("function", made_of, None, None)
+    return ExternalModel("module", made_of, sum(p.numel() for p in model.parameters()), _digest(model))
+
+
+def name_of(model: Model) -> str:
+    """The name of a model that nobody named: that of its class, or of the function.
+
+    >>> name_of(nn.Linear(1, 1)), name_of(lambda inputs: inputs)
+    ('linear', 'model')
+    """
+    own = type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
+    return as_name(own.replace("<lambda>", "")) or UNNAMED
+
+
+def device_of(model: Model, named: str | None) -> torch.device:
+    """The device that somebody named; by default the one that a module is on, and the CPU for a function."""
+    if named is not None:
+        return choose_device(named)
+    tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+@contextmanager
+def asked(model: Model, name: str, signature: Signature, device: torch.device) -> Iterator[Predict]:
+    """The model as evaluation asks it: in evaluation mode and on this device inside, as it was afterwards.
+
+    Each answer is checked. Raises Unsupported where it has another shape than logits have.
+    """
+
+    def predict(inputs: Tensor) -> Tensor:
+        logits = model(inputs)
+        if not isinstance(logits, Tensor):
+            logits = torch.as_tensor(logits)  # of NumPy, or a list
+        require_logits(f"the model {name}", logits, inputs.shape[:2], signature)
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return wide.to(inputs.device)
+
+    if not isinstance(model, nn.Module):
+        yield predict
+        return
+    before, modes = device_of(model, None), {module: module.training for module in model.modules()}
+    model.eval()
+    if device != before:
+        model.to(device)
+    try:
+        yield predict
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        if device != before:
+            model.to(before)
+
+
+def _digest(model: nn.Module) -> str:
+    """The SHA-256 of everything that the module's state has."""
+    total = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if isinstance(value, Tensor):
+            total.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            total.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+SETTABLE = ("evaluate.contexts", "evaluate.max_length", "evaluate.strings", "train.max_length", "train.min_length")
+"""The settings that mean something without a training. Those of `train` say which lengths count as in distribution."""
+LENGTHS = "evaluate.lengths"
+"""The change of a protocol that names the lengths, with blanks between them."""
+MAX_LENGTHS = 100
+"""How many lengths can be asked for. A footer has room for their names."""
+NOT_TRAINED = "none"
+"""In place of the optimizer's name."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A request to evaluate a model."""
+
+    name: str
+    task: str
+    lengths: Sequence[int] | None
+    seed: int
+    changes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class External(Tested):
+    """A model that lgbench did not train, on a task."""
+
+    took_part: frozenset[str]
+    """The names of the distributions and plugin files that decide or measure its numbers."""
+
+
+def planned(order: Order, registry: Registry) -> External:
+    """The model on its task. Raises UsageError for a name, a task, a length or a setting that cannot be."""
+    _require_name(order.name)
+    found = _task(order.task, registry)
+    plain_train, plain_test = PROTOCOLS[BOARDS_PROTOCOL].settings(found.thing)
+    for key in order.changes:
+        if key not in SETTABLE:
+            raise unknown("setting of a model that lgbench does not train", key, SETTABLE)
+    train, test = override("train", plain_train, order.changes), override("evaluate", plain_test, order.changes)
+    before, after = flat(plain_train, plain_test, {}), flat(train, test, {})
+    task, changes = found.thing, {key: str(after[key]) for key in SETTABLE if after[key] != before[key]}
+    if order.lengths is not None:
+        lengths = _lengths(order.lengths)
+        if "evaluate.max_length" in order.changes:
+            raise UsageError("evaluate.max_length and lengths both say how long inputs get: leave one of them out")
+        if lengths != board_lengths(task, train, test):
+            task, test = _at(task, lengths), replace(test, max_length=lengths[-1])
+            changes[LENGTHS] = " ".join(map(str, lengths))
+    _require_seed(order.seed)
+    test = replace(test, points=0, point_max_length=test.max_length)  # there are none while it trains
+    check_settings(task, train, test)
+    if reason := no_answer_counts(task, train, test):
+        raise UsageError(reason)
+    chosen = [registry.measurements.found(name) for name in registry.measurements.names()]
+    chosen = [each for each in chosen if takes_part(each.thing, task, frozenset())]
+    record = _record(order, found, train, test, changes, registry)
+    return External(record, task, tuple(each.thing for each in chosen), frozenset({**versions_of(found, *chosen)}))
+
+
+def _record(
+    order: Order, task: Found[Task], train: Training, test: Evaluation, changes: Mapping[str, str], registry: Registry
+) -> ExperimentRecord:
+    """Nobody knows how the model was trained: all numbers of that are 0, but for the lengths that count as in distribution."""
+    untrained = Training(0, 0, 0.0, 0.0, 0.0, 0, train.min_length, train.max_length)
+    return ExperimentRecord(
+        task=task.label,
+        family=task.label.replace(task.thing.name, task.thing.family, 1),
+        task_version=task.thing.version,
+        entry=order.name,
+        architecture=order.name,
+        norm=None,
+        attention=None,
+        position=None,
+        optimizer=NOT_TRAINED,
+        options=(),
+        averagers=(),
+        protocol=ProtocolUse(EXTERNAL, EXTERNAL_VERSION, tuple(sorted(changes.items()))),
+        train=untrained,
+        evaluate=test,
+        plugins=plugins_used([("task", task)], registry.loaded()),
+        seed=order.seed,
+    )
+
+
+def _require_name(name: str) -> None:
+    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
+        raise UsageError(f"a model cannot have the name {name!r}: use lower-case letters, digits and hyphens, as in my-model")
+
+
+def _require_seed(seed: int) -> None:
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise UsageError(f"the seed is {seed!r}, expected a whole number from 0 on")
+
+
+def _task(name: str, registry: Registry) -> Found[Task]:
+    found = find_tasks([name], registry)
+    if len(found) > 1:
+        raise UsageError(f"{name} is {len(found)} tasks, and a model is for one: name one of them, such as {found[0].label}")
+    return found[0]
+
+
+def _lengths(asked: Sequence[int]) -> list[int]:
+    lengths = sorted({*asked})
+    if not 1 <= len(lengths) <= MAX_LENGTHS or not all(isinstance(n, int) and n >= 1 for n in lengths):
+        raise UsageError(f"lengths is {asked!r}, expected 1 to {MAX_LENGTHS} whole numbers from 1 on, such as [40, 80, 160]")
+    return lengths
+
+
+def _at(task: Task, lengths: Sequence[int]) -> Task:
+    """The same task, of which boards show these lengths."""
+    other = copy.copy(task)
+    vars(other)["lengths"] = tuple(lengths)  # a plugin's task may be frozen
+    return other
+
+
+RAW = "raw"
+
+
+def evaluate_model(
+    model: Model,
+    task: str,
+    *,
+    lengths: Sequence[int] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    plugins: Sequence[str | Path] = (),
+    results: str | Path | None = None,
+) -> pa.Table:
+    """Measure any model on a task, as lgbench measures those that it trains, and return the rows, as :func:`lgbench.run` does.
+
+    `model` is a module, or a function, from inputs (B, T) int64 or (B, T, F) float32 to logits (B, A, V). A is T, or 1 where
+    the task asks for one answer. A module is in evaluation mode meanwhile. `lengths` are those that boards show, by default
+    those of the protocol `standard`; the contexts are those of its runs with the same seed. `device` is by default the one
+    that the module is on, and the CPU for a function. `set` changes evaluate.contexts, evaluate.strings, evaluate.max_length,
+    train.min_length and train.max_length; the last two say which lengths the model was trained on, by default the task's.
+
+    With a folder `results`, the rows are a run file there, too, under the protocol `external`. Boards show it
+    apart from models that lgbench trained, and nobody can submit or verify it. The model's `name` is its identity: several
+    trainings of one model have one name and several seeds. By default the name is that of the class or the function.
+
+    Raises UsageError for what cannot be asked, and where `results` has other numbers of a model with this name and seed;
+    RunFailed, with its cause, where the model fails.
+    """
+    changes = {key: str(value) for key, value in (set or {}).items()}
+    registry = Registry.load(files=[Path(file) for file in plugins])
+    whole = planned(Order(name_of(model) if name is None else name, task, lengths, seed, changes), registry)
+    folder = None if results is None else Path(results)
+    if folder is not None:
+        require_writable(folder)
+    started, on = time.perf_counter(), device_of(model, device)
+    scores = _scores(model, whole, on)
+    for reason in reasons(scores, diverged=False):
+        warnings.warn(f"{whole.record.title}: {reason}, so boards do not rank it", stacklevel=2)
+    level = chance(whole.task, whole.measurements, whole.train, whole.evaluate)
+    rows = rows_of(whole, Measured(scores, {}, level, NO_CURVE, 0, None))
+    if folder is not None:
+        footer = _footer(whole, described(model), registry.loaded(), on, time.perf_counter() - started)
+        _file(folder, whole, rows, footer)
+    return rows
+
+
+def _scores(model: Model, whole: External, device: torch.device) -> list[Score]:
+    name = whole.record.entry
+    try:
+        with full_float32(), asked(model, name, whole.task.signature, device) as predict:
+            return evaluate(whole, {RAW: predict}, device)
+    except LgbenchError:
+        raise
+    except Exception as error:  # a stranger's model may raise anything
+        raise RunFailed(f"{whole.record.title} failed: {located(error)}") from error
+
+
+def _footer(
+    whole: External, model: ExternalModel, loaded: Sequence[Distribution], device: torch.device, seconds: float
+) -> dict[str, Any]:
+    return {
+        "experiment": asdict(whole.record),
+        "plugins": [loaded_plugin(distribution, whole.took_part).content for distribution in loaded],
+        "measurements": descriptions(whole.measurements),
+        "execution": {"population": 1, "compiled": False, "resumed": False},
+        "environment": provenance.environment(device),
+        "seconds": {"train": 0.0, "total": seconds},
+        **model.field,
+    }
+
+
+def _file(folder: Path, whole: External, rows: pa.Table, footer: Mapping[str, Any]) -> None:
+    """Write the run file where there is none of its name. Raises UsageError where there is one with other numbers."""
+    name = run_files.name_for(whole.record)
+    run_files.write(folder / name, rows, footer)
+    try:
+        there = digest({}, run_files.read(folder / name))
+    except RunFileError as error:
+        raise RunFileError(f"{folder} has no whole run file of the name {name}: remove it there ({error})") from error
+    if there != digest({}, rows):
+        record = whole.record
+        raise UsageError(
+            f"{folder} has other numbers of a model with the name {record.entry} and the seed {record.seed} on {record.task}: "
+            "give this model another name or seed, or name another folder"
+        )
