@@ -1,4 +1,4 @@
-"""The extension points: nine hooks. Each returns objects of one type, which :mod:`lgbench.contracts` describes.
+"""The extension points: ten hooks. Each returns objects of one type, which :mod:`lgbench.contracts` describes.
 
 A plugin is a module under the ``lgbench`` entry-point group. Functions with these names are marked with ``@lgbench.hookimpl``.
 """
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    import click
+
     from lgbench import contracts as c
 
 hookspec = pluggy.HookspecMarker("lgbench")
@@ -60,3 +62,8 @@ def lgbench_measurements() -> Iterable[c.Measurement]:  # type: ignore[empty-bod
 @hookspec
 def lgbench_trackers() -> Iterable[c.Tracker]:  # type: ignore[empty-body]
     """Trackers: places where people follow and keep their trainings."""
+
+
+@hookspec
+def lgbench_commands() -> Iterable[click.Command]:  # type: ignore[empty-body]
+    """Commands of `lgbench`. The entry-point group ``lgbench.commands`` gives the name of each and the module of this hook."""

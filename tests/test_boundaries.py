@@ -291,7 +291,7 @@ def test_no_module_is_a_drawer():
 
 
 def test_the_hookspecs_fit_on_one_screen():
-    assert len((CORE / "hookspecs.py").read_text(encoding="utf-8").splitlines()) <= 64
+    assert len((CORE / "hookspecs.py").read_text(encoding="utf-8").splitlines()) <= 72
 
 
 def test_an_entry_point_has_the_name_of_its_module():

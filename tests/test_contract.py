@@ -10,9 +10,20 @@ from typing import get_args
 import lgbench
 from lgbench import attending, chain, contracts, hookspecs, noise, testing
 
-VERSION = (3, 3)
+VERSION = (3, 4)
 
-HOOKS = {"architectures", "attentions", "averagers", "measurements", "norms", "optimizers", "positions", "tasks", "trackers"}
+HOOKS = {
+    "architectures",
+    "attentions",
+    "averagers",
+    "commands",
+    "measurements",
+    "norms",
+    "optimizers",
+    "positions",
+    "tasks",
+    "trackers",
+}
 
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
@@ -22,7 +33,7 @@ NAMES = {
     *("Predictions", "Random", "Role", "RotationModule", "Schedule", "Signature", "Source", "State", "StringScores", "Strings"),
     *("SublayerSpec", "Task", "TensorModule", "Tokens", "Vectors", "Weights"),
     *("LgbenchError", "Unsupported", "UsageError", "hookimpl", "read_results", "run", "plan", "run_population"),
-    *("PlannedPopulation", "LoadedModel", "load", "probe", "evaluate_model"),
+    *("PlannedPopulation", "RunOptions", "LoadedModel", "load", "probe", "evaluate_model"),
 }
 
 METHODS = {

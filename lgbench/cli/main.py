@@ -26,7 +26,8 @@ from lgbench.cli.site import site
 from lgbench.cli.sql import sql
 from lgbench.cli.submit import submit
 from lgbench.cli.verify import verify
-from lgbench.errors import Interrupted, LgbenchError
+from lgbench.errors import Interrupted, LgbenchError, PluginError
+from lgbench.extensions import commands
 
 SECTIONS = {
     "Run": (run, merge),
@@ -36,7 +37,7 @@ SECTIONS = {
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),
 }
-"""The commands, in the order of `lgbench --help`."""
+"""The built-in commands, in the order of `lgbench --help`. Those of plugins come after them."""
 
 
 class Group(click.Group):
@@ -65,16 +66,30 @@ class Group(click.Group):
             complain(_message(error))
             ctx.exit(LgbenchError.exit_code)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        try:
+            return super().get_command(ctx, cmd_name) or commands.command(cmd_name)
+        except PluginError:
+            if ctx.resilient_parsing:  # the shell completes a word
+                return None
+            raise
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # click sorts them
+        return list(dict.fromkeys([*self.commands, *commands.named()]))  # click sorts them
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
-        for title, commands in SECTIONS.items():
+        found = commands.named()
+        width = max(map(len, [*self.commands, *found]))
+        limit = formatter.width - 6 - width
+        for title, own in SECTIONS.items():
             with formatter.section(title):
-                limit = formatter.width - 6 - width
-                rows = [(f"{command.name:<{width}}", command.get_short_help_str(limit)) for command in commands]
-                formatter.write_dl(rows)
+                formatter.write_dl([(f"{each.name:<{width}}", each.get_short_help_str(limit)) for each in own])
+        if found:
+            with formatter.section("From plugins"):
+                for name, entry_points in found.items():
+                    clash = commands.clash(name, entry_points, self.commands)
+                    text = f"Warning: {clash}." if clash else f"Command of {commands.owner(entry_points[0])}."
+                    formatter.write_dl([(f"{name:<{width}}", text)])
 
 
 def _message(error: OSError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ import click
 
 from lgbench.cli.options import json_option, plugin_option
 from lgbench.cli.output import console, echo, keep_output
+from lgbench.errors import PluginError
 from lgbench.terminal import printable
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
 
     keep_output()
     registry = Registry.load(files=plugins)
+    registry.plugins += _commands()
     if as_json:
         echo(described(registry))
     else:
@@ -48,6 +50,26 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
             echo(sentence)
     if registry.problems():
         sys.exit(1)
+
+
+def _commands() -> Iterator[Plugin]:
+    """Each command of a plugin, as a plugin of its own: a broken one costs the others nothing."""
+    from lgbench.extensions import commands
+    from lgbench.extensions.loading import installed_source
+    from lgbench.extensions.registry import Plugin
+
+    main = click.get_current_context().find_root().command
+    built_in = main.commands if isinstance(main, click.Group) else ()
+    for name, own in commands.named().items():
+        for entry_point in own:
+            error = commands.clash(name, own, built_in)
+            if not error:
+                try:
+                    commands.loaded(entry_point)
+                except PluginError as raised:
+                    error = str(raised)
+            provides = {} if error else {"command": [name]}
+            yield Plugin(entry_point.module, installed_source(entry_point).distribution, provides, error)
 
 
 def table(registry: Registry, console: Console) -> None:

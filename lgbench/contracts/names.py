@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-CONTRACT = (3, 3)
+CONTRACT = (3, 4)
 """The version of everything in :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
 
 NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")

@@ -1,0 +1,122 @@
+"""Commands of plugins: found by metadata, imported when somebody asks for one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import BashComplete
+from click.testing import CliRunner
+
+from lgbench.cli.main import main
+
+SOURCE = """
+import click
+from lgbench import LgbenchError, UsageError, hookimpl
+
+@click.command()
+@click.argument("whom")
+def greet(whom):
+    '''Say hello.'''
+    if whom == "nobody":
+        raise UsageError("there is nobody to greet; name somebody")
+    click.echo(f"hello {whom}")
+
+@hookimpl
+def lgbench_commands():
+    return [greet]
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Folder of installed packages that this interpreter sees."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (tmp_path / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+def install(folder: Path, module: str, names: list[str], source: str = SOURCE) -> None:
+    """What pip leaves behind of a package with commands."""
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {module}\n" for name in names)
+    (info / "entry_points.txt").write_text(f"[lgbench.commands]\n{lines}")
+    (folder / f"{module}.py").write_text(source)
+
+
+def lgbench(*words: str):
+    result = CliRunner().invoke(main, words, prog_name="lgbench")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def test_a_command_of_a_plugin_is_called_as_a_built_in_one(site):
+    install(site, "greeter", ["greet"])
+    assert lgbench("greet", "you").output == "hello you\n"
+    assert "Say hello." in lgbench("greet", "--help").output
+
+
+def test_errors_of_a_command_are_one_sentence(site):
+    install(site, "greeter", ["greet"])
+    done = lgbench("greet", "nobody")
+    assert done.exit_code == 2 and done.output == "lgbench: there is nobody to greet; name somebody\n"
+
+
+def test_help_and_completion_list_it_and_do_not_import_it(site):
+    install(site, "greeter", ["greet"])
+    assert "greet        Command of greeter." in lgbench("--help").output
+    assert "greet" in main.list_commands(main.make_context("lgbench", ["list"]))
+    assert "greeter" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        (SOURCE.replace("return [greet]", "return [3]"), "lgbench_commands returned 3, expected click commands"),
+        (SOURCE.replace("return [greet]", "return []"), "lgbench_commands returns nothing"),
+        (SOURCE.replace("def greet", "def other").replace("[greet]", "[other]"), "lgbench_commands returns 'other'"),
+        (SOURCE.replace("def lgbench_commands", "def lgbench_command"), "lgbench_command"),
+        ('LGBENCH_CONTRACT = "99.0"\n' + SOURCE, "contract 99.0"),
+    ],
+)
+def test_a_broken_plugin_costs_its_own_command_alone(site, source, said):
+    install(site, "broken", ["greet"], source)
+    install(site, "greeter", ["meet"], SOURCE.replace("def greet", "def meet").replace("[greet]", "[meet]"))
+    done = lgbench("greet", "you")
+    assert done.exit_code == 1 and said in done.output and "command 'greet' of broken cannot be used" in done.output
+    assert lgbench("meet", "you").output == "hello you\n" and lgbench("--help").exit_code == 0
+    words = BashComplete(main, {}, "lgbench", "_LGBENCH_COMPLETE").get_completions([], "")
+    assert {"meet", "run"} <= {word.value for word in words} and "greet" not in {word.value for word in words}
+
+
+def test_one_name_of_two_plugins_is_used_by_neither(site):
+    install(site, "greeter", ["greet"]), install(site, "other", ["greet"])
+    done = lgbench("greet", "you")
+    sentence = "the command 'greet' comes from greeter and other, and none is used: uninstall one of the packages"
+    assert done.exit_code == 1 and sentence in done.output
+    assert sentence in " ".join(lgbench("--help").output.split())
+
+
+def test_a_built_in_command_keeps_its_name(site):
+    install(site, "greeter", ["sql"])
+    assert "Query the tables" in lgbench("sql", "--help").output
+    shown = " ".join(lgbench("--help").output.split())
+    assert "the command 'sql' comes from lgbench and greeter, and that of lgbench is used" in shown
+
+
+def test_plugins_shows_commands_and_what_is_wrong_with_them(site, monkeypatch):
+    monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_norms")
+    install(site, "broken", ["meet"], "import no_such_module")
+    install(site, "greeter", ["greet", "sql"], SOURCE)
+    done = lgbench("plugins")
+    assert done.exit_code == 1 and "command: greet" in done.output
+    assert "the command 'meet' of broken cannot be used" in done.output
+    assert "the command 'sql' comes from lgbench and greeter" in done.output
