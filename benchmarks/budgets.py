@@ -25,7 +25,6 @@ import lgbench
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, protocol_named
 from lgbench.extensions.registry import Registry
-from lgbench.reports.markdown import pipes
 from lgbench.results import run_files
 
 NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm")
@@ -168,7 +167,7 @@ def tables(found: Sequence[Trained]) -> Iterator[str]:
         seconds = costs(runs, steps)
         lines.append(["core-seconds of a norm scheme", *(f"{seconds[n]:.0f}" for n in steps)])
         means = {key: mean(own, "ood") for key, own in cells.items() if own}
-        yield "".join(f"{line}\n" for line in pipes(lines)) + f"\n{task}: {verdict(means, steps, seconds)}.\n\n"
+        yield "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{task}: {verdict(means, steps, seconds)}.\n\n"
 
 
 def mean(runs: Sequence[Trained], name: str) -> float:

@@ -9,10 +9,9 @@ from lgbench.claims.files import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
-from lgbench.reports import predictor_table
-from lgbench.reports.claims import Judged, commands, reasons
-from lgbench.reports.claims import markdown as verdicts_table
-from lgbench.reports.markdown import pipes
+from lgbench.reports.analyses import predictor_tables
+from lgbench.reports.claims import Judged, commands, reasons, verdicts_by_protocol
+from lgbench.reports.tables import pipes
 from lgbench.results.boards import Board, Cell
 from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import BASELINE_ENTRY
@@ -302,7 +301,7 @@ def chance(results: Results) -> str:
 def predicting(results: Results) -> str:
     """How each probe goes with the OOD TVD of a model, by family."""
     found = predicted(results)
-    return predictor_table.markdown(found, tvd(results)) if found else "No published run has probes.\n"
+    return "\n".join(map(pipes, predictor_tables(found, tvd(results)))) if found else "No published run has probes.\n"
 
 
 def predicted(results: Results) -> list[Predictor]:
@@ -370,14 +369,14 @@ def _steps(results: Results, board: Board) -> int:
 
 
 def markdown_table(lines: list[list[str]]) -> str:
-    return "".join(f"{line}\n" for line in pipes(lines))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def tables(results: Results) -> dict[str, str]:
     """The tables of README.md, by the names that it gives."""
     return {
         "runs": runs(results),
-        "verdicts": verdicts_table(judged(results)),
+        "verdicts": pipes(verdicts_by_protocol(judged(results))),
         "untested": untested(results),
         "chance": chance(results),
         "overall": together(results),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from math import ceil
 
 MAX_SENTENCE = 2000
 """Characters of a stranger's text that a sentence has at most."""
@@ -34,3 +35,24 @@ def _is_harmless(letter: str) -> bool:
 
 def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
+
+
+def counted(number: int, thing: str) -> str:
+    """Number of things, such as "1 run", "2 entries" or "3 boxes".
+
+    >>> counted(1, "run"), counted(2_000, "run"), counted(2, "entry")
+    ('1 run', '2000 runs', '2 entries')
+    """
+    several = f"{thing[:-1]}ies" if thing.endswith("ry") else f"{thing}s"
+    return f"{number} {thing if number == 1 else several}"
+
+
+def memory(size: float) -> str:
+    """Size in bytes as decimal gigabytes or megabytes.
+
+    >>> memory(123_456_789_000), memory(2_340_000_000), memory(12_300_000)
+    ('123 GB', '2.3 GB', '13 MB')
+    """
+    if size < 1e9:
+        return f"{ceil(size / 1e6)} MB"
+    return f"{size / 1e9:.0f} GB" if size >= 10e9 else f"{size / 1e9:.1f} GB"

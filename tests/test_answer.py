@@ -12,7 +12,8 @@ from conftest import simulated, write_rows
 from rich.console import Console
 
 from lgbench.cli.main import main
-from lgbench.reports import answer
+from lgbench.reports.analyses import answer_table
+from lgbench.reports.tables import as_csv, as_json, show
 from lgbench.results import tables
 from lgbench.results.leaderboard import Results
 
@@ -30,43 +31,47 @@ def refuse(constant):
     raise AssertionError(f"{constant} is no JSON")
 
 
+def objects(names, rows) -> str:
+    return as_json([dict(zip(names, row, strict=True)) for row in rows])
+
+
 QUERY = "select entry, count(*) as rows, null as nothing, '[red]' as markup from results group by entry order by entry"
 
 
 def test_an_answer_is_shown_as_a_table(opened):
     out = io.StringIO()
-    answer.table(*opened.ask(QUERY), Console(file=out, width=100))
-    lines = [[cell.strip() for cell in line.split("│")][1:-1] for line in out.getvalue().splitlines() if "+norm" in line]
+    show(answer_table(*opened.ask(QUERY)), Console(file=out, width=100))
+    lines = [line.split() for line in out.getvalue().splitlines() if "+norm" in line]
     counts = {"good": 8, "held": 4}
-    assert lines == [[f"{name}+norm", str(count), "", "[red]"] for name, count in counts.items()]
+    assert lines == [[f"{name}+norm", str(count), "[red]"] for name, count in counts.items()]
 
 
 def test_an_answer_is_shown_as_csv(opened):
-    lines = list(csv.DictReader(io.StringIO(answer.as_csv(*opened.ask(QUERY)))))
+    lines = list(csv.DictReader(io.StringIO(as_csv(*opened.ask(QUERY)))))
     assert lines[0] == {"entry": "good+norm", "rows": "8", "nothing": "", "markup": "[red]"}
     assert len(lines) == 2
 
 
 def test_an_answer_is_shown_as_json(opened):
-    lines = json.loads(answer.as_json(*opened.ask(QUERY)))
+    lines = json.loads(objects(*opened.ask(QUERY)))
     assert lines[0] == {"entry": "good+norm", "rows": 8, "nothing": None, "markup": "[red]"}
 
 
 def test_an_answer_without_rows_is_still_an_answer(opened):
     names, rows = opened.ask("select entry from results where false")
-    assert answer.as_csv(names, rows) == "entry\n"
-    assert json.loads(answer.as_json(names, rows)) == []
+    assert as_csv(names, rows) == "entry\n"
+    assert json.loads(objects(names, rows)) == []
 
 
 def test_json_is_valid_whatever_the_numbers(opened):
     found = opened.ask("select 'nan'::double as x, 'inf'::double as y, 0.5::double as z")
-    assert json.loads(answer.as_json(*found), parse_constant=refuse) == [{"x": None, "y": None, "z": 0.5}]
+    assert json.loads(objects(*found), parse_constant=refuse) == [{"x": None, "y": None, "z": 0.5}]
 
 
 def test_changes_of_a_protocol_are_a_map(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.5}, changes=[("train.lr", "0.1"), ("train.steps", "5")]))
     found = Results(tmp_path).ask("select changes, changes['train.lr'] as lr from results")
-    assert json.loads(answer.as_json(*found)) == [{"changes": {"train.lr": "0.1", "train.steps": "5"}, "lr": "0.1"}]
+    assert json.loads(objects(*found)) == [{"changes": {"train.lr": "0.1", "train.steps": "5"}, "lr": "0.1"}]
 
 
 REACHING = [

@@ -89,8 +89,8 @@ def asked_by(script, tmp_path):
 
 def named_by(options, registry):
     """The tasks and entries of a `lgbench run`."""
-    tasks = [task.label for task in find_tasks(split(options["tasks"]), registry)]
-    return tasks, [entry.label for entry in find_entries(split(options["archs"]), registry)]
+    tasks = [task.label for task in find_tasks(split(options["task"]), registry)]
+    return tasks, [entry.label for entry in find_entries(split(options["arch"]), registry)]
 
 
 def test_the_script_of_the_published_runs_asks_for_what_there_is_and_can_be_submitted(tmp_path):
@@ -108,7 +108,7 @@ def test_the_runs_of_the_page_on_insides_are_those_that_its_script_asks_for(tmp_
     registry, asked = Registry.load(), set()
     for options in asked_by("inside/sweeps.sh", tmp_path):
         tasks, entries = named_by(options, registry)
-        changes = [(name, float(value)) for name, values in options["changes"] for value in values.split(",")]
+        changes = [(name, float(value)) for name, values in options["set"] for value in values.split(",")]
         asked |= {(task, entry, change) for task in tasks for entry in entries for change in changes}
     rows = swept.connection.execute("select distinct task, entry, changes from results where entry is not null").fetchall()
     assert rows

@@ -27,7 +27,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import Random
-from lgbench.reports import table
+from lgbench.reports import boards as boards_report
 from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
@@ -267,12 +267,12 @@ def test_boards_show_such_entries_apart_without_a_rank_and_say_why(made):
     assert all(row.tier is row.rank_interval is None and row.better_than == () for row in others.values())
     assert others["hostile"].looks_ahead == (0, 1, 2, 3, 4) == others["overflows"].not_finite
     assert others["hostile"].not_finite == () == others["overflows"].looks_ahead
-    notes = table.notes(board)
+    notes = boards_report.notes(board)
     assert "hostile is not ranked: its answers change with what comes after them on seeds 0, 1, 2, 3, 4." in notes
     assert "overflows is not ranked: some of its answers are not finite on seeds 0, 1, 2, 3, 4." in notes
-    shown = table.markdown([board])
+    shown = boards_report.boards_markdown([board])
     assert "5 looks ahead" in shown and "5 not finite" in shown and notes[0] in shown
-    assert json.loads(table.as_json([board]))["boards"][0]["rows"][-1]["tier"] is None
+    assert json.loads(boards_report.boards_json([board]))["boards"][0]["rows"][-1]["tier"] is None
 
 
 def test_nothing_is_concluded_from_a_comparison_with_such_an_entry(made):

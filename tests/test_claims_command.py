@@ -16,6 +16,7 @@ from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import claims as shown
 from lgbench.reports import html, site
+from lgbench.reports.tables import as_json, pipes
 from lgbench.results.leaderboard import Results
 
 HOSTILE = "a | b </script><img src=x onerror=alert(1)>"
@@ -182,7 +183,7 @@ def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
 
 def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
     write_claim(folder / "claims", CLAIM.replace("The new norm", "a | b"), "hostile")
-    lines = shown.markdown(judged(folder)).splitlines()
+    lines = pipes(shown.verdicts_by_protocol(judged(folder))).splitlines()
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
     assert {len(line) for line in cells} == {5}
     assert [cell.strip() for cell in cells[0]] == ["claim", "source", "task", "test", QUICK]
@@ -197,7 +198,7 @@ def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatc
     results, claims = Results(folder / "results"), read_claims(folder / "claims")
     page = site.page(results, claims=claims)
     (document,) = re.findall(r'<script type="application/json" id="claims">(.*?)</script>', page)
-    assert json.loads(document) == json.loads(shown.as_json([(claim, decide(claim, results)) for claim in claims]))
+    assert json.loads(document) == json.loads(as_json(shown.documents([(claim, decide(claim, results)) for claim in claims])))
     assert 'href="#/claims"' in page
     nothing = site.page(results, claims=[claim for claim in claims if claim.name == "peri-norm"])
     assert 'id="claims"' not in nothing and 'data-page="claims"' not in nothing

@@ -20,7 +20,8 @@ from conftest import simulated, write_rows, write_sealed
 from packing import repacked, together
 
 from lgbench.errors import LgbenchError
-from lgbench.reports import figure, site, table
+from lgbench.reports import boards as boards_report
+from lgbench.reports import figure, site
 from lgbench.results import columns, run_files
 from lgbench.results.checked_files import packed_runs
 from lgbench.results.compare import compare
@@ -138,7 +139,7 @@ def read_in_every_way(results: Results, *, drawn: bool) -> None:
     """The boards, a comparison, a query, and where `drawn` a figure and the page. Each may refuse, in a sentence."""
     for metric in results.ranking_names[:4]:
         boards = results.boards(metric)
-        table.as_json(boards), table.as_csv(boards)
+        boards_report.boards_json(boards), boards_report.boards_csv(boards)
     results.ask("select * from results limit 3")
     ways: list[Callable[[], object]] = [lambda: compare(results, BEST, POOR, "tvd")]
     if drawn:

@@ -20,7 +20,8 @@ import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.reports import html, site, table
+from lgbench.reports import boards as boards_report
+from lgbench.reports import html, site
 from lgbench.results import run_files
 from lgbench.results.fit import threshold
 from lgbench.results.leaderboard import Results
@@ -98,7 +99,7 @@ def test_every_board_of_families_and_tasks_is_embedded_as_the_leaderboard_prints
     expected = {(metric, name) for metric in METRICS for name in ("alpha", "alpha-1", "alpha-2", "beta")}
     assert found.keys() == expected
     for (metric, name), boards in found.items():
-        assert boards == json.loads(table.as_json(results.boards(metric, name)))["boards"]
+        assert boards == json.loads(boards_report.boards_json(results.boards(metric, name)))["boards"]
     for metric in METRICS:
         printed = CliRunner().invoke(main, ["leaderboard", "--metric", metric, "--format", "json", "--results", str(folder)])
         families = [*found[metric, "alpha"], *found[metric, "beta"]]
@@ -113,7 +114,7 @@ def test_notes_are_those_of_the_leaderboard(page, results):
     for place in index["boards"]:
         boards = results.boards(place["metric"], place["name"], place["protocol"])
         (board,) = (board for board in boards if str(board.protocol) == place["protocol"])
-        assert index["notes"][place["id"]] == table.notes(board)
+        assert index["notes"][place["id"]] == boards_report.notes(board)
     assert any("Not fitted" in note for notes in index["notes"] for note in notes)
 
 

@@ -24,7 +24,8 @@ from site_runs import BEST, EVEN, HOSTILE, POOR
 from lgbench.claims.files import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
-from lgbench.reports import site, table
+from lgbench.reports import boards as boards_report
+from lgbench.reports import site
 from lgbench.results.leaderboard import Results
 
 FLAGS = {"diverged": "diverged", "not_fitted": "not fitted"}
@@ -74,7 +75,8 @@ def boards(tmp_path_factory) -> dict[tuple[str, str], dict]:
     results = site_runs.made(tmp_path_factory.getbasetemp()).results
     names = [(metric, name) for metric in ("tvd", "accuracy", "roc_auc") for name in ("alpha", "alpha-1", "alpha-2", "beta")]
     found = {
-        (metric, name): json.loads(table.as_json(results.boards(metric, name, "quick")))["boards"] for metric, name in names
+        (metric, name): json.loads(boards_report.boards_json(results.boards(metric, name, "quick")))["boards"]
+        for metric, name in names
     }
     return {names: own for names, (own,) in found.items()}
 

@@ -75,6 +75,7 @@ def claims(
     """
     from lgbench.claims.files import default_folder, read_claims
     from lgbench.reports import claims as shown
+    from lgbench.reports.tables import as_json as json_text
 
     _require_sense(names, missing, as_json)
     found = read_claims(claims_folder or default_folder(), names)
@@ -82,12 +83,12 @@ def claims(
     judged = _judged(found, results, protocol, plugins)
     where = None if results == RESULTS else str(results)
     if as_json:
-        echo_data(shown.as_json(judged, where))
+        echo_data(json_text(shown.documents(judged, where)))
     elif names:
         for claim, verdicts in judged:
-            shown.page(claim, verdicts, where, console())
+            shown.show_claim(claim, verdicts, where, console())
     else:
-        shown.table(judged, console())
+        shown.show_claims(judged, console())
     if failures:
         raise RunFailed("; ".join(failures))
 

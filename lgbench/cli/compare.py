@@ -23,7 +23,8 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the
     leaderboard, or short: peri-norm, peri-norm@bema.
     """
-    from lgbench.reports import comparisons
+    from lgbench.reports.analyses import comparison_table
+    from lgbench.reports.tables import as_json, markdown, show
     from lgbench.results.compare import compare as compared
 
     runs = opened(results)
@@ -31,7 +32,12 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
         found = compared(runs, first, second, metric, task, protocol)
     finally:
         warn(runs.no_boards)
-    if form == "table":
-        comparisons.table(found, console())
+    if form == "json":
+        echo_data(as_json(found))
+        return
+    tables = [comparison_table(each) for each in found]
+    if form == "markdown":
+        echo_data("\n".join(map(markdown, tables)))
     else:
-        echo_data(comparisons.FORMATS[form](found))
+        for table in tables:
+            show(table, console())

@@ -26,12 +26,12 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
 
     Without --task, the first board has all families together, for the entries that ran all of them.
     """
-    from lgbench.reports import table
+    from lgbench.reports import boards
 
     runs = opened(results)
     found = boards_of(runs, metric, task, protocol, baseline)
     summary = runs.overall(metric, protocol, baseline=baseline) if task is None else []
     if form == "table":
-        table.table(found, console(), summary)
+        boards.show_boards(found, console(), summary)
     else:
-        echo_data(table.FORMATS[form](found, summary))
+        echo_data(boards.FORMATS[form](found, summary))

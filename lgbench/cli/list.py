@@ -28,18 +28,10 @@ def list_names(kind: str, plugins: Sequence[Path]) -> None:
 
     registry = installed(plugins)
     if kind == "metrics":
-        _print_table(describe.METRIC_COLUMNS, describe.metric_table(registry))
+        from lgbench.reports.tables import Column, Table, show
+
+        columns = [Column(name, text=True) for name in describe.METRIC_COLUMNS]
+        show(Table("", columns, describe.metric_table(registry)), console())
         return
     for name, about in describe.summaries(kind, registry):
         echo(printable(f"{name:<24}{about}".rstrip()))
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for row in rows:
-        table.add_row(*(Text(printable(text)) for text in row))
-    console().print(table, highlight=False)

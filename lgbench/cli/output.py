@@ -105,11 +105,11 @@ def complain(text: object) -> None:
 
 
 def console(stderr: bool = False) -> Console:
-    """Standard output or standard error as a rich console. A pipe is 200 columns wide."""
+    """Standard output or standard error as a rich console. A pipe is 200 columns wide and wraps nothing."""
     from rich.console import Console
 
     found = Console(stderr=True) if stderr else Console(file=_stream(), width=_columns(_stream()))
-    return found if found.is_terminal else Console(file=found.file, width=200)
+    return found if found.is_terminal else Console(file=found.file, width=200, soft_wrap=True)
 
 
 def _columns(stream: TextIO) -> int | None:

@@ -15,17 +15,11 @@ import click
 from lgbench.cli.options import json_option, plugin_option
 from lgbench.cli.output import console, echo, keep_output
 from lgbench.errors import PluginError
-from lgbench.terminal import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from lgbench.extensions.loading import Distribution
     from lgbench.extensions.registry import Plugin, Registry
-
-MAX_WIDTH = 10_000
-"""Columns that a line of a pipe may have."""
+    from lgbench.reports.tables import Table
 
 
 @click.command()
@@ -38,6 +32,7 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
     plugins provide the same name.
     """
     from lgbench.extensions.registry import Registry
+    from lgbench.reports.tables import show
 
     keep_output()
     registry = Registry.load(files=plugins)
@@ -45,7 +40,7 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
     if as_json:
         echo(described(registry))
     else:
-        table(registry, console())
+        show(table(registry), console())
         for sentence in (*registry.problems(), *registry.notes()):
             echo(sentence)
     if registry.problems():
@@ -72,22 +67,14 @@ def _commands() -> Iterator[Plugin]:
             yield Plugin(entry_point.module, installed_source(entry_point).distribution, provides, error)
 
 
-def table(registry: Registry, console: Console) -> None:
-    """Print every plugin, its source and what it provides. No name is cut.
+def table(registry: Registry) -> Table:
+    """Every plugin, its source and what it provides. Plugins that failed are red."""
+    from lgbench.reports.tables import Column, Styled, Table
 
-    On a terminal that is too narrow for five columns, two columns have everything.
-    """
-    rows = [_row(plugin) for plugin in registry.plugins]
-    failed = [plugin.error is not None for plugin in registry.plugins]
-    lines = _lines(("plugin", "distribution", "version", "from", "provides"), rows, failed)
-    needed = console.measure(lines, options=console.options.update(max_width=MAX_WIDTH))
-    if not console.is_terminal:
-        console.width = max(console.width, needed.maximum)
-    elif needed.minimum > console.width:
-        stacked = [(f"{name}\n{owner} {version}\n{origin}", provides) for name, owner, version, origin, provides in rows]
-        lines = _lines(("plugin", "provides"), stacked, failed)
-        lines.leading = 1
-    console.print(lines)
+    groups = {"plugin": 0, "distribution": 1, "version": 1, "from": 1, "provides": 0}
+    columns = [Column(name, text=True, group=group) for name, group in groups.items()]
+    rows = [[Styled(text, "red" if plugin.error else "") for text in _row(plugin)] for plugin in registry.plugins]
+    return Table("", columns, rows)
 
 
 def described(registry: Registry) -> str:
@@ -113,25 +100,11 @@ def described(registry: Registry) -> str:
     return json.dumps({"lgbench": lgbench.__version__, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
 
 
-def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], failed: Sequence[bool]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        lines.add_column(name, overflow="fold")
-    for row, broken in zip(rows, failed, strict=True):
-        lines.add_row(*(Text(printable(text, lines=True)) for text in row), style="red" if broken else None)
-    return lines
-
-
 def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:
     origin = plugin.distribution
     version = f"sha256:{origin.stamp}" if origin.stamp else origin.version
     provides = "\n".join(f"{kind}: {', '.join(names)}" for kind, names in plugin.provides.items())
-    name, owner, version, place = map(printable, (plugin.name, origin.name, version, _from(origin)))
-    return name, owner, version, place, provides or "nothing, see below"
+    return plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
 
 
 def _from(origin: Distribution) -> str:

@@ -36,7 +36,9 @@ def predictors(
     The rank correlation (Spearman) of each probe with the metric beyond the training range, over the entries and seeds of each
     task, and its mean over the tasks of a family. Intervals are over entries. Runs need probes: `lgbench run --probe all`.
     """
-    from lgbench.reports import plots, predictor_figure, predictor_table
+    from lgbench.reports import plots, predictor_figure
+    from lgbench.reports.analyses import predictor_tables
+    from lgbench.reports.tables import as_json, markdown, show
     from lgbench.results.predictors import predictors as found_in
 
     if out:
@@ -47,10 +49,14 @@ def predictors(
     if out and len(uses) > 1:
         raise UsageError(f"a figure is of one protocol, and these runs have {', '.join(uses)}; choose with --protocol")
     (about, *_) = (each for each in runs.metrics if each.name == metric)
-    if form == "table":
-        predictor_table.table(found, about, console())
+    tables = predictor_tables(found, about)
+    if form == "json":
+        echo_data(as_json([vars(each) | {"protocol": str(each.protocol), "metric": about.name} for each in found]))
+    elif form == "markdown":
+        echo_data("\n".join(map(markdown, tables)))
     else:
-        echo_data(predictor_table.FORMATS[form](found, about))
+        for table in tables:
+            show(table, console())
     if out:
         plots.write(predictor_figure.figure(found, about, times), out)
         if form == "table":

@@ -23,7 +23,9 @@ def probe_run(
     """Print what probes read, and write all rows to a file if one is named."""
     from lgbench.execution.device import choose_device
     from lgbench.kept import probing
-    from lgbench.reports import files, row_files, run_probes
+    from lgbench.reports import files, row_files
+    from lgbench.reports.analyses import PROBE_COLUMNS, probe_table
+    from lgbench.reports.tables import show
 
     if out:
         row_files.known_format(out)
@@ -31,7 +33,7 @@ def probe_run(
     own.require_variant(weights)
     rows = probing.probe_run(own, split(probes) or ["all"], installed(plugins), choose_device(device), complain)
     echo(f"{own.footer.experiment.title}, {weights} weights; by length, the mean over heads")
-    run_probes.table(rows, weights, console())
+    show(probe_table(rows, weights), console())
     if out:
-        files.replace(out, row_files.content(run_probes.chosen(rows), out))
+        files.replace(out, row_files.content(rows.select(PROBE_COLUMNS), out))
         echo(out)

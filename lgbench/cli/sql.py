@@ -24,13 +24,16 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
 
     For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
     """
-    from lgbench.reports import answer
+    from lgbench.reports.analyses import answer_table
+    from lgbench.reports.tables import as_csv, as_json, show
 
     table = opened(results)
     if not unsafe:
         table.guard()
     names, rows = table.ask(query)
     if form == "table":
-        answer.table(names, rows, console())
+        show(answer_table(names, rows), console())
+    elif form == "csv":
+        echo_data(as_csv(names, rows))
     else:
-        echo_data(answer.FORMATS[form](names, rows))
+        echo_data(as_json([dict(zip(names, row, strict=True)) for row in rows]))

@@ -1,15 +1,12 @@
-"""Claims and verdicts as tables for a terminal, as Markdown and as JSON. Nothing is computed here."""
+"""Claims and verdicts as tables and as JSON. Nothing is computed here."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lgbench.claims.claim import Claim, ClaimTest
@@ -17,7 +14,7 @@ from lgbench.claims.verdicts import Verdict, counts
 from lgbench.claims.wanted import Wanted, command, orders
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports.markdown import pipes
+from lgbench.reports.tables import Cell, Column, Styled, Table, say, show
 from lgbench.terminal import printable
 
 Judged = Sequence[tuple[Claim, Sequence[Verdict]]]
@@ -27,33 +24,28 @@ STYLES = {"confirmed": "bold green", "refuted": "bold red", "undecided": "yellow
 """The words say the same: no colour is needed to read a verdict."""
 
 
-def table(found: Judged, console: Console) -> None:
-    """All claims for a terminal, a line for each verdict."""
+def show_claims(found: Judged, console: Console) -> None:
+    """Print all claims, a line for each verdict."""
     for claim, verdicts in found:
-        _heading(claim, console)
-        _print_verdicts(verdicts, console, full=False)
+        _say_heading(claim, console)
+        show(verdict_table(verdicts, full=False), console)
     every = [verdict for _, verdicts in found for verdict in verdicts]
-    _say(f"{summary(every)}. `lgbench claims NAME` shows one claim in full, with the commands for what was not run.", console)
+    say(f"{summary(every)}. `lgbench claims NAME` shows one claim in full, with the commands for what was not run.", console)
 
 
-def page(claim: Claim, verdicts: Sequence[Verdict], results: str | None, console: Console) -> None:
-    """One claim in full: its source, the runs that it needs, all numbers, and commands for what is missing."""
-    _heading(claim, console)
-    if claim.note:
-        _say(claim.note, console)
+def show_claim(claim: Claim, verdicts: Sequence[Verdict], results: str | None, console: Console) -> None:
+    """Print one claim in full: its source, the runs that it needs, all numbers, and commands for what is missing."""
+    _say_heading(claim, console)
     runs = claim.runs
-    _say(
-        f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(runs.tasks)}, "
-        f"protocol {' and '.join(runs.protocols)}{_with('plugins', runs.plugins)}{_with('averages', runs.average)}.",
-        console,
-    )
-    for test in claim.tests:
-        _say(f"Expected: {test}.", console)
-    _print_verdicts(verdicts, console, full=True)
+    needs = f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(runs.tasks)}, "
+    needs += f"protocol {' and '.join(runs.protocols)}{_with('plugins', runs.plugins)}{_with('averages', runs.average)}."
+    for sentence in (*filter(None, [claim.note]), needs, *(f"Expected: {test}." for test in claim.tests)):
+        say(sentence, console)
+    show(verdict_table(verdicts, full=True), console)
     for sentence in reasons(verdicts):
-        _say(sentence, console)
-    for line in commands(claim, verdicts, results):
-        _say(f"  {line}", console)
+        say(sentence, console)
+    for line in commands(claim, verdicts, results):  # on one line each, which a shell can take
+        console.print(Text(f"  {printable(line)}"), soft_wrap=True, highlight=False)
     console.print()
 
 
@@ -114,31 +106,24 @@ def number(verdict: Verdict, digits: int = 4) -> str:
     return f"{verdict.difference:+.{digits}f}{ends}"
 
 
-def _heading(claim: Claim, console: Console) -> None:
-    console.print(Text(printable(f"{claim.name}: {claim.claim}"), style="bold"), soft_wrap=True, highlight=False)
-    console.print(Text(printable(str(claim.source)), style="dim"), soft_wrap=True, highlight=False)
+def _say_heading(claim: Claim, console: Console) -> None:
+    say(f"{claim.name}: {claim.claim}", console, "bold")
+    say(str(claim.source), console, "dim")
 
 
-def _say(text: str, console: Console) -> None:
-    console.print(Text(printable(text)), soft_wrap=True, highlight=False)
-
-
-def _print_verdicts(verdicts: Sequence[Verdict], console: Console, full: bool) -> None:
-    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    header = ["task", "test", "protocol", "verdict", "difference [95 % interval]", "seeds"]
-    for name in [*header, *(["means", "p"] if full else [])]:
-        lines.add_column(name, overflow="fold")
+def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
+    """A line for each verdict; with means and p where the table is `full`."""
+    texts = (Column(name, text=True) for name in ("task", "test", "protocol", "verdict"))
+    numbers = ("difference [95 % interval]", "seeds", *(("means", "p") if full else ()))
+    rows: list[list[Cell]] = []
     for verdict in verdicts:
         tasks = f" ({verdict.tasks} tasks)" if full and verdict.tasks > 1 else ""
-        cells = [verdict.task + tasks, pair(verdict.test), str(verdict.protocol)]
-        cells += [verdict.state, number(verdict), str(verdict.n) if verdict.n else ""]
+        rows.append([verdict.task + tasks, pair(verdict.test), str(verdict.protocol)])
+        rows[-1] += [Styled(verdict.state, STYLES[verdict.state]), number(verdict), str(verdict.n) if verdict.n else ""]
         if full:
-            means = "" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"
-            cells += [means, "" if verdict.p is None else f"{verdict.p:.2g}"]
-        texts = [Text(printable(cell)) for cell in cells]
-        texts[3].stylize(STYLES[verdict.state])
-        lines.add_row(*texts)
-    console.print(lines)
+            rows[-1] += ["" if verdict.first is None else f"{verdict.first:.4f} {verdict.second:.4f}"]
+            rows[-1] += ["" if verdict.p is None else f"{verdict.p:.2g}"]
+    return Table("", [*texts, *map(Column, numbers)], rows)
 
 
 def _archs(claim: Claim) -> list[str]:
@@ -147,11 +132,6 @@ def _archs(claim: Claim) -> list[str]:
 
 def _with(what: str, names: Sequence[str]) -> str:
     return f", {what} {' and '.join(names)}" if names else ""
-
-
-def as_json(found: Judged, results: str | None = None) -> str:
-    """Claims as they are, each with its verdicts and the commands for what is missing."""
-    return json.dumps(documents(found, results), indent=1) + "\n"
 
 
 def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]:
@@ -173,19 +153,20 @@ def _plain(verdict: Verdict) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key != "claim"}
 
 
-def markdown(found: Judged, digits: int = 3) -> str:
-    """A GitHub table: a line for each task and test of each claim, a column for each protocol."""
+def verdicts_by_protocol(found: Judged, digits: int = 3) -> Table:
+    """A line for each task and test of each claim, a column for each protocol."""
     uses = list(dict.fromkeys(verdict.protocol for _, verdicts in found for verdict in verdicts))
-    lines = [["claim", "source", "task", "test", *map(str, uses)], [":--"] * (4 + len(uses))]
+    rows: list[list[Cell]] = []
     for claim, verdicts in found:
         by_part: dict[tuple[str, ClaimTest], dict[ProtocolUse, Verdict]] = {}
         for verdict in verdicts:
             by_part.setdefault((verdict.task, verdict.test), {})[verdict.protocol] = verdict
         about = [claim.claim, _cited(claim)]
         for (task, test), own in by_part.items():
-            lines.append([*about, task, pair(test), *(_cell(own.get(use), digits) for use in uses)])
+            rows.append([*about, task, pair(test), *(_cell(own.get(use), digits) for use in uses)])
             about = ["", ""]
-    return "".join(f"{line}\n" for line in pipes([[cell.replace("|", "\\|") for cell in line] for line in lines]))
+    names = ("claim", "source", "task", "test", *map(str, uses))
+    return Table("", [Column(name, text=True) for name in names], rows)
 
 
 def _cited(claim: Claim) -> str:

@@ -21,6 +21,7 @@ from lgbench.results.boards import Board
 from lgbench.results.entries import short
 from lgbench.results.exponents import exponent
 from lgbench.results.metrics import Metric
+from lgbench.terminal import counted
 
 Spec = dict[str, Any]
 
@@ -174,7 +175,7 @@ def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[
 def seeds_line(counts: Collection[int]) -> str:
     """The line of a figure that says how many seeds its means are over."""
     few, many = min(counts), max(counts)
-    seeds = "1 seed" if many == 1 else f"{many} seeds" if few == many else f"{few} to {many} seeds"
+    seeds = counted(many, "seed") if few == many else f"{few} to {many} seeds"
     return f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds
 
 

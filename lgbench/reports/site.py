@@ -16,8 +16,9 @@ from lgbench.claims.verdicts import decide
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
-from lgbench.reports import overall, plots, table
+from lgbench.reports import plots
 from lgbench.reports.across import LENGTH, STEP, Across
+from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
 from lgbench.reports.curve_data import about as axis_of
 from lgbench.reports.files import replace
@@ -29,6 +30,7 @@ from lgbench.results.boards import Board
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 from lgbench.results.steps import BoardSteps
+from lgbench.terminal import counted
 
 PAGE = "index.html"
 
@@ -60,7 +62,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     summary = [own for metric in results.ranking_names for own in results.overall(metric, protocol, baseline=baseline)]
     documents: dict[str, Any] = {"index": _index(results, families, boards, runs)}
     documents["index"]["insides"] = {entry: i for i, entry in enumerate(insides)}
-    documents["index"]["overall_notes"] = [overall.notes(own) for own in summary]
+    documents["index"]["overall_notes"] = [overall_notes(own) for own in summary]
     documents["overall"] = [asdict(own) for own in summary]
     documents["specs"] = {metric.key: _spec(metric) for metric in _metrics(boards)}
     with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
@@ -141,7 +143,7 @@ def _index(
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
         "start": _start(boards),
-        "notes": [table.notes(page_board.board) for page_board in boards],
+        "notes": [notes(page_board.board) for page_board in boards],
         "entries": _entries(results, boards),
         "runs": {entry: i for i, entry in enumerate(runs)},
     }
@@ -195,9 +197,9 @@ def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[st
 def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:
     count = sum(len(own) for own in runs.values())
     protocols = sorted({str(page_board.board.protocol) for page_board in boards})
-    under = f"protocol {protocols[0]}" if len(protocols) == 1 else f"{len(protocols)} protocols"
+    under = f"protocol {protocols[0]}" if len(protocols) == 1 else counted(len(protocols), "protocol")
     return (
-        f"{count} {'run' if count == 1 else 'runs'}, {under}. "
+        f"{counted(count, 'run')}, {under}. "
         f"lgbench {lgbench.__version__} made this page from run files alone. It loads nothing from anywhere."
     )
 

@@ -1,0 +1,249 @@
+"""Boards and overall boards as tables, CSV and JSON. Nothing is computed here."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from lgbench.reports.tables import Cell, Column, Interval, Styled, Table, as_csv, as_json, markdown, show
+from lgbench.results.boards import Board, Row
+from lgbench.results.entries import short
+from lgbench.results.overall import Estimate, Overall, OverallRow
+from lgbench.terminal import counted
+
+FLAGS = {"looks_ahead": "looks ahead", "not_finite": "not finite", "diverged": "diverged", "not_fitted": "not fitted"}
+"""Fields of a row with seeds, and their names. An entry with one of the first two is not ranked."""
+
+DIFFERENCE = tuple(f"baseline_{name}" for name in ("difference", "low", "high", "n", "p", "verdict"))
+"""Columns of the CSV with the fields of the difference to the baseline."""
+CSV_COLUMNS = (
+    *("board", "metric", "metric_version", "task_version", "protocol"),
+    *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS),
+    *("column", "length", "mean", "low", "high", "n", "chance"),
+)
+
+SHOWN_LIMITS = (0.25, 0.5, 1.0)
+"""Limits at which tables show the performance profile."""
+
+OVERALL = "overall"
+"""Name of an overall board, in place of a family's name."""
+
+
+def show_boards(boards: Sequence[Board], console: Console, summary: Sequence[Overall] = ()) -> None:
+    """Print overall boards, then boards."""
+    for table in (*map(overall_table, summary), *map(board_table, boards)):
+        show(table, console)
+
+
+def boards_markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
+    """Overall boards, then boards, as GitHub tables."""
+    return "\n".join(map(markdown, (*map(overall_table, summary), *map(board_table, boards))))
+
+
+def boards_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
+    """One line for each cell, those of overall boards first."""
+    lines = [*_overall_lines(summary), *_board_lines(boards)]
+    return as_csv(CSV_COLUMNS, [[line.get(name) for name in CSV_COLUMNS] for line in lines])
+
+
+def boards_json(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
+    """Object with overall boards and boards as they are."""
+    return as_json({"overall": summary, "boards": boards})
+
+
+FORMATS = {"markdown": boards_markdown, "csv": boards_csv, "json": boards_json}
+
+
+def board_table(board: Board) -> Table:
+    """Means over seeds with 95 % intervals, and below the entries the level of chance."""
+    lengths = [("length", length) for length in board.lengths]
+    against = [Column("against baseline", group=1)] if board.compared else []
+    columns = [
+        *(Column("tier"), Column("rank interval", group=1), Column("entry", text=True), Column("seeds")),
+        *(Column("ID"), Column("OOD"), *against, Column("effective length", group=1)),
+        *(Column(str(length), group=2) for length in board.lengths),
+    ]
+    rows: list[list[Cell]] = []
+    for row, name in zip(board.rows, short([row.entry for row in board.rows]), strict=True):
+        ranks = ("-", "-") if row.tier is None or row.rank_interval is None else (str(row.tier), _span(*row.rank_interval))
+        rows.append([*ranks, Styled(row.entry, "code", name), _seeds(row), _mean(row, "ID"), _mean(row, "OOD")])
+        rows[-1] += [_against(board, row)] if against else []
+        rows[-1] += [effective_length(board, row), *(_mean(row, *length) for length in lengths)]
+    if board.chance:
+        levels = [board.chance_level(*column) for column in (("ID", None), ("OOD", None), *lengths)]
+        shown = ["-" if level is None else f"{level:.4f}" for level in levels]
+        blank = [""] * len(against)
+        rows.append([Styled(cell, "dim") for cell in ("", "", "chance", "", *shown[:2], *blank, "", *shown[2:])])
+    return Table(title(board), columns, rows, notes(board))
+
+
+def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
+    for board in boards:
+        about = {"board": board.name, "metric": board.metric.name, "metric_version": board.metric.version}
+        about |= {"task_version": board.task_version, "protocol": board.protocol}
+        for row in board.rows:
+            best, worst = row.rank_interval or (None, None)
+            own = about | {"entry": row.entry, "tier": row.tier, "best_rank": best, "worst_rank": worst}
+            own |= {name: getattr(row.against, name.removeprefix("baseline_"), None) for name in DIFFERENCE}
+            own |= {"effective_length": row.effective_length, "seeds": len(row.seeds)}
+            own |= {flag: len(getattr(row, flag)) for flag in FLAGS}
+            for cell in row.cells:
+                chance = board.chance_level(cell.kind, cell.length)
+                yield own | {"column": cell.kind, "chance": chance} | {n: getattr(cell, n) for n in CSV_COLUMNS[-6:-1]}
+
+
+def title(board: Board) -> str:
+    """The title of a board, in one line."""
+    tasks = "" if board.tasks == 1 else f", mean over {board.tasks} tasks"
+    version = "" if board.metric.version == 1 else f", {board.metric.label} version {board.metric.version}"
+    trained = "in distribution" if board.protocol.is_external else "trained"
+    return (
+        f"{board.name}: {board.metric.label} ({board.metric.direction}){tasks}, "
+        f"{trained} to length {board.train_length}, protocol {board.protocol}, task version {board.task_version}{version}"
+    )
+
+
+def notes(board: Board) -> list[str]:
+    """Sentences that belong under a board: what is left out, what lacks the metric, and what was not fitted."""
+    found = [*(f"{sentence}." for sentence in board.unsound), *board.incomplete]
+    if board.protocol.is_external:
+        found.insert(0, "lgbench did not train these models, so nobody can make their runs again.")
+    if board.lacking:
+        entries = (f"{entry} ({counted(count, 'seed')})" for entry, count in sorted(board.lacking.items()))
+        found.append(f"{board.metric.label} is missing in runs of {', '.join(entries)}.")
+    models = sum(len(row.seeds) for row in board.rows)
+    counts: Counter[str] = Counter()
+    for row in board.rows:
+        counts.update(row.not_fitted_tasks)
+    if counts:
+        tasks = (f"{task} by {'all' if n == models else f'{n} of {models}'} models" for task, n in sorted(counts.items()))
+        found.append(f"Not fitted: {', '.join(tasks)}.")
+    if board.ranked_by == "ID" and any(row.cell("OOD") for row in board.rows):
+        found.append(
+            "No entry has fitted the lengths that models were trained on, or beats chance on longer ones: ID orders the board."
+        )
+    if board.learning_rates:
+        found.append(f"Learning rates, chosen in-distribution on other seeds: {'; '.join(_learning_rates(board))}.")
+    return [*found, *_about_baseline(board)]
+
+
+def _about_baseline(board: Board) -> list[str]:
+    compared = sum(row.against is not None for row in board.rows)
+    if compared:
+        return [f"The baseline is {board.baseline}. Verdicts against it are corrected for {compared} comparisons."]
+    if sum(row.tier is not None for row in board.rows) < 2:
+        return []
+    return [f"No entry is compared with {board.baseline}, which is not ranked here; --baseline names another entry."]
+
+
+def _learning_rates(board: Board) -> list[str]:
+    """The entries that have each learning rate, or each range of them over the tasks."""
+    entries: dict[tuple[float, ...], list[str]] = defaultdict(list)
+    for entry, by_task in board.learning_rates.items():
+        rates = [rate for own in by_task.values() for rate in own]
+        entries[tuple(sorted({min(rates), max(rates)}))].append(entry)
+    return [f"{' to '.join(f'{lr:g}' for lr in rates)} for {', '.join(short(own))}" for rates, own in sorted(entries.items())]
+
+
+def _mean(row: Row, kind: str, length: int | None = None) -> Cell:
+    cell = row.cell(kind, length)
+    return "-" if cell is None else Interval(cell.mean, cell.low, cell.high)
+
+
+def _against(board: Board, row: Row) -> Cell:
+    """Difference to the baseline."""
+    if row.entry == board.baseline:
+        return "baseline"
+    own = row.against
+    return "-" if own is None else Interval(own.difference, own.low, own.high, sign="+", verdict=own.verdict or "")
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least}-{most}"
+
+
+def effective_length(board: Board, row: Row) -> str:
+    """The effective length in training lengths, with >= where it is the longest measured; "-" where there is none."""
+    if not row.effective_length or row.effective_multiple is None:
+        return "-"
+    multiple = f"{row.effective_multiple:.0f}" if row.effective_multiple >= 100 else f"{row.effective_multiple:.3g}"
+    return f"{'>=' if row.effective_length == board.all_lengths[-1] else ''}{multiple}x"
+
+
+def _seeds(row: Row) -> str:
+    flagged = [f"{len(seeds)} {name}" for flag, name in FLAGS.items() if (seeds := getattr(row, flag))]
+    return f"{len(row.seeds)} ({', '.join(flagged)})" if flagged else str(len(row.seeds))
+
+
+def overall_table(board: Overall) -> Table:
+    """Scores over all families, and the means of each family."""
+    columns = [Column("entry", text=True), Column("seeds"), Column("IQM")]
+    compared = any(row.improvement for row in board.rows)
+    columns += [Column("P(better)")] if compared else []
+    columns += [Column(f"runs <={limit:g}", group=1) for limit in SHOWN_LIMITS]
+    columns += [Column(family, group=2) for family in board.families]
+    rows: list[list[Cell]] = []
+    for row, name in zip(board.rows, short([row.entry for row in board.rows]), strict=True):
+        rows.append([Styled(row.entry, "code", name), _span(min(row.seeds), max(row.seeds)), _estimate(row.score, 4)])
+        rows[-1] += [_improvement(board, row)] if compared else []
+        rows[-1] += [f"{100 * row.profile[board.limits.index(limit)]:.0f} %" for limit in SHOWN_LIMITS]
+        rows[-1] += [f"{mean:.4f}" for mean in row.families]
+    return Table(overall_title(board), columns, rows, overall_notes(board))
+
+
+def _improvement(board: Overall, row: OverallRow) -> Cell:
+    """Probability that a run of this entry is better than a run of the baseline."""
+    if row.entry == board.baseline:
+        return "baseline"
+    return "-" if row.improvement is None else _estimate(row.improvement, 2)
+
+
+def _estimate(estimate: Estimate, digits: int) -> Interval:
+    return Interval(estimate.value, estimate.low, estimate.high, digits)
+
+
+def _overall_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
+    """One line for each number except the profile's. `n` of a score counts the runs of all families."""
+    for board in found:
+        about = {
+            "board": OVERALL,
+            "metric": board.metric.name,
+            "metric_version": board.metric.version,
+            "protocol": board.protocol,
+        }
+        for row in board.rows:
+            own = about | {"entry": row.entry}
+            yield own | {
+                "column": "IQM",
+                "mean": row.score.value,
+                "low": row.score.low,
+                "high": row.score.high,
+                "n": sum(row.seeds),
+            }
+            if better := row.improvement:
+                yield own | {"column": "improvement", "mean": better.value, "low": better.low, "high": better.high}
+            for family, mean, n in zip(board.families, row.families, row.seeds, strict=True):
+                yield own | {"column": family, "mean": mean, "n": n}
+
+
+def overall_title(board: Overall) -> str:
+    """The title of an overall board, in one line."""
+    version = "" if board.metric.version == 1 else f" version {board.metric.version}"
+    return (
+        f"{OVERALL}: OOD {board.metric.label}{version} as a share of chance (0 is perfect, 1 is chance), "
+        f"{len(board.families)} families, protocol {board.protocol}"
+    )
+
+
+def overall_notes(board: Overall) -> list[str]:
+    """Sentences that belong under an overall board."""
+    found = ["IQM is the interquartile mean over families and seeds: the middle half of all scores. Families count alike."]
+    if any(row.improvement for row in board.rows):
+        found.append(f"P(better) is the probability that a run is better than one of {board.baseline}, mean over families.")
+    if board.left_out:
+        entries = f"{counted(board.left_out, 'entry')} {'is' if board.left_out == 1 else 'are'} left out"
+        found.append(f"{entries} for want of runs on all of {', '.join(board.families)}.")
+    return [*found, *(f"{sentence}." for sentence in board.unsound)]

@@ -1,0 +1,228 @@
+"""Tables of results, and their writers: for a terminal, as Markdown, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
+from textwrap import wrap
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Lines
+from rich.text import Text
+
+from lgbench.terminal import printable
+
+LEAST_TEXT = 12
+"""Characters of a name or a sentence that a line of a narrow column has at least; only there are words broken."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of numbers, or of text."""
+
+    name: str
+    text: bool = False
+    """Whether cells are aligned on the left and may be broken anywhere. A number is never broken."""
+    group: int = 0
+    """Columns of the highest group are left out first where a terminal is narrow; those of group 0 never are."""
+
+
+@dataclass(frozen=True)
+class Styled:
+    """Text with a style of rich's, and a shorter form for a narrow terminal. `code` and `bold` are styles of Markdown too."""
+
+    text: str
+    style: str = ""
+    short: str | None = None
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Estimate with its 95 % interval and a verdict. A terminal shows the interval on a line of its own."""
+
+    value: float
+    low: float | None
+    high: float | None
+    digits: int = 4
+    sign: str = ""
+    verdict: str = ""
+
+
+Cell = str | Styled | Interval
+Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Title, columns, rows, and sentences below them."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+
+
+def show(table: Table, console: Console) -> None:
+    """Print a table that is never wider than the terminal.
+
+    On a narrow terminal names become short, then columns are left out, then text goes over several lines. A pipe, whose console
+    wraps nothing, gets lines as long as its widest cells.
+    """
+    shown, texts, widths = _fitting(table, console)
+    lines = Lines(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, width in zip(shown, widths, strict=True):
+        column = table.columns[place]
+        header = "\n".join(wrap(printable(column.name), width) or [""])
+        lines.add_column(Text(header), justify="left" if column.text else "right", width=width, overflow="fold")
+    for row in texts:
+        lines.add_row(*(row[place] for place in shown))
+    if table.title:
+        say(table.title, console, "bold")
+    if console.soft_wrap:  # rich would fold what is wider than its console
+        console.width = max(console.width, sum(widths) + 2 * len(widths))
+    console.print(lines, soft_wrap=False, highlight=False)
+    if left := [column.name for place, column in enumerate(table.columns) if place not in shown]:
+        say(f"no room for {', '.join(left)}; a wider terminal or another format has all columns", console, "dim")
+    for note in table.notes:
+        say(note, console)
+
+
+def say(text: str, console: Console, style: str = "") -> None:
+    """Print a sentence, with lines that end at words."""
+    console.print(Text(printable(text), style=style), highlight=False)
+
+
+def markdown(table: Table) -> str:
+    """GitHub table under its title, with its notes as paragraphs."""
+    title = f"### {table.title}\n\n" if table.title else ""
+    return title + pipes(table) + "".join(f"\n{note}\n" for note in table.notes)
+
+
+def pipes(table: Table) -> str:
+    """Lines of a GitHub table alone."""
+    rule = [":--" if column.text else "--:" for column in table.columns]
+    header = [column.name for column in table.columns]
+    lines = [header, rule, *([_markdown(cell) for cell in row] for row in table.rows)]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+
+
+def as_csv(names: Sequence[str], rows: Rows) -> str:
+    """Lines of CSV under a header."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([names, *rows])
+    return out.getvalue()
+
+
+def as_json(content: Any) -> str:
+    """JSON of dataclasses and plain values. A number that is not finite is null, for which JSON has a word."""
+    return json.dumps(_plain(content), indent=1, default=str) + "\n"
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if isfinite(content) else None
+    if is_dataclass(content):
+        return {each.name: _plain(getattr(content, each.name)) for each in fields(content)}
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    return [_plain(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+def _markdown(cell: Cell) -> str:
+    if isinstance(cell, Interval):
+        value = f"{cell.value:{cell.sign}.{cell.digits}f}"
+        ends = "" if cell.low is None else f" [{cell.low:{cell.sign}.{cell.digits}f}, {cell.high:{cell.sign}.{cell.digits}f}]"
+        return f"{value}{ends} {cell.verdict}".rstrip()
+    if isinstance(cell, Styled):
+        mark = {"code": "`", "bold": "**"}.get(cell.style, "")
+        return f"{mark}{cell.text}{mark}"
+    return cell
+
+
+def _text(cell: Cell, short: bool = False) -> Text:
+    """Cell for a terminal."""
+    if isinstance(cell, Interval):
+        text = Text(f"{cell.value:{cell.sign}.{cell.digits}f} {cell.verdict}".rstrip())
+        if cell.low is not None and cell.high is not None:
+            form = f"{cell.sign}.{min(cell.digits, 3)}f"
+            text.append(f"\n{cell.low:{form}} {cell.high:{form}}", style="dim")
+        return text
+    if isinstance(cell, Styled):
+        shown = cell.short if short and cell.short is not None else cell.text
+        return Text(printable(shown, lines=True), style="" if cell.style == "code" else cell.style)
+    return Text(printable(cell, lines=True))
+
+
+def _fitting(table: Table, console: Console) -> tuple[list[int], list[list[Text]], list[int]]:
+    """Places of the columns that are shown, all cells, and the width of each shown column."""
+    full = [[_text(cell) for cell in row] for row in table.rows]
+    short = [[_text(cell, short=True) for cell in row] for row in table.rows]
+    every = list(range(len(table.columns)))
+    for shown, texts in [(every, full), *((shown, short) for shown in _fewer(table.columns, least_group=2))]:
+        widths = [_natural(table.columns[place], [row[place] for row in texts]) for place in shown]
+        if sum(widths) + 2 * len(widths) <= console.width:
+            return shown, texts, widths
+    if console.soft_wrap:
+        return shown, full, [_natural(table.columns[place], [row[place] for row in full]) for place in shown]
+    for shown, breaking in [(each, breaking) for breaking in (False, True) for each in _fewer(table.columns, least_group=1)]:
+        natural = [_natural(table.columns[place], [row[place] for row in short]) for place in shown]
+        least = [_least(table.columns[place], [row[place] for row in short], breaking) for place in shown]
+        if (room := console.width - 2 * len(shown)) >= sum(least):
+            return shown, short, _narrowed(natural, least, room)
+    return shown, short, least
+
+
+def _fewer(columns: Sequence[Column], least_group: int) -> Iterator[list[int]]:
+    """Places of fewer and fewer columns: of the highest group first, of each group evenly spread ones with its last."""
+    shown = list(range(len(columns)))
+    yield shown
+    for group in sorted({column.group for column in columns if column.group >= least_group}, reverse=True):
+        own = [place for place, column in enumerate(columns) if column.group == group]
+        lower = [place for place, column in enumerate(columns) if column.group < group]
+        for count in range(len(own) - 1, -1, -1):
+            kept = spread(own, count)
+            yield sorted([*lower, *kept])
+
+
+def spread(values: Sequence[int], count: int) -> list[int]:
+    """`count` of the values, evenly spread, the last among them.
+
+    >>> spread([16, 32, 64, 128], 2), spread([16, 32, 64, 128], 1), spread([16, 32], 0)
+    ([16, 128], [128], [])
+    """
+    last = len(values) - 1
+    return sorted({values[last - round(i * last / max(1, count - 1))] for i in range(count)})
+
+
+def _natural(column: Column, cells: Sequence[Text]) -> int:
+    """Width at which no cell is broken. Names of columns go over several lines."""
+    lines = [line for cell in cells for line in cell.plain.split("\n")]
+    return max(map(cell_len, [*_words(column.name), *lines]), default=1)
+
+
+def _least(column: Column, cells: Sequence[Text], breaking: bool) -> int:
+    """Width at which no word is broken, or with `breaking` no number."""
+    words = max((cell_len(word) for cell in cells for word in cell.plain.split()), default=1)
+    name = max(map(cell_len, _words(column.name)), default=1)
+    return max(name, min(words, LEAST_TEXT) if column.text and breaking else words)
+
+
+def _words(name: str) -> list[str]:
+    return wrap(printable(name), 1, break_long_words=False) or [""]
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths that fill the room, each at least as large as it has to be; those with most to spare become narrower."""
+    found = list(widths)
+    while sum(found) > room:
+        place = max(range(len(found)), key=lambda place: found[place] - least[place])
+        found[place] -= 1
+    return found
