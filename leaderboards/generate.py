@@ -1,4 +1,7 @@
-"""Writes BOARDS.md, and the tables and pictures of both README.md, from the runs; --check names the files that are stale."""
+"""Writes BOARDS.md, and the tables and pictures of both README.md, from the runs; --check names the files that are stale.
+
+BOARDS.md is large and follows from the runs, so it is not committed; its SHA-256 is, which changes if any number does.
+"""
 
 import hashlib
 import json
@@ -81,7 +84,7 @@ def mark(spec: Spec) -> str:
 def pages(results: Results, swept: Results) -> dict[Path, str]:
     """The content that every generated page must have, by path."""
     return {
-        HERE / "BOARDS.md": boards_page(results),
+        HERE / "BOARDS.sha256": f"{hashlib.sha256(boards_page(results).encode()).hexdigest()}  BOARDS.md\n",
         HERE / "README.md": filled(HERE / "README.md", tables(results)),
         INSIDE / "README.md": filled(INSIDE / "README.md", tables_of_insides(results, swept)),
     }
@@ -94,7 +97,9 @@ def filled(page: Path, found: dict[str, str]) -> str:
 
 def stale(results: Results, swept: Results) -> list[Path]:
     """The generated files that are not what the runs say."""
-    found = [path for path, text in pages(results, swept).items() if path.read_text(encoding="utf-8") != text]
+    found = [
+        path for path, text in pages(results, swept).items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     for path, spec in pictures(results):
         if not path.exists() or not path.read_text(encoding="utf-8").endswith(mark(spec)):
             found.append(path)
@@ -109,6 +114,7 @@ def main() -> None:
         if files := stale(results, swept):
             raise SystemExit(f"{', '.join(map(str, files))}: not what the runs say; run `make boards`")
         return
+    (HERE / "BOARDS.md").write_text(boards_page(results), encoding="utf-8")
     for path, text in pages(results, swept).items():
         path.write_text(text, encoding="utf-8")
     for path, spec in pictures(results):
