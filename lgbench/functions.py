@@ -108,7 +108,7 @@ def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay
     )
     slurm = tuple(options.slurm_options.items())
     engine = Engine(options.executor, options.ray_address, options.slurm_partition, options.jobs, options.time, slurm)
-    trackers = usable(_listed(options.track), registry.trackers.__getitem__)
+    trackers = usable(_listed(options.track), registry.trackers)
     plugins = [*map(Path, options.plugins)]
     return Command(request, resolve(request, registry), manner, engine, plugins, display, trackers=trackers)
 

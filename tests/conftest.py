@@ -19,6 +19,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
+from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
 from kept_runs import kept_runs  # noqa: F401  # a fixture
 from tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
 from warm import warm  # noqa: F401  # a fixture

@@ -34,19 +34,17 @@ ROOMS = {
     "checkout": set(),
     "contracts": {"randomness"},
     "terminal": set(),
-    # The state that everybody in the process shares.
-    "process": {"errors", "terminal"},
     "attending": {"contracts"},
     "chain": {"contracts"},
     "hookspecs": {"contracts"},
     # The settings and the record of an experiment, and its objects; no plugin is looked up here.
     "experiment": BASICS,
     # Finding plugins.
-    "extensions": {"checkout", "contracts", "errors", "hookspecs", "process", "terminal"},
+    "extensions": {"checkout", "contracts", "errors", "hookspecs", "terminal"},
     # Planning: names become objects, once.
     "experiment.names": {"contracts", "errors", "experiment", "extensions"},
-    "experiment.origins": {"experiment", "extensions"},
-    "experiment.plan": {*BASICS, "experiment", "experiment.names", "experiment.origins", "extensions", "process"},
+    "experiment.components": {"contracts", "errors", "experiment", "experiment.names", "extensions"},
+    "experiment.plan": {*BASICS, "experiment", "experiment.names", "experiment.components", "extensions"},
     "experiment.replan": {"contracts", "errors", "experiment", "experiment.plan", "extensions"},
     # Work with the objects of an experiment.
     "training.tracing": set(),
@@ -57,19 +55,19 @@ ROOMS = {
         "atomic_files",
         "experiment",
         "noise",
-        "process",
         "training.gradients",
         "training.program",
         "training.tracing",
     },
     # Insides of models.
     "insides": {"contracts", "errors", "experiment", "seeds"},
-    "measurement": {*BASICS, "experiment", "insides"},
+    "measurement": {*BASICS, "experiment", "insides", "terminal"},
     # Reading results needs neither torch nor a plugin; `rows` writes them.
     "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
     # Claims are decided from results alone; only what cannot be run here asks what is installed.
-    "claims": {"checkout", "contracts", "errors", "experiment", "experiment.names", "extensions", "results", "terminal"},
+    "claims": {"checkout", "contracts", "errors", "experiment", "results", "terminal"},
+    "claims.obstacles": {"claims", "errors", "experiment.names", "extensions"},
     "reports": {"atomic_files", "claims", "contracts", "errors", "experiment", "results", "terminal"},
     # Models that others trained.
     "pretrained": {*BASICS, "insides", "measurement", "results"},
@@ -80,6 +78,7 @@ ROOMS = {
         "checkout",
         "experiment",
         "experiment.plan",
+        "extensions",
         "measurement",
         "results",
         "results.rows",
@@ -87,15 +86,15 @@ ROOMS = {
         "training",
         "user_cache",
     },
-    # A worker process finds by itself what the names in its orders mean.
-    "execution.worker": {"errors", "execution", "execution.runner", "experiment.replan", "extensions"},
-    # So does whoever trains a population for another engine.
-    "execution.remote": {"errors", "execution", "execution.runner", "experiment", "experiment.replan", "extensions", "results"},
-    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner", "extensions"},
+    # A worker process builds experiments from the records that it gets, and so does whoever trains for another engine.
+    "execution.workers": {"contracts", "execution", "execution.runner", "experiment.components", "extensions"},
+    "execution.remote": {"execution", "execution.workers", "experiment.components", "extensions", "results"},
+    "execution.ray_tasks": {"errors", "execution", "execution.remote", "execution.runner", "execution.workers", "extensions"},
     "execution.slurm_jobs": {
         "errors",
         "execution",
         "execution.runner",
+        "execution.workers",
         "experiment",
         "experiment.plan",
         "extensions",
@@ -107,6 +106,7 @@ ROOMS = {
         "execution.ray_tasks",
         "execution.runner",
         "execution.slurm_jobs",
+        "execution.workers",
         "experiment.plan",
         "results",
     },
@@ -118,7 +118,6 @@ ROOMS = {
         "experiment.plan",
         "extensions",
         "measurement",
-        "process",
         "results",
         "results.rows",
         "terminal",
@@ -147,7 +146,6 @@ ROOMS = {
         "experiment.replan",
         "extensions",
         "measurement",
-        "process",
         "results",
         "results.rows",
         "terminal",
@@ -160,7 +158,6 @@ ROOMS = {
         "experiment",
         "extensions",
         "measurement",
-        "process",
         "results",
         "results.rows",
         "submissions",
@@ -173,7 +170,7 @@ ROOMS = {
         "execution.runner",
         "experiment",
         "experiment.names",
-        "experiment.origins",
+        "experiment.components",
         "extensions",
         "measurement",
         "results",
@@ -199,6 +196,7 @@ ROOMS = {
         "functions",
         "options",
         "claims",
+        "claims.obstacles",
         "execution",
         "execution.engines",
         "experiment",
@@ -208,7 +206,6 @@ ROOMS = {
         "extensions.describe",
         "kept",
         "pretrained",
-        "process",
         "reports",
         "results",
         "submissions",
@@ -275,8 +272,9 @@ def test_only_other_processes_look_plugins_up_below_planning():
         if module.startswith(PLANNED) and any("lgbench.extensions" in name for name in imports(module))
     }
     # The runner names the type of what is loaded, for footers, and Ray's tasks take plugin files along.
-    remote = {"execution.ray_tasks", "execution.remote", "execution.slurm_jobs", "execution.worker"}
-    assert users == {"execution.runner", *remote}
+    remote = {"execution.ray_tasks", "execution.remote", "execution.slurm_jobs", "execution.workers"}
+    # Trackers are named by their plugins, which workers load.
+    assert users == {"execution.manner", "execution.runner", "execution.tracking", *remote}
 
 
 def test_no_core_module_names_a_plugin_in_its_imports():

@@ -14,6 +14,7 @@ import pytest
 import torch
 import toys
 from conftest import CHEAP, CPU, TESTS
+from helpers.made_runs import made
 from test_work_queue import left, take
 from toy_registries import but, toys_and
 
@@ -84,16 +85,6 @@ def planned_grid(planned, known=None):
     """Two groups, each divided in two: four populations."""
     known = known or toys_and()
     return planned(known, ["toy-walk", "toy-largest"], "toy-table", (0, 1, 2), averagers=["toy-mean"], **SETTINGS)
-
-
-def made(folder: Path) -> dict[str, str]:
-    """Each run file's rows and footer by its name, but for what no two runs share; a float's repr tells all its bits."""
-    found = {}
-    for path in run_files.find(folder):
-        about = run_files.metadata(path)
-        about.pop("seconds"), about.pop("checksum"), about["environment"].pop("date")
-        found[path.name] = repr((run_files.read(path).to_pylist(), about))
-    return found
 
 
 def run(experiments, folder, executor=None, population=2):

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 import toys
-from test_executor import made
+from helpers.made_runs import made
 
 import lgbench
 from lgbench import PlannedPopulation, UsageError
-from lgbench.execution import remote
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.extensions.registry import Registry
 
@@ -23,12 +22,7 @@ GRID = {"task": ["toy-walk", "toy-even"], "arch": "toy-table", "seeds": (0, 1, 2
 HOW = {"population": 2, "workers": 1, "compile": False, "device": "cpu"}
 
 
-@pytest.fixture(autouse=True)
-def _anew(toys_alone):
-    """Plugins that a process has loaded for populations are kept, and those of another test are others."""
-    remote._replanner.cache_clear()
-    yield
-    remote._replanner.cache_clear()
+pytestmark = pytest.mark.usefixtures("toys_alone")
 
 
 @pytest.fixture

@@ -19,15 +19,14 @@ from safetensors.torch import load_file
 import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import RunFailed
-from lgbench.execution import remote
 from lgbench.execution.arrivals import filed
 from lgbench.execution.claim import Claim
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.scheduler import Work
 from lgbench.execution.work_queue import WorkQueue, by_id
+from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.replan import Replanner
 from lgbench.results import run_files, weights_files
 from lgbench.submissions.footer import parse
 from lgbench.submissions.reader import Reader
@@ -181,9 +180,10 @@ def test_damaged_weights_of_a_killed_process_are_set_aside(kept, tmp_path):
 @pytest.fixture
 def population(installed, monkeypatch):
     """The two runs as one planned population, and where its plugins are."""
-    monkeypatch.setattr(remote, "_replanner", lambda files: Replanner(installed))
-    experiments = plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments
-    return lgbench.PlannedPopulation(tuple(e.record for e in experiments), 2, False)
+    monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(), only=(): installed))
+    return lgbench.PlannedPopulation.of(
+        plan(Request(["small-even"], ["toy-table"], ["toy-mean"], (0, 1)), installed).experiments, 2, False
+    )
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_
     content = came.pop(name)
     if damage != "missing":
         came[name] = content[:-1] + bytes([content[-1] ^ (damage == "flipped")])
-    experiments = [Replanner(installed).experiment(record) for record in population.runs]
+    experiments = list(experiments_of(population.runs, population.measurements, installed))
     queue = WorkQueue(tmp_path, experiments)
     claim = queue.take(by_id(experiments), 2, lambda members: {})
     assert isinstance(claim, Claim)

@@ -133,50 +133,6 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-ENDS = {
-    "os._exit": "os._exit(0)",
-    "an _exit that the plugin forgives": "\ntry:\n    os._exit(0)\nexcept BaseException:\n    pass",
-    "os.abort": "os.abort()",
-    "os.kill": "os.kill(os.getpid(), signal.SIGKILL)",
-    "os.killpg": "os.killpg(os.getpgrp(), signal.SIGKILL)",
-    "signal.raise_signal": "signal.raise_signal(signal.SIGKILL)",
-    "os.execv": "os.execlp('true', 'true')",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["first", pytest.param("then", marks=pytest.mark.slow)])
-def test_a_plugin_that_ends_the_process_fails_alone(tmp_path, where):
-    for index, act in enumerate(ENDS.values()):
-        act = act if where == "first" else act.replace("\n", "\n    ")
-        plugin(tmp_path, f"ends_{index}", **{where: act})
-    plugin(tmp_path, "kept")
-    shown = command(tmp_path, "plugins", "--json", plugins=",".join(["kept", *(f"ends_{i}" for i in range(len(ENDS)))]))
-    found = {each["plugin"]: each for each in json.loads(shown.stdout)["plugins"]}
-    assert shown.returncode == 1 and found.pop("kept")["provides"] == {"norm": ["kept"]}
-    for index, name in enumerate(ENDS):
-        called = name.replace("an _exit that the plugin forgives", "os._exit")
-        said = found[f"ends_{index}"]["error"]
-        assert said.startswith(f"ends the process by {called}") and "which lgbench prevented" in said
-
-
-@pytest.mark.slow
-def test_an_end_after_the_import_is_loud(tmp_path):
-    plugin(tmp_path, "later", "threading.Timer(0.5, lambda: os._exit(0)).start()")
-    code = "from lgbench.cli import setup\nimport time\nfrom lgbench.cli.main import main\n@main.command()\ndef wait():\n"
-    code += "    setup.installed()\n    time.sleep(60)\nmain(['wait'])"
-    done = python(code, PYTHONPATH=str(tmp_path), LGBENCH_PLUGINS="later")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"lgbench: os._exit(0) in {tmp_path / 'later.py'}:") and "ended the process" in done.stderr
-
-
-@pytest.mark.slow
-def test_children_of_a_plugin_end_as_they_like(tmp_path):
-    forking = "if not os.fork():\n    os._exit(7)\nassert os.waitstatus_to_exitcode(os.wait()[1]) == 7"
-    plugin(tmp_path, "parent", forking)
-    assert command(tmp_path, "plugins", plugins="parent").returncode == 0
-
-
 EVIL = "\x1b[2J\x1b[31mred\x07\u202ebackwards\nnext line\r\x9b"
 
 

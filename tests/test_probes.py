@@ -593,11 +593,11 @@ def test_submissions_check_the_rows_of_probes_that_they_find(runs):
 
 
 def test_workers_read_the_probes_that_the_command_asks_for():
-    from lgbench.execution.populations import probes_of
-    from lgbench.experiment.replan import Replanner
+    from lgbench.execution.populations import PlannedPopulation
+    from lgbench.experiment.components import experiments_of
 
     asked = experiment("tomita-1", "pre-norm", ["logit_gap", "attention_on_source"])
-    assert probes_of([asked]) == ("logit_gap",)
-    again = Replanner(INSTALLED).experiment(asked.record, ("logit_gap", "attention_on_source"))
-    assert again.probes == ("logit_gap",) and again.run_id == asked.run_id
-    assert Replanner(INSTALLED).experiment(asked.record).probes == ()
+    sent = PlannedPopulation.of([asked], 1, False)
+    (again,) = experiments_of(sent.runs, sent.measurements, INSTALLED)
+    assert again.measurements == asked.measurements and again.run_id == asked.run_id
+    assert "logit_gap" in sent.measurements and "attention_on_source" not in sent.measurements

@@ -11,8 +11,7 @@ import sys
 import pytest
 import tuned as tuned_protocol
 from conftest import TESTS, lgbench_command
-from test_executor import made
-from test_workers import rows_of, wait_until
+from helpers.made_runs import made, rows_of, wait_until
 
 from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED

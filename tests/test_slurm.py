@@ -14,10 +14,9 @@ import slurm_cluster
 import tuned as tuned_protocol
 from conftest import lgbench_command
 from helpers import notebook
+from helpers.made_runs import made, rows_of
 from helpers.tracked import numbers_in, numbers_of
 from slurm_cluster import cluster, said, wait_until
-from test_executor import made
-from test_workers import rows_of
 
 from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED

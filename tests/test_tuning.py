@@ -13,7 +13,7 @@ import torch
 import toys
 from click.testing import CliRunner
 from conftest import plain_training
-from test_executor import made
+from helpers.made_runs import made
 from toy_registries import toys_and
 from tuned import GRID, REGISTER, SEEDS
 from warm import Warm

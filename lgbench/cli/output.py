@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from lgbench.process import exits
 from lgbench.terminal import printable
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ class Output:
         sys.stdout = sys.stderr if sys.stderr is not None else open(os.devnull, "w")  # noqa: SIM115
         if direct and self._kept is not None:
             self._own = open(self._kept, "w", encoding=given.encoding, errors=given.errors, closefd=False)  # noqa: SIM115
-        if self._lasting:
-            exits.announce()
 
     def give_back(self) -> None:
         """Let everybody print on standard output again, unless the process ends with the command."""

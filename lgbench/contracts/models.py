@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lgbench.contracts.options import Configurable
@@ -266,9 +267,9 @@ class Architecture(ABC):
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
     about: str = ""
     """One sentence, where the class's docstring does not describe this object."""
-    defaults: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = MappingProxyType({})
     """The kinds of parts that it takes (norm, attention, position), and its part where an entry names none of that kind."""
-    ranges: Mapping[str, tuple[float, float]] = {}
+    ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """The least and the greatest value of its options, by their names; `math.inf` for no greatest. A user's value beyond is
     refused before a model is built. A whole number without a range may be up to 16384 from 0."""
 

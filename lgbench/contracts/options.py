@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Self
 
 
@@ -22,7 +23,7 @@ class Configurable(ABC):
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
     about: str = ""
     """One sentence, where the class's docstring does not describe this object."""
-    ranges: Mapping[str, tuple[float, float]] = {}
+    ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
     """The least and the greatest value of its options, by their names; `math.inf` for no greatest. A user's value beyond is
     refused before a model is built. A whole number without a range may be up to 16384 from 0."""
 

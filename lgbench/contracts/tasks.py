@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ class Task(ABC):
     """The length beyond which no context exists; None if there is no such length."""
     lengths: tuple[int, ...] | None = None
     """The lengths that boards show; None for powers of two, the training length and the longest tested length."""
-    model: Mapping[str, int | float | bool | str] = {}
+    model: Mapping[str, int | float | bool | str] = MappingProxyType({})
     """Model sizes for this task, such as {"layers": 1}. An architecture takes the options that it has."""
-    budgets: Mapping[str, Budget] = {}
+    budgets: Mapping[str, Budget] = MappingProxyType({})
     """By the protocol's name, where the task needs other numbers than the protocol's own: tasks differ too much for one number
     of steps, and the core knows none of them by name."""
 

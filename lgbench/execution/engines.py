@@ -10,7 +10,7 @@ from lgbench.execution.manner import Command, PlanOutcome
 from lgbench.execution.runner import run_plan
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
 from lgbench.execution.work_queue import unfinished
-from lgbench.execution.workers import executor_for
+from lgbench.execution.workers import Workers
 
 
 def carry_out(command: Command, results: Path) -> PlanOutcome:
@@ -62,7 +62,7 @@ def _run(command: Command, folder: Path) -> PlanOutcome:
             tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
             return run_plan(plan, execution, folder, display, tasks, later=command.later)
     execution = command.manner.here()
-    workers = executor_for(plan, execution, folder, command.plugins, display, command.trackers)
+    workers = Workers(execution, folder, command.plugins, display, command.trackers)
     return run_plan(plan, execution, folder, display, workers, later=command.later, trackers=command.trackers)
 
 

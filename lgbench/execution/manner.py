@@ -13,6 +13,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import Stage
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request
+from lgbench.extensions.catalog import Found
 
 EXECUTORS = ("local", "ray", "slurm")
 
@@ -83,7 +84,7 @@ class Command:
     """Where the protocol tries learning rates: which stage of the request the plan is of."""
     later: Sequence[Experiment] = ()
     """Experiments that will be run after the plan. The time that is left includes theirs."""
-    trackers: Sequence[Tracker] = ()
+    trackers: Sequence[Found[Tracker]] = ()
     """Trackers of the runs. Tuning runs have none."""
 
     def __post_init__(self) -> None:

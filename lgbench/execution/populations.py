@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from lgbench.errors import RunFailed, UsageError, first_line
 from lgbench.execution.executor import located
-from lgbench.execution.scheduler import Scheduler, Stacks, Work
-from lgbench.experiment.experiment import Experiment
+from lgbench.execution.scheduler import Scheduler, Stacks
+from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 
 
@@ -24,17 +24,19 @@ class PlannedPopulation:
     """The size of the stack that they are trained in, at least that of the population: a compiled step takes no other."""
     compile: bool
     """Whether the training step is compiled."""
+    plugins: tuple[str, ...]
+    """Names of the distributions and plugin files that take part. The process that trains loads no others."""
+    measurements: tuple[str, ...]
+    """Names of the measurements of the runs, probes among them. They change no other number."""
     tuning: bool = False
     """Whether these are tuning runs, which choose learning rates. Their files are in the folder `.tuning` of the results."""
-    probes: tuple[str, ...] = ()
-    """Names of the probes that the runs have. They change no other number."""
 
     @classmethod
-    def of(cls, work: Work) -> PlannedPopulation:
-        """A claimed population."""
-        experiments = work.claim.experiments
+    def of(cls, experiments: Sequence[Experiment], models: int, compile: bool, tuning: bool = False) -> PlannedPopulation:
+        """The population of experiments with one `population_key`."""
         records = tuple(experiment.record for experiment in experiments)
-        return cls(records, work.models, work.compile, probes=probes_of(experiments))
+        measurements = dict.fromkeys(each.name for experiment in experiments for each in experiment.measurements)
+        return cls(records, models, compile, tuple(sorted(plugins_of(experiments))), tuple(measurements), tuning)
 
     @property
     def title(self) -> str:
@@ -54,11 +56,6 @@ class PlannedPopulation:
             raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
 
 
-def probes_of(experiments: Iterable[Experiment]) -> tuple[str, ...]:
-    """The names of all their probes, each once."""
-    return tuple(dict.fromkeys(name for experiment in experiments for name in experiment.probes))
-
-
 def named(runs: Sequence[ExperimentRecord]) -> str:
     """Tasks and entry of runs that can train together, for messages."""
     tasks = list(dict.fromkeys(run.task for run in runs))
@@ -72,10 +69,8 @@ def title_of(runs: Sequence[ExperimentRecord]) -> str:
 
 def populations(group: Sequence[Experiment], stacks: Stacks, tuning: bool) -> Iterator[PlannedPopulation]:
     """The populations that a command takes of a group, if no other command does the same."""
-    records = [experiment.record for experiment in group]
-    for start in range(0, len(records), stacks.models):
-        own = tuple(records[start : start + stacks.models])
-        yield PlannedPopulation(own, stacks.models, stacks.compile, tuning, probes_of(group))
+    for start in range(0, len(group), stacks.models):
+        yield PlannedPopulation.of(group[start : start + stacks.models], stacks.models, stacks.compile, tuning)
 
 
 def scheduled(scheduler: Scheduler, tuning: bool = False) -> Iterator[PlannedPopulation]:

@@ -38,7 +38,7 @@ from lgbench.execution.executor import (
 )
 from lgbench.execution.lease import HEARTBEAT, LeaseLost, Lent
 from lgbench.execution.manner import Manner
-from lgbench.execution.populations import PlannedPopulation
+from lgbench.execution.populations import PlannedPopulation, title_of
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.remote import Private, made_in
 from lgbench.execution.scheduler import Work
@@ -151,7 +151,8 @@ class RayTasks:
 
     def _started(self, work: Work) -> Any:
         """A task of Ray, which trains this population."""
-        population, folder = PlannedPopulation.of(work), str(work.claim.folder.resolve())
+        population = PlannedPopulation.of(work.claim.experiments, work.models, work.compile)
+        folder = str(work.claim.folder.resolve())
         execution = self.execution
         order = Order(population, execution.device.type, execution.checkpoint, folder, self._plugins, execution.keep_weights)
         return ray.remote(train).options(name=population.title, **self._needs).remote(order)
@@ -171,7 +172,7 @@ class RayTasks:
             error = error or kind(answer.error)
         if not error:
             self._done += len(written)
-            title = PlannedPopulation.of(work).title
+            title = title_of([experiment.record for experiment in work.claim.experiments])
             self.display.say(f"{title}: done on node {answer.node}, {self._done} runs written of {self.runs}")
         return ended(work, written, error)
 

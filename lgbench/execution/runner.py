@@ -26,16 +26,16 @@ from lgbench.execution.populations import title_of
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Assignment, Scheduler, path_of
 from lgbench.execution.tracking import Following, Tracking
-from lgbench.experiment.experiment import Experiment, plugins_of
+from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
+from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import reasons
-from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
@@ -54,7 +54,7 @@ def run_plan(
     executor: Executor | None = None,
     wait: bool = True,
     later: Sequence[Experiment] = (),
-    trackers: Sequence[Tracker] = (),
+    trackers: Sequence[Found[Tracker]] = (),
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
@@ -74,7 +74,7 @@ def run_plan(
         failed.append(failure)
         not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
 
-    runner = PopulationRunner(execution, folder, display, plan.loaded, Tracking(trackers, display.say))
+    runner = PopulationRunner(execution, folder, display, plan.loaded, Tracking([each.thing for each in trackers], display.say))
     scheduler = Scheduler(plan, folder, execution, display, fail, wait)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
@@ -119,7 +119,7 @@ class PopulationRunner:
         keep_freed_memory()
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
         tracking = self.tracking.following(work.experiments, work.held.folder) if self.tracking else nullcontext()
-        with tracking as following, full_float32(), one_thread, unchanged(plugins_of(work.experiments)) as require_unchanged:
+        with tracking as following, full_float32(), one_thread:
             trained = self._trained(work, following)
             with self.display.phase(Phase.evaluate(_title(work.experiments), work.experiments)) as report:
                 for index, experiment in enumerate(work.experiments):
@@ -130,7 +130,6 @@ class PopulationRunner:
                         weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained) | {"seconds": seconds}
-                        require_unchanged()
                         work.held.require()
                         self._write(path, experiment, rows, footer, weights, work.held.folder)
                         yield path

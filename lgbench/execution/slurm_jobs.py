@@ -31,7 +31,7 @@ from lgbench.execution.slurm_queue import Queue, failures
 from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import Stage
 from lgbench.execution.work_queue import unfinished
-from lgbench.execution.workers import ONE_THREAD, executor_for
+from lgbench.execution.workers import ONE_THREAD, Workers
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
@@ -64,12 +64,12 @@ class Job:
         try:
             registry = Registry.load(files=map(Path, self.plugins))
             planned = plan(self.request, registry)
-            trackers = usable(self.track, registry.trackers.__getitem__)
+            trackers = usable(self.track, registry.trackers)
             planned = self.stage.plan(planned) if self.stage else planned
             execution, folder = self.manner.here(), Path(self.folder)
             display = ConsoleProgress(Console(width=200))
             plugins = [Path(path) for path in self.plugins]
-            executor = executor_for(planned, execution, folder, plugins, display, trackers)
+            executor = Workers(execution, folder, plugins, display, trackers)
             outcome = run_plan(planned, execution, folder, display, executor, wait=False, trackers=trackers)
         except LgbenchError as error:
             return [str(error)]
@@ -97,7 +97,12 @@ def run_in_jobs(command: Command, folder: Path) -> PlanOutcome:
     before = unfinished(experiments, folder)
     plugins = tuple(str(path.resolve()) for path in command.plugins)
     job = Job(
-        command.request, manner, str(folder), plugins, _resolved(command.stage), tuple(each.name for each in command.trackers)
+        command.request,
+        manner,
+        str(folder),
+        plugins,
+        _resolved(command.stage),
+        tuple(each.thing.name for each in command.trackers),
     )
     queue = Queue(executor, job)
     failed: list[str] = []

@@ -27,6 +27,7 @@ from lgbench.execution.executor import located
 from lgbench.execution.lease import LeaseLost
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.extensions.catalog import Catalog, Found
 from lgbench.measurement.score import Score
 from lgbench.results import run_files
 
@@ -39,10 +40,10 @@ Values = dict[str, float]
 """Finite numbers by name, such as "tvd/raw/64"."""
 
 
-def usable(names: Iterable[str], known: Callable[[str], Tracker]) -> tuple[Tracker, ...]:
+def usable(names: Iterable[str], known: Catalog[Tracker]) -> tuple[Found[Tracker], ...]:
     """Trackers by name, each once. Raises UsageError for an unknown tracker, and for one that cannot be used here."""
-    found = tuple(known(name) for name in dict.fromkeys(names))
-    for tracker in found:
+    found = tuple(known.found(name) for name in dict.fromkeys(names))
+    for tracker in (each.thing for each in found):
         try:
             why = tracker.missing()
         except Exception as error:  # a plugin's code may raise anything

@@ -1,65 +1,181 @@
-"""Worker processes on this machine, each with one thread, as many as there are cores.
+"""Worker processes on this machine: all training happens in them. Each has one thread, and there are as many as cores.
 
-Two threads would wait for each other at every operator, and all models of a grid at once leave the caches. The command
-claims the populations and lends each to a worker. A worker that dies takes nothing with it but the steps since its checkpoint.
+Two threads would wait for each other at every operator, and all models of a grid at once leave the caches. A worker loads only
+the plugins that take part in its populations, so no other plugin can change their numbers. The command claims populations and
+lends each to a worker. A worker that dies loses only the steps since its checkpoint.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
 from lgbench.contracts import Tracker
-from lgbench.execution import messages
 from lgbench.execution.device import Execution
-from lgbench.execution.executor import WAIT_SECONDS, Done, Executor, InProcess, RunPopulation, WorkerError, WorkerKilled, ended
-from lgbench.execution.json_lines import received, send
-from lgbench.execution.lease import LeaseLost
-from lgbench.execution.populations import probes_of
-from lgbench.execution.progress import ProgressDisplay, ReportProgress
-from lgbench.execution.scheduler import Work
-from lgbench.experiment.plan import Plan
+from lgbench.execution.executor import (
+    WAIT_SECONDS,
+    Done,
+    RunPopulation,
+    WorkerError,
+    WorkerKilled,
+    ended,
+    located,
+    out_of_memory,
+)
+from lgbench.execution.lease import Held, LeaseLost, Lent
+from lgbench.execution.populations import PlannedPopulation
+from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
+from lgbench.execution.runner import PopulationRunner
+from lgbench.execution.scheduler import Assignment, Work
+from lgbench.execution.tracking import Tracking
+from lgbench.experiment.components import experiments_of
+from lgbench.extensions.catalog import Found
+from lgbench.extensions.registry import Registry
 
 PATIENCE_SECONDS = 10.0
-"""A worker that was asked to stop and has not done so after so long, such as one that compiles, is killed."""
+"""Time for a worker to stop, for example in the middle of compiling, before it is killed."""
+REPORT_SECONDS = 0.2
+"""Time between two reports of progress."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 BOOT = """
 import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too, and says when to stop
-from lgbench.execution.worker import main
-main()
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to workers too, but the command decides when they stop
+from lgbench.execution.workers import serve
+serve({pipe})
 """
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-@dataclass(eq=False)
-class _Worker:
-    """A worker process, and what it does now."""
+@dataclass(frozen=True)
+class Setup:
+    """First message to a worker: everything its populations have in common."""
 
-    process: subprocess.Popen[str]
-    listener: threading.Thread = field(init=False)
-    work: Work | None = None
-    written: list[Path] = field(default_factory=list)
-    phase: ExitStack = field(default_factory=ExitStack)
-    report: ReportProgress | None = None
+    results: Path
+    execution: Execution
+    files: tuple[Path, ...]
+    """Plugin files of the command. Only those that take part are loaded."""
+    trackers: Mapping[str, str]
+    """Plugins of the trackers that follow the runs, by tracker. They are loaded, too."""
 
-    def send(self, message: messages.ToWorker) -> None:
-        assert self.process.stdin
-        with suppress(OSError):  # it is dead, and its output says so by ending
-            send(self.process.stdin, message)
+
+@dataclass(frozen=True)
+class Train:
+    """Message to a worker: a population to train and test. All populations of one worker have the same plugins."""
+
+    population: PlannedPopulation
+    held: Held
+    """Folder of its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """Message from a worker: a sentence for the user."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Message from a worker: the steps done in its phase and, in training, the mean loss of the latest step."""
+
+    done: int
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """Message from a worker: a run file was written."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Message from a worker: its population is done, or was stopped by an error."""
+
+    error: Exception | None = None
+
+
+ToWorker = Setup | Train
+FromWorker = Say | Phase | Progress | Written | Finished
+"""A phase is over when the next one begins, or the population is finished."""
+
+
+class Worker:
+    """A worker process, as its command sees it."""
+
+    def __init__(self, setup: Setup, plugins: Sequence[str], display: ProgressDisplay, said: set[str]) -> None:
+        """`plugins` are names of the distributions and files that take part in its populations.
+
+        `said` has the sentences that the user has read. Workers share it.
+        """
+        self.plugins, self.display, self._said = tuple(plugins), display, said
+        self.work: Work | None = None
+        self.written: list[Path] = []
+        self._phase = ExitStack()
+        self._report: ReportProgress | None = None
+        threads = ONE_THREAD if setup.execution.device.type == "cpu" or setup.execution.workers > 1 else {}
+        self.pipe, theirs = Pipe()
+        # Not multiprocessing's spawn: it imports the user's script again, which would begin the same run.
+        command = [sys.executable, "-c", BOOT.format(pipe=theirs.fileno())]
+        environ = os.environ | threads
+        # What plugins print is no output of the command.
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.send(setup)
+
+    def send(self, message: ToWorker) -> None:
+        with suppress(OSError):  # a dead worker is noticed when it is asked for its next message
+            self.pipe.send(message)
+
+    def train(self, population: PlannedPopulation, held: Held, work: Work | None = None) -> None:
+        """Begin a population."""
+        self.work, self.written = work, []
+        self.send(Train(population, held))
+
+    def heard(self) -> Finished | None:
+        """Wait for the next message and show it. Returns the message that ends a population."""
+        try:
+            message: FromWorker = self.pipe.recv()
+        except (EOFError, OSError, UnpicklingError):  # it died, perhaps in the middle of a message
+            message = Finished(self._death())
+        match message:
+            case Say(sentence):
+                if sentence not in self._said:  # a tracker may fail in each worker
+                    self._said.add(sentence)
+                    self.display.say(sentence)
+            case Phase():
+                self._phase.close()
+                self._report = self._phase.enter_context(self.display.phase(message))
+            case Progress(done, loss) if self._report:
+                self._report(done, None if loss is None else lambda: loss)
+            case Written(path):
+                self.written.append(path)
+            case Finished():
+                self._phase.close()
+                return message
+        return None
+
+    @property
+    def died(self) -> bool:
+        return self.process.poll() is not None
 
     def stop(self) -> None:
-        """Ask it to end, in the middle of a population too."""
-        assert self.process.stdin
-        with suppress(OSError):
-            self.process.stdin.close()
+        """Ask it to end, also in the middle of a population."""
+        self.pipe.close()
 
     def close(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until it has ended; kill it if that takes longer."""
@@ -69,22 +185,16 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.listener is not threading.current_thread():
-            self.listener.join()
-        self.phase.close()
+        self._phase.close()
 
-
-def executor_for(
-    plan: Plan,
-    execution: Execution,
-    results: Path,
-    plugins: Sequence[Path],
-    display: ProgressDisplay,
-    trackers: Sequence[Tracker] = (),
-) -> Executor:
-    """This process where it would be the only worker, else worker processes. `trackers` follow their trainings."""
-    workers = min(execution.workers, len(plan.experiments))
-    return InProcess() if workers == 1 else Workers(execution, results, plugins, display, trackers)
+    def _death(self) -> Exception:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(PATIENCE_SECONDS)
+        code = self.process.poll()
+        if code is not None and code < 0:
+            return WorkerKilled(f"the worker process was killed by signal {-code}, most often for lack of memory")
+        loaded = " and ".join(self.plugins)
+        return WorkerError(f"the worker process ended with exit code {code}; it had loaded the plugins {loaded}")
 
 
 class Workers:
@@ -96,14 +206,13 @@ class Workers:
         results: Path,
         plugins: Sequence[Path],
         display: ProgressDisplay,
-        trackers: Sequence[Tracker] = (),
+        trackers: Sequence[Found[Tracker]] = (),
     ) -> None:
+        """`plugins` are plugin files. `trackers` follow the trainings."""
         self.execution, self.display = execution, display
-        device, files, names = str(execution.device), [str(path) for path in plugins], tuple(each.name for each in trackers)
-        self._setup = messages.Setup(str(results), device, execution.checkpoint, files, execution.keep_weights, names)
+        self._setup = Setup(results, execution, tuple(plugins), {each.thing.name: each.origin.name for each in trackers})
         self._said: set[str] = set()
-        self._events: queue.Queue[tuple[_Worker, messages.FromWorker | None]] = queue.Queue()
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
 
     def run(self, left: Iterable[Work | None], run_population: RunPopulation) -> Iterator[Done]:
         """`run_population` is not used: each worker has its own."""
@@ -124,80 +233,41 @@ class Workers:
                         look_again = time.monotonic() + WAIT_SECONDS
                     case _:
                         source = None
-            if not source and not self._busy():
+            busy = self._busy()
+            if not source and not busy:
                 return
-            try:
-                worker, message = self._events.get(timeout=WAIT_SECONDS if source else None)
-            except queue.Empty:
-                continue
-            if done := self._heard(worker, message):
-                yield done
-                source = source or iter(left)  # its runs may be left to be tried again
+            ready = wait([worker.pipe for worker in busy], WAIT_SECONDS if source else None)
+            for worker in busy:
+                if worker.pipe in ready and (done := self._heard(worker)):
+                    yield done
+                    source = source or iter(left)  # its runs may be left to be tried again
 
-    def _busy(self) -> list[_Worker]:
+    def _busy(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.work]
 
     def _give(self, work: Work) -> None:
-        """Lend a population to a worker that has nothing to do."""
-        worker = next((worker for worker in self._workers if not worker.work), None) or self._start()
-        worker.work, worker.written = work, []
-        records = [experiment.record for experiment in work.claim.experiments]
-        probes = probes_of(work.claim.experiments)
-        worker.send(messages.Train(records, str(work.claim.folder), work.models, work.compile, probes))
+        """Lend a population to a worker that has loaded its plugins and nothing else."""
+        population = PlannedPopulation.of(work.claim.experiments, work.models, work.compile)
+        idle = [worker for worker in self._workers if not worker.work]
+        worker = next((each for each in idle if each.plugins == population.plugins and not each.died), None)
+        if not worker:
+            if len(self._workers) == self.execution.workers:
+                idle[0].close()
+                self._workers.remove(idle[0])
+            worker = Worker(self._setup, population.plugins, self.display, self._said)
+            self._workers.append(worker)
+        worker.train(population, Lent(work.claim.folder), work)
 
-    def _start(self) -> _Worker:
-        command = [sys.executable, "-c", BOOT]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8", env=os.environ | ONE_THREAD)
-        worker = _Worker(process)
-        worker.listener = threading.Thread(target=self._listen, args=(worker,), name=f"worker {process.pid}", daemon=True)
-        self._workers.append(worker)
-        worker.send(self._setup)
-        worker.listener.start()
-        return worker
-
-    def _listen(self, worker: _Worker) -> None:
-        assert worker.process.stdout
-        with worker.process.stdout as lines:
-            for message in received(lines, messages.from_worker):
-                self._events.put((worker, message))
-        self._events.put((worker, None))
-
-    def _heard(self, worker: _Worker, message: messages.FromWorker | None) -> Done | None:
-        """Show what a worker tells. Returns its population once that has ended."""
-        match message:
-            case messages.Say(sentence):
-                if sentence not in self._said:  # a tracker may fail in each worker
-                    self._said.add(sentence)
-                    self.display.say(sentence)
-            case messages.Begin(phase):
-                worker.report = worker.phase.enter_context(self.display.phase(phase))
-            case messages.Progress(done, loss) if worker.report:
-                worker.report(done, None if loss is None else lambda: loss)
-            case messages.End():
-                worker.phase.close()
-            case messages.Written(path):
-                worker.written.append(Path(path))
-            case messages.Finished(error, lost, memory):
-                if error is None:
-                    return self._ended(worker, None)
-                kind = LeaseLost if lost else WorkerKilled if memory else WorkerError
-                return self._ended(worker, kind(error))
-            case None:
-                self._workers.remove(worker)
-                worker.close()
-                if worker.work:
-                    return self._ended(worker, WorkerKilled(_death(worker.process.returncode)))
-        return None
-
-    def _ended(self, worker: _Worker, error: Exception | None) -> Done:
+    def _heard(self, worker: Worker) -> Done | None:
+        """The population of a worker, once it has ended."""
+        if not (finished := worker.heard()):
+            return None
         assert worker.work
-        worker.phase.close()
         work, worker.work = worker.work, None
-        return ended(work, worker.written, error)
+        return ended(work, worker.written, finished.error)
 
     def _stop(self) -> None:
-        """Stop all workers. What they were doing is given back as after an interrupt."""
+        """Stop all workers. Their populations are given back as after an interrupt."""
         for worker in self._workers:
             worker.stop()
         latest = time.monotonic() + PATIENCE_SECONDS
@@ -212,6 +282,111 @@ class Workers:
 _END = object()
 
 
-def _death(code: int) -> str:
-    how = f"was killed by signal {-code}, most often for lack of memory" if code < 0 else f"ended with exit code {code}"
-    return f"the worker process {how}"
+def trained_alone(population: PlannedPopulation, held: Held, setup: Setup, display: ProgressDisplay) -> list[Path]:
+    """Run files of one population that a worker of its own trains. Raises the error that stops the training."""
+    worker = Worker(setup, population.plugins, display, set())
+    try:
+        worker.train(population, held)
+        while not (finished := worker.heard()):
+            pass
+    finally:
+        worker.close()
+    if finished.error:
+        raise finished.error
+    return worker.written
+
+
+def serve(descriptor: int) -> None:
+    """Main function of a worker process. It ends when the pipe does: then the command was interrupted or killed."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    pipe: Connection[Any, Any] = Connection(descriptor)
+    orders: queue.Queue[ToWorker | None] = queue.Queue()
+    busy = threading.Event()
+
+    def read() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                orders.put(pipe.recv())
+        orders.put(None)
+        if busy.is_set():
+            _thread.interrupt_main(signal.SIGTERM)
+
+    threading.Thread(target=read, name="orders", daemon=True).start()
+    try:
+        setup = orders.get()
+        if not isinstance(setup, Setup):
+            return
+        trainer: Trainer | None = None
+        while (order := orders.get()) is not None:
+            assert isinstance(order, Train)
+            busy.set()
+            try:
+                trainer = trainer or Trainer(setup, order.population.plugins, _Telling(pipe))
+                for path in trainer.train(order):
+                    pipe.send(Written(path))
+            except BrokenPipeError:
+                raise
+            except Exception as error:  # a plugin's model may raise anything, also what cannot be pickled
+                pipe.send(Finished(_sendable(error)))
+            else:
+                pipe.send(Finished())
+            busy.clear()
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(1)  # the command is gone, so nothing can be reported
+
+
+class Trainer:
+    """Trains populations in this process, which has loaded their plugins and no others."""
+
+    def __init__(self, setup: Setup, plugins: Sequence[str], display: ProgressDisplay) -> None:
+        try:
+            registry = Registry.load(files=setup.files, only=[*plugins, *setup.trackers.values()])
+            tracking = Tracking([registry.trackers[name] for name in setup.trackers], display.say)
+        except Exception as error:  # a plugin has changed since the command began
+            raise WorkerError(f"a worker process cannot start: {located(error)}") from error
+        self._registry = registry
+        self._runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
+
+    def train(self, order: Train) -> Iterator[Path]:
+        """Train and test a population. Yields each run file when it is written."""
+        population = order.population
+        experiments = list(experiments_of(population.runs, population.measurements, self._registry))
+        yield from self._runner.run(Assignment(experiments, order.held, population.models, population.compile))
+
+
+def _sendable(error: Exception) -> Exception:
+    """Error that can be pickled, with the file and line that raised it."""
+    if isinstance(error, LeaseLost):
+        return LeaseLost(str(error))
+    return (WorkerKilled if out_of_memory(error) else WorkerError)(located(error))
+
+
+@dataclass(frozen=True)
+class _Telling:
+    """Display of a worker, which shows nothing itself and tells the command."""
+
+    pipe: Connection[Any, Any]
+
+    def say(self, sentence: str) -> None:
+        self.pipe.send(Say(sentence))
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[ReportProgress]:
+        self.pipe.send(phase)
+        told = 0.0
+
+        def report(done: int, loss: object) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if done == phase.total or now - told >= REPORT_SECONDS:
+                told = now
+                self.pipe.send(Progress(done, loss() if callable(loss) else None))
+
+        yield report
+
+    def all(self, experiments: object, workers: int) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

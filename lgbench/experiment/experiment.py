@@ -81,14 +81,16 @@ class Experiment(Tested):
 
     @cached_property
     def population_key(self) -> Hashable:
-        """Experiments with equal keys can be trained as one population: one shape of models and one number of steps.
+        """Experiments with equal keys can be trained as one population: one shape of models, number of steps, plugins.
 
-        Seed, task, learning rate, weight decay and warmup may differ. The numbers of positions may not: parts use them.
+        Seed, task, learning rate, weight decay and warmup may differ. The numbers of positions may not: parts use them. Nor may
+        plugins: a process that trains loads only the plugins that the metadata of all its runs name.
         """
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.averagers, record.precision)
-        return (self.task.signature, made_of, shared, self.evaluate, *self._longest())
+        plugins = tuple(sorted(plugins_of([self])))
+        return (self.task.signature, made_of, shared, self.evaluate, *self._longest(), plugins)
 
     @property
     def program_key(self) -> Hashable:
@@ -132,5 +134,5 @@ class Experiment(Tested):
 
 
 def plugins_of(population: Iterable[Experiment]) -> dict[str, str]:
-    """The plugins whose code trains and tests these experiments: versions by name."""
+    """Versions of the plugins whose code trains and tests these experiments, by name."""
     return {name: version for each in population for name, version in (*each.plugins.items(), *each.measured_by.items())}

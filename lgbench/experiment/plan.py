@@ -8,24 +8,23 @@ from itertools import product
 from typing import Any
 
 from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
-from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, unknown
+from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.building import Trial
+from lgbench.experiment.components import Components, reason
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.json_files import label
 from lgbench.experiment.lengths import board_lengths, no_answer_counts
 from lgbench.experiment.limits import check_settings
 from lgbench.experiment.names import Entry, find_entries, find_tasks
 from lgbench.experiment.norms import places_nothing
-from lgbench.experiment.origins import libraries_of, plugins_used, versions_of
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
-from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of, override
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.process.unchanged import unchanged
 from lgbench.seeds import initial
 
 
@@ -83,8 +82,7 @@ class _Chosen:
 def plan(request: Request, registry: Registry) -> Plan:
     """Resolve every name and setting before anything is trained.
 
-    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible, and PluginError
-    for a plugin that changes what other plugins share when a model is built.
+    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible.
     """
     for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
         if not named:
@@ -110,20 +108,15 @@ def plan(request: Request, registry: Registry) -> Plan:
     experiments: dict[Experiment, None] = {}
     refusals = dict.fromkeys(undefined(chosen.probes, measured, [task.thing for task in tasks]))
     pairs = product(tasks, find_entries(request.archs, registry))
-    asked: set[str] = set()
-    with unchanged(versions_of(chosen.optimizer, *chosen.averagers)) as require_unchanged:
-        for (task, entry), changes in product(pairs, grid(request.changes or {})):
-            try:
-                first = _with_tuning_runs(_experiment(task, entry, changes, chosen), task, entry, changes, chosen)
-                _require_answers(first, chosen)
-                _require_model(first)
-            except Unsupported as reason:
-                refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {reason}"] = None
-            else:
-                experiments |= dict.fromkeys(map(first.with_seed, chosen.seeds))
-            if not asked >= {task.label, entry.label}:  # once for each: it takes a millisecond
-                asked |= {task.label, entry.label}
-                require_unchanged(versions_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer))
+    for (task, entry), changes in product(pairs, grid(request.changes or {})):
+        try:
+            first = _with_tuning_runs(_experiment(task, entry, changes, chosen), task, entry, changes, chosen)
+            _require_answers(first, chosen)
+            _require_model(first)
+        except Unsupported as why:
+            refusals[f"{_entry_label(entry, chosen.optimizer)} cannot be run on {task.label}: {why}"] = None
+        else:
+            experiments |= dict.fromkeys(map(first.with_seed, chosen.seeds))
     if not experiments:
         raise UsageError("\n".join(refusals))
     return Plan(tuple(experiments), tuple(refusals), chosen.loaded)
@@ -139,12 +132,11 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
     to_choose = None if "train.lr" in changes else chosen.protocol.tuning(train)
     if chosen.protocol.lr_factors and not to_choose:
         before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
-    parts = {kind: _configured(kind, part, options, changes) for kind, part in entry.parts.items()}
+    components = Components(task, entry, chosen.optimizer, chosen.averagers)
     named = {kind: part.label for kind, part in entry.parts.items()}
-    measurements = [m for m in chosen.measurements if takes_part(m.thing, task.thing, chosen.probes)]
     record = ExperimentRecord(
         task=task.label,
-        family=task.label.replace(task.thing.name, task.thing.family, 1),
+        family=components.family,
         task_version=task.thing.version,
         entry=_entry_label(entry, chosen.optimizer),
         architecture=entry.architecture.label,
@@ -161,23 +153,12 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         ),
         train=train,
         evaluate=evaluate,
-        plugins=_used(task, entry, chosen),
+        plugins=components.plugins(chosen.loaded),
         seed=chosen.seeds[0],
         tuning=to_choose,
     )
-    return Experiment(
-        record=record,
-        task=task.thing,
-        architecture=entry.architecture.thing,
-        parts=parts,
-        optimizer=_configured("optimizer", chosen.optimizer, options, changes),
-        averagers={averager.label: averager.thing for averager in chosen.averagers},
-        measurements=tuple(measurement.thing for measurement in measurements),
-        plugins=versions_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
-        measured_by=versions_of(*measurements),
-        libraries=libraries_of(task, entry.architecture, *entry.parts.values(), chosen.optimizer, *chosen.averagers),
-        positions=chosen.positions.setdefault(task.label, {}),
-    )
+    measurements = (m for m in chosen.measurements if takes_part(m.thing, task.thing, chosen.probes))
+    return components.experiment(record, measurements, chosen.positions.setdefault(task.label, {}))
 
 
 def _with_tuning_runs(
@@ -225,36 +206,11 @@ def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Map
     }
 
 
-def _configured(section: str, found: Found[Any], options: Options, changes: Mapping[str, str]) -> Any:
-    """The thing with its options set; as its plugin made it where it has none. Raises Unsupported, naming the options."""
-    own = {key: value for key, value in options.items() if key.startswith(f"{section}.")}
-    if not own:
-        return found.thing
-    try:
-        return found.thing.configured(**{key.removeprefix(f"{section}."): value for key, value in own.items()})
-    except Exception as error:  # the code of a part or an optimizer may raise anything
-        asked = {key: value for key, value in own.items() if key in changes} or own
-        named = " and ".join(f"{key}={value}" for key, value in asked.items())
-        raise Unsupported(f"{found.label} cannot have {named}: {_reason(error, '`configured`')}") from error
-
-
 def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[Averager], ...]:
     """In the order of their names. Raises UsageError for a name that nobody provides."""
     every = map(registry.averagers.found, registry.averagers.names() if named is None else named)
     chosen = {each.label: each for each in every if named is not None or each.origin.name == BUILT_IN}
     return tuple(chosen[label] for label in sorted(chosen))
-
-
-def _used(task: Found[Task], entry: Entry, chosen: _Chosen) -> tuple[PluginUse, ...]:
-    """The distributions that decide the numbers."""
-    things: list[tuple[str, Found[Any]]] = [
-        ("task", task),
-        ("architecture", entry.architecture),
-        *entry.parts.items(),
-        ("optimizer", chosen.optimizer),
-        *((f"averager:{averager.label}", averager) for averager in chosen.averagers),
-    ]
-    return plugins_used(things, chosen.loaded)
 
 
 def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
@@ -265,9 +221,9 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
         try:
             chosen.unanswered[key] = no_answer_counts(task, train, evaluate)
         except Exception as error:  # the code of a task may raise anything
-            chosen.unanswered[key] = _reason(error, "drawing contexts")
-    if reason := chosen.unanswered[key]:
-        raise Unsupported(reason)
+            chosen.unanswered[key] = reason(error, "drawing contexts")
+    if why := chosen.unanswered[key]:
+        raise Unsupported(why)
 
 
 def _require_model(experiment: Experiment) -> None:
@@ -277,7 +233,7 @@ def _require_model(experiment: Experiment) -> None:
         with initial(experiment.seed, "weights"), Trial():
             experiment.build()
     except Exception as error:  # the code of an architecture or a part may raise anything
-        raise Unsupported(_reason(error, "building the model")) from error
+        raise Unsupported(reason(error, "building the model")) from error
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
     if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
         return
@@ -287,9 +243,3 @@ def _require_model(experiment: Experiment) -> None:
         raise Unsupported(
             f"{norm.name} places no norm in {architecture.name}: leave it out, or name a norm scheme that places one there"
         )
-
-
-def _reason(error: Exception, doing: str) -> str:
-    """The reason that an error gives for a pair that is impossible."""
-    known = isinstance(error, LgbenchError)  # its message is a sentence already
-    return str(error) if known else f"{doing} failed with {type(error).__name__}: {first_line(error)}"

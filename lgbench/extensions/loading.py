@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,6 @@ from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
 from lgbench.extensions.libraries import libraries_of
 from lgbench.extensions.sources import source_of
-from lgbench.process import exits
 from lgbench.terminal import sentence
 
 GROUP = "lgbench"
@@ -172,17 +172,13 @@ def outdated() -> str:
 def watched(notes: list[str]) -> Iterator[None]:
     """Hide what a plugin's code prints inside, and append a note about it to `notes`. A long time is noted too.
 
-    Code that would end the process does not. Raises PluginError where it tried to.
+    Settings that other plugins read are restored.
     """
     printed = io.StringIO()
     started = time.perf_counter()
     try:
-        hidden = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
-        # An end is named below, as it is where the code caught it.
-        with hidden[0], hidden[1], exits.prevented() as ends, contextlib.suppress(exits.Ended):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), _restored():
             yield
-        if ends:
-            raise PluginError(f"ends the process by {ends[0]}, which lgbench prevented; nothing of the plugin is used")
     finally:
         seconds = time.perf_counter() - started
         if seconds > SLOW_SECONDS:
@@ -193,6 +189,23 @@ def watched(notes: list[str]) -> Iterator[None]:
         if lines := printed.getvalue().strip().splitlines():
             why = "which is hidden because it would spoil a command's output"
             notes.append(f"prints when it is imported, {why}: {sentence(repr(lines[0]))}")
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    """Restore the environment, which workers of other plugins inherit, and the settings of torch by which runs are planned."""
+    import torch
+
+    environ, dtype, threads = dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
+    try:
+        yield
+    finally:
+        if os.environ != environ:
+            os.environ.clear()
+            os.environ.update(environ)
+        torch.set_default_dtype(dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
 
 def _stated(text: bytes) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pluggy
 
@@ -33,9 +33,6 @@ from lgbench.extensions.loading import (
     watched,
 )
 from lgbench.terminal import sentence
-
-if TYPE_CHECKING:
-    from lgbench.process.fingerprint import Fingerprint
 
 _UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
@@ -78,14 +75,16 @@ class Registry:
         self._manager.add_hookspecs(hookspecs)
 
     @classmethod
-    def load(cls, environ: Mapping[str, str] = os.environ, files: Iterable[Path] = ()) -> Registry:
+    def load(
+        cls, environ: Mapping[str, str] = os.environ, files: Iterable[Path] = (), only: Collection[str] | None = None
+    ) -> Registry:
         """Every plugin installed under the entry-point group, or those that LGBENCH_PLUGINS names, and those of `files`.
 
-        A file may be `my_model.py:build`: a function in it that builds a model.
+        A file may be `my_model.py:build`: a function in it that builds a model. With `only`, names of distributions and files,
+        no other plugin is imported, except the built-in ones.
 
         An installed plugin that is broken is kept in `plugins` with its error. Raises UsageError for a name or a file that does
-        not exist, and PluginError for a file that is broken, or for a plugin that changed this process for good. With
-        LGBENCH_TRACE=1, the calls of hooks are shown.
+        not exist, and PluginError for a file that is broken. With LGBENCH_TRACE=1, the calls of hooks are shown.
         """
         import torch  # noqa: F401  # nearly every plugin imports it first, which would be counted as that plugin's time
 
@@ -93,28 +92,25 @@ class Registry:
         if environ.get("LGBENCH_TRACE", "0") not in ("", "0"):
             registry._manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
             registry._manager.enable_tracing()
-        before = _fingerprint()
         chosen = _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS"))
-        # The built-in ones first: what another plugin changes in them can be seen where it imports them.
-        found = {index: registry.take(installed_source(chosen[index]), before) for index in _built_in_first(chosen)}
-        registry.plugins = [found[index] for index in range(len(chosen))]
+        if only is not None:
+            chosen = [each for each in chosen if each.dist and each.dist.name in (BUILT_IN, *only)]
+            files = [file for file in files if file.name in only]
+        for entry_point in chosen:
+            registry.take(installed_source(entry_point))
         taken: dict[str, Path] = {}
         for path in dict.fromkeys(file.resolve() for file in files):
             if path.name in taken:
                 raise UsageError(f"{taken[path.name]} and {path} have one name, and results name files by it: rename one")
             taken[path.name] = path
             source = function_source(path) if parted(path)[1] else file_source(path)
-            plugin = registry.take(source, before)
+            plugin = registry.take(source)
             if plugin.error:
                 raise PluginError(f"{path}: {plugin.error}")
         return registry
 
-    def take(self, source: PluginSource, before: Fingerprint | None = None) -> Plugin:
-        """Import a plugin and add what it provides. An error is kept in :attr:`Plugin.error`.
-
-        `before` is what is shared in this process. Raises CannotPutBack if the plugin changed it for good.
-        """
-        before = before or _fingerprint()
+    def take(self, source: PluginSource) -> Plugin:
+        """Import a plugin and add what it provides. An error is kept in :attr:`Plugin.error`."""
         notes: list[str] = []
         try:
             with watched(notes):  # finding a module within a package imports the package
@@ -126,27 +122,19 @@ class Registry:
             message = _message(error) if isinstance(error, PluginError) else f"import failed: {_message(error)}"
             plugin = Plugin(source.name, source.distribution, error=message)
             self.plugins.append(plugin)
-            _require_unchanged(plugin, before)
         else:
-            plugin = self.add(module, source.name, source.distribution, before)
+            plugin = self.add(module, source.name, source.distribution)
         plugin.notes = notes + plugin.notes
         return plugin
 
-    def add(
-        self, module: ModuleType | object, name: str, distribution: Distribution, before: Fingerprint | None = None
-    ) -> Plugin:
-        """Add what one plugin provides. An error is kept in :attr:`Plugin.error`.
-
-        `before` is what was shared in this process before the plugin was imported. Raises CannotPutBack if the plugin changed
-        it for good.
-        """
+    def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
+        """Add what one plugin provides. An error is kept in :attr:`Plugin.error`."""
         plugin = Plugin(name, distribution, module=module)
         known = [other.title for other in self.plugins if other.module is module and not other.error]
         self.plugins.append(plugin)
         if known:
             plugin.error = f"is the same module as {known[0]}: remove one of the two entry points"
             return plugin
-        before = before or _fingerprint()
         self._manager.trace.root.get("hooks of")(plugin.title)
         provided: list[tuple[Catalog[Any], Any]] = []
         try:
@@ -161,7 +149,6 @@ class Registry:
             raise
         except BaseException as error:  # a hook may raise anything
             plugin.error = _message(error)
-        _require_unchanged(plugin, before)
         if plugin.error:
             if self._manager.is_registered(module):
                 self._manager.unregister(module)
@@ -169,7 +156,6 @@ class Registry:
         for catalog, item in provided:
             catalog.add(item, distribution)
             plugin.provides.setdefault(catalog.kind, []).append(item.name)
-        before.extend(_package(module), [item for _, item in provided])
         return plugin
 
     def loaded(self) -> tuple[Distribution, ...]:
@@ -227,11 +213,6 @@ def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]
     return [e for e in available if e.name in names]
 
 
-def _built_in_first(found: Sequence[EntryPoint]) -> list[int]:
-    others = [each.dist is None or each.dist.name != BUILT_IN for each in found]
-    return sorted(range(len(found)), key=others.__getitem__)
-
-
 def _message(error: BaseException) -> str:
     if isinstance(error, PluginError):
         return sentence(str(error))
@@ -241,34 +222,3 @@ def _message(error: BaseException) -> str:
         message = sentence(type(error).__name__)
     removed = isinstance(error, ImportError) and error.name == "lgbench"
     return f"{message}. If the plugin was written for an earlier contract, {outdated()}" if removed else message
-
-
-def _fingerprint() -> Fingerprint:
-    from lgbench.process.fingerprint import Fingerprint  # which needs torch
-
-    return Fingerprint()
-
-
-def _require_unchanged(plugin: Plugin, before: Fingerprint) -> None:
-    """Put back whatever the import or the hooks of a plugin changed. A change that could move numbers is the plugin's error."""
-    from lgbench.process.fingerprint import CannotPutBack, named, put_back
-
-    changes = before.changes()
-    if not changes:
-        return
-    try:
-        put_back(before, changes)
-    except CannotPutBack as error:
-        raise CannotPutBack(f"{plugin.title} {error}. LGBENCH_PLUGINS names the plugins to load") from None
-    if others := [change.what for change in changes if not change.harmful]:
-        plugin.notes.append(f"changes {named(others)} when it is loaded, which lgbench has put back")
-    if harmful := [change.what for change in changes if change.harmful]:
-        changed = f"changes {named(harmful)} when it is loaded, and everybody's numbers depend on that; lgbench has put it back"
-        plugin.error = f"{plugin.error}. It also {changed}" if plugin.error else f"{changed}, and uses nothing of the plugin"
-        for name in before.imported_since(_package(plugin.module) or plugin.name):
-            del sys.modules[name]  # or the next import would be of a plugin that does not do again what was undone
-
-
-def _package(module: object) -> str | None:
-    name = getattr(module, "__name__", None)
-    return name.partition(".")[0] if isinstance(name, str) else None

@@ -14,7 +14,6 @@ from lgbench.kept.finding import FoundRun
 from lgbench.kept.loading import models_of
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
-from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
 from lgbench.submissions.deadline import Deadline
@@ -53,7 +52,7 @@ def _tested(
     experiment, footer = run.experiment, run.footer
     found = FoundRun.of(run)
     content, number = found.content(), min(footer.environment.threads, os.cpu_count() or 1)
-    with threads(number), full_float32(), unchanged({**experiment.plugins, **experiment.measured_by}):
+    with threads(number), full_float32():
         models = partial(deadline.models, models_of(found, experiment, content, device), 0)
         deadline.start()
         with display.phase(Phase.evaluate(f"{run.title} again", [experiment])) as report:

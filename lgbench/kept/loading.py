@@ -17,7 +17,6 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.kept.finding import FoundRun, find
-from lgbench.process.unchanged import unchanged
 from lgbench.submissions.rebuilding import rebuilt
 from lgbench.training.kept_weights import restored
 from lgbench.training.models import Models
@@ -70,8 +69,7 @@ def restore(run: FoundRun, registry: Registry, device: torch.device, probes: Seq
         experiment = rebuilt(run.footer, registry, probes)
     except Refused as error:
         raise Refused([f"{run.where} cannot be loaded here: {sentence}" for sentence in error.sentences]) from error
-    with unchanged(experiment.plugins):
-        return Restored(run, experiment, models_of(run, experiment, content, device))
+    return Restored(run, experiment, models_of(run, experiment, content, device))
 
 
 def models_of(run: FoundRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:

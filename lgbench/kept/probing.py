@@ -16,7 +16,6 @@ from lgbench.extensions.registry import Registry
 from lgbench.kept.finding import FoundRun, find
 from lgbench.kept.loading import restore
 from lgbench.measurement.probing import probe as probed
-from lgbench.process.unchanged import unchanged
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of
 from lgbench.training.curve import NO_CURVE
@@ -61,7 +60,7 @@ def probe_run(
         raise UsageError("; ".join(missing))
     for sentence in missing if names != ["all"] else []:
         say(sentence)
-    with threads(1), full_float32(), unchanged({**experiment.plugins, **experiment.measured_by}):
+    with threads(1), full_float32():
         found = probed(experiment, lambda skeleton: whole.models.on(skeleton).models(0), device)
     for sentence in found.sentences:
         say(sentence)

@@ -15,6 +15,7 @@ from lgbench.experiment.points import point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.extent import by_source
 from lgbench.measurement.score import Score
+from lgbench.measurement.unwritten import unwritten
 from lgbench.randomness import Random
 
 CHANCE = "chance"
@@ -28,7 +29,7 @@ A submission holds the chance level that was computed with these numbers, and `l
 changes them has to make the published runs anew."""
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def chance(task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation) -> list[Score]:
     """The chance level by each measurement that knows it, at each length that boards show or that is a point's.
 
@@ -41,7 +42,8 @@ def chance(task: Task, measurements: Sequence[Measurement], training: Training, 
         half = len(answers) // 2
         first, second = answers[:half], answers[half:]
         for measurement in on_contexts if half else ():
-            values = [measurement.chance(*pair) for pair in ((first, second), (second, first))]
+            with unwritten(measurement, (first, second)):
+                values = [measurement.chance(*pair) for pair in ((first, second), (second, first))]
             known = [each for each in values if each is not None]
             if len(known) == 2:
                 both = torch.cat(known)

@@ -24,6 +24,7 @@ from lgbench.measurement.causality import Predict
 from lgbench.measurement.extent import Extent, by_source
 from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import FiniteAnswers
+from lgbench.measurement.unwritten import unwritten
 from lgbench.randomness import Random, device_of_data
 
 DRAWN_POSITIONS = 2**18
@@ -35,11 +36,12 @@ retrieval at 2^14 took twice as long, most of it in the system).
 """
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
     """Every measurement at every length for each weight variant in `models`, and whether its answers are sound.
 
-    Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones.
+    Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones. Not in
+    inference mode: tensors of that mode do not count the writes of measurements.
     """
     extent = Extent.of_end(experiment.task, experiment.train, experiment.evaluate)
     models, device = _where_data_are(models, device)
@@ -125,11 +127,13 @@ def _score_contexts(
 
 def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
     """The value of each answer, (n, A) float64: `worst` where the model's probabilities or the value are not finite."""
-    values = measurement.of_contexts(predictions).double()
+    probability = predictions.probability  # made now, so that writes into it are seen
+    with unwritten(measurement, predictions):
+        values = measurement.of_contexts(predictions).double()
     if measurement.partial:
         return values
     worst = torch.nan if measurement.worst is None else measurement.worst
-    return values.where(predictions.probability.isfinite().all(-1) & values.isfinite(), worst)
+    return values.where(probability.isfinite().all(-1) & values.isfinite(), worst)
 
 
 def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[int]]:
@@ -194,7 +198,9 @@ def _score_strings(
         taken = in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
         finite.add(variant, length, taken.isfinite())
         for measurement in measurements:
-            value = measurement.of_strings(StringScores(taken, is_member)).item()
+            given = StringScores(taken, is_member)
+            with unwritten(measurement, given):
+                value = measurement.of_strings(given).item()
             yield Score(variant, measurement.name, length, value, len(inputs))
 
 

@@ -29,6 +29,7 @@ from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
 from lgbench.measurement.extent import probes_of
 from lgbench.measurement.probed_contexts import Asked, contexts_of
 from lgbench.measurement.score import Score
+from lgbench.measurement.unwritten import unwritten
 from lgbench.randomness import device_of_data
 
 
@@ -140,8 +141,9 @@ def _at(length: int, place: int, part: Batch, sources: Tensor | None, logits: Te
 def scores_of(variant: str, measurement: Measurement, seen: Insides) -> Iterator[Score]:
     """A score for each layer and head that the probe reads."""
     found: dict[tuple[int | None, int | None], list[Reading]] = defaultdict(list)
-    for reading in measurement.of_insides(seen):
-        found[reading.layer, reading.head].append(reading)
+    with unwritten(measurement, seen):
+        for reading in measurement.of_insides(seen):
+            found[reading.layer, reading.head].append(reading)
     contexts = len(seen.logits)
     for (layer, head), readings in found.items():
         values = readings[0].value if len(readings) == 1 else torch.stack([reading.value for reading in readings]).mean(0)

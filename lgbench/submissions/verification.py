@@ -23,13 +23,12 @@ from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.experiment.experiment import Experiment, plugins_of
+from lgbench.experiment.experiment import Experiment
 from lgbench.extensions.libraries import libraries_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.measurement.score import Score
-from lgbench.process.unchanged import unchanged
 from lgbench.results.rows import Measured, rows_of
 from lgbench.submissions.agreement import Tolerance
 from lgbench.submissions.deadline import Deadline
@@ -143,7 +142,7 @@ class _Verifier:
         """One outcome for each run of the population."""
         keep_freed_memory()
         try:
-            with threads(population.threads), full_float32(), unchanged(plugins_of(population.experiments)):
+            with threads(population.threads), full_float32():
                 title = f"{population.runs[0].title} again"
                 trained = self._trained(title, population.experiments, population.compile, population.asked)
                 return list(self._verdicts(population, trained))

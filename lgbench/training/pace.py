@@ -10,7 +10,6 @@ from statistics import median
 import torch
 
 from lgbench.experiment.experiment import Experiment
-from lgbench.process.unchanged import unchanged
 from lgbench.training.data import CHUNK, stream
 from lgbench.training.population import Population
 
@@ -30,7 +29,7 @@ class Pace:
 def measured(experiments: Sequence[Experiment], device: torch.device) -> Pace:
     """Train a population for a few steps, not compiled, and forget it. The first step is not counted, if there is another."""
     training = experiments[0].train
-    with unchanged(experiments[0].plugins), torch.no_grad():
+    with torch.no_grad():
         population = Population(experiments, device)
         started = time.perf_counter()
         found: list[float] = []

@@ -14,7 +14,6 @@ from torch import nn
 
 from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
-from lgbench.process.unchanged import unchanged
 from lgbench.training import cost, estimate
 from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
@@ -137,8 +136,7 @@ def train(
 
 def step_cost(experiment: Experiment) -> cost.Cost:
     """The cost of one training step of one model, the same on every device. Allocates nothing large."""
-    with unchanged(experiment.plugins):
-        return estimate.step_cost(experiment)
+    return estimate.step_cost(experiment)
 
 
 def compiling_gain(
@@ -157,8 +155,7 @@ def compiling_gain(
     shapes = batch_shapes(some.task, some.train)
     if shapes == 1 or saved <= needed:  # tracing takes a second or two, so it is done where it may matter
         return saved, needed
-    with unchanged(some.plugins):
-        return saved, needed if estimate.traces_all_lengths(some) else compiling.seconds(each, shapes)
+    return saved, needed if estimate.traces_all_lengths(some) else compiling.seconds(each, shapes)
 
 
 def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:

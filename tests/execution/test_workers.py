@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import msgspec
 import pytest
 from conftest import CPU
-from test_executor import made
+from helpers.made_runs import made, rows_of, wait_until
 
-from lgbench.execution import messages
 from lgbench.execution.device import Execution
-from lgbench.execution.executor import InProcess
-from lgbench.execution.json_lines import received, send
-from lgbench.execution.progress import UNCOMPILED, Phase, SilentProgress, TimeLeft
+from lgbench.execution.lease import Lent
+from lgbench.execution.populations import PlannedPopulation
+from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.execution.workers import Workers, executor_for
+from lgbench.execution.workers import Train, Workers
+from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Plan, Request, plan
 
 SETTINGS = {
@@ -58,14 +56,13 @@ def alone(registry, tmp_path_factory) -> dict[str, str]:
     return made(folder)
 
 
-def test_messages_survive_the_way_to_a_worker_and_back(registry):
-    records = [experiment.record for experiment in planned(registry).experiments]
-    order = messages.Train(records, "/a folder/é", 3, True)
-    stream = io.StringIO()
-    send(stream, order)
-    again = messages.to_worker(stream.getvalue())
-    assert isinstance(again, messages.Train)
-    assert again == order and [record.run_id for record in again.records] == [record.run_id for record in records]
+def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
+    sent = PlannedPopulation.of(planned(registry).experiments, 4, True)
+    again = pickle.loads(pickle.dumps(Train(sent, Lent(tmp_path))))
+    assert again.population == sent and again.held.folder == tmp_path
+    experiments = list(experiments_of(again.population.runs, again.population.measurements, registry))
+    assert experiments == list(planned(registry).experiments)
+    assert len({id(experiment.architecture) for experiment in experiments}) == 1
 
 
 @pytest.mark.slow
@@ -140,14 +137,6 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(word) for word in found.stdout.split()]
 
 
-def wait_until(condition, seconds: float = 120) -> None:
-    """A bound for a machine that hangs, not a measure of time."""
-    latest = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < latest
-        time.sleep(0.05)
-
-
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -174,58 +163,3 @@ def test_a_command_that_is_stopped_takes_its_workers_with_it_and_goes_on_to_the_
     again = subprocess.run(command(parts, 120), check=True, capture_output=True, text=True, env=environ)
     assert "training goes on after step" in again.stderr
     assert rows_of(made(parts)) == rows_of(made(whole)) and not (parts / UNFINISHED).exists()
-
-
-def rows_of(files: dict[str, str]) -> dict[str, str]:
-    """Without the footers, which say that training was continued."""
-    return {name: content.partition("}], {")[0] for name, content in files.items()}
-
-
-def test_a_single_run_needs_no_worker_process(registry, tmp_path):
-    one = Plan(planned(registry).experiments[:1], ())
-    assert isinstance(executor_for(one, Execution(CPU, workers=8), tmp_path, (), SilentProgress()), InProcess)
-    assert isinstance(executor_for(planned(registry), Execution(CPU, workers=2), tmp_path, (), SilentProgress()), Workers)
-
-
-def test_the_time_left_is_what_the_pace_so_far_makes_of_all_that_is_left(registry, monkeypatch):
-    """Two workers, each with a population of one of four runs; a clock that runs by hand."""
-    now = 0.0
-    monkeypatch.setattr("lgbench.execution.progress.time.monotonic", lambda: now)
-    experiments = planned(registry, "100").experiments
-    left = TimeLeft.of(experiments, 2)
-    assert left.remaining() is None
-    first, second = (Phase.train("", [experiment]) for experiment in experiments[:2])
-    with left.phase(first) as report, left.phase(second) as other:
-        report(1), other(1)
-        assert left.remaining() is None  # the first step says nothing: a program may have been compiled in it
-        now = 10.0
-        report(26), other(26)
-        pace = 10 / (25 / 100 * first.tokens)  # seconds of one worker for a token
-        training = 4 * first.tokens - 2 * 26 / 100 * first.tokens
-        testing = sum(Phase.evaluate("", [experiment]).tokens for experiment in experiments)
-        assert left.remaining() == pytest.approx((training + UNCOMPILED * testing) * pace / 2)
-        now = 1010.0
-        report(27)  # it was compiled for another length
-        assert left.remaining() == pytest.approx((training - first.tokens / 100 + UNCOMPILED * testing) * pace / 2)
-    again = TimeLeft.of(experiments, 1)
-    with again.phase(first) as report:
-        report(1)
-        now = 1025.0
-        report(2)  # it was compiled, too
-        now = 1025.4
-        report(3)
-        pace_now = 0.4 / (first.tokens / 100)
-        assert again.remaining() == pytest.approx((3.97 * first.tokens + UNCOMPILED * testing) * pace_now)
-        now = 1025.401
-        report(99)  # a worker told this long ago, and nobody had time to listen
-        assert again.remaining() == pytest.approx((3.01 * first.tokens + UNCOMPILED * testing) * pace_now)
-    longer = planned(registry, "700").experiments  # seven times the training, the same tests, at the same pace
-    assert left.of_others(longer) == pytest.approx((7 * 4 * first.tokens + UNCOMPILED * testing) * pace / 2)
-
-
-@pytest.mark.parametrize("cut", [b'{"type":', b'{"type":"Say","sentence":"\xc3'], ids=["a line", "a character"])
-def test_the_last_words_of_a_process_that_was_killed_are_no_message(cut):
-    """Without an end of the messages, whoever waits for them would wait for ever."""
-    whole = msgspec.json.encode(messages.Say("so far"))
-    with io.TextIOWrapper(io.BytesIO(whole + b"\n" + cut), encoding="utf-8") as stream:
-        assert [*received(stream, messages.from_worker)] == [messages.Say("so far")]

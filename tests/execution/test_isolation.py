@@ -1,0 +1,183 @@
+"""Plugins that misbehave change the numbers of their own runs alone, or are named in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import CPU, install
+from conftest import initial as untrained
+from helpers.made_runs import made
+from toy_registries import but, toys_and
+from toys import Walk
+
+import lgbench
+from lgbench.errors import PluginError
+from lgbench.extensions.registry import Registry
+from lgbench.measurement.evaluate import evaluate
+
+NORM = """
+import os, threading
+import torch
+from torch import nn
+from lgbench import NormScheme, hookimpl
+
+DEFAULTS = {{"scale": 1.0}}
+{first}
+
+class Residual(nn.Module):
+    def __init__(self, sublayer):
+        super().__init__()
+        self.sublayer = sublayer
+
+    def forward(self, x):
+        {forward}
+        return x + DEFAULTS["scale"] * self.sublayer(x)
+
+class Scheme(NormScheme):
+    name = "{name}"
+
+    def embed(self, *given):
+        return nn.Identity()
+
+    output = final = embed
+
+    def residual(self, spec, sublayer):
+        {build}
+        return Residual(sublayer)
+
+@hookimpl
+def lgbench_norms():
+    return [Scheme()]
+"""
+TASK = """
+from lgbench import Budget, hookimpl
+from lgbench_tasks.tomita import Tomita
+
+class Greedy(Tomita):
+    def __init__(self, number):
+        super().__init__(number)
+        self.budgets["short"] = Budget(steps=1)
+
+@hookimpl
+def lgbench_tasks():
+    return [Greedy(1)]
+"""
+HOSTILE = {
+    "patches_softmax": {
+        "first": "torch.nn.functional.softmax = torch.softmax = torch.Tensor.softmax = lambda x, *given, **named: x * 0 + 0.25"
+    },
+    "changes_dtype": {"first": "torch.set_default_dtype(torch.float64)"},
+    "changes_environment": {"first": "os.environ['OMP_NUM_THREADS'] = '3'; torch.set_num_threads(3)"},
+    "changes_another": {"build": "import a_healthy; a_healthy.DEFAULTS['scale'] = 7.0"},
+    "ends_workers": {"forward": "any(t.name == 'orders' for t in threading.enumerate()) and os._exit(3)"},
+}
+"""The last one ends its process only where it trains: planning asks every model, too."""
+RUN = """
+import json, sys
+import lgbench
+from lgbench.errors import RunFailed
+try:
+    lgbench.run("tomita-1", json.loads(sys.argv[2]), seeds=(0, 1), protocol="quick", set={
+        "train.steps": 6, "train.batch": 4, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 48,
+    }, results=sys.argv[1])
+except RunFailed as error:
+    print(error)
+"""
+
+
+def norm(name: str, first: str = "", forward: str = "pass", build: str = "pass") -> str:
+    """Source of a plugin that acts when it is imported, used or built."""
+    return NORM.format(name=name.replace("_", "-"), first=first, forward=forward, build=build)
+
+
+def ran(site: Path, results: Path, *entries: str) -> str:
+    command = [sys.executable, "-c", RUN, str(results), json.dumps(entries)]
+    environ = os.environ | {"PYTHONPATH": str(site)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environ, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_hostile_plugins_beside_others_change_no_bit_of_their_runs(tmp_path):
+    quiet, hostile = tmp_path / "quiet", tmp_path / "hostile"
+    install(quiet, "a_healthy", norm("a_healthy"))
+    ran(quiet, tmp_path / "alone", "pre-norm", "a-healthy")
+    install(hostile, "a_healthy", norm("a_healthy"))
+    for name, acts in HOSTILE.items():
+        install(hostile, name, norm(name, **acts))
+    said = ran(hostile, tmp_path / "beside", "pre-norm", "a-healthy", *(name.replace("_", "-") for name in HOSTILE))
+    alone, beside = made(tmp_path / "alone"), made(tmp_path / "beside")
+    assert len(alone) == 4 and alone.items() <= beside.items()
+    assert "ended with exit code 3; it had loaded the plugins ends_workers and lgbench" in said
+    assert len(beside) == 4 + 2 * (len(HOSTILE) - 1)
+
+
+def test_an_import_leaves_the_settings_of_the_command_as_they_were(tmp_path, monkeypatch):
+    """Workers of other plugins inherit the environment, and the number of threads says how many workers there are."""
+    monkeypatch.syspath_prepend(tmp_path)
+    threads = torch.get_num_threads()
+    act = f"os.environ['MY_SWITCH'] = '1'; torch.set_num_threads({threads + 1}); torch.set_default_dtype(torch.float64)"
+    install(tmp_path, "sets_switches", norm("switch", act))
+    registry = Registry.load({"LGBENCH_PLUGINS": "sets_switches"})
+    assert not registry.problems() and "MY_SWITCH" not in os.environ
+    assert torch.get_num_threads() == threads and torch.get_default_dtype() is torch.float32
+
+
+def test_a_task_that_writes_into_the_defaults_of_all_tasks_is_told_so(tmp_path):
+    file = tmp_path / "greedy.py"
+    file.write_text(TASK)
+    with pytest.raises(PluginError, match="'mappingproxy' object does not support item assignment"):
+        Registry.load(files=[file])
+    assert not lgbench.Task.budgets
+
+
+def test_only_the_plugins_that_take_part_are_imported(tmp_path):
+    files = [tmp_path / "mine.py", tmp_path / "broken.py"]
+    files[0].write_text(norm("mine"))
+    files[1].write_text(norm("broken", "1 / 0"))
+    with pytest.raises(PluginError, match="ZeroDivisionError"):
+        Registry.load(files=files)
+    registry = Registry.load(files=files, only=["mine.py"])
+    assert "mine" in registry.norms.names() and {each.name for each in registry.loaded()} == {"lgbench", "mine.py"}
+
+
+def test_tasks_of_two_plugins_are_not_trained_in_one_process(planned):
+    """A signature, an entry and settings are equal, so one population could train both."""
+    registry = toys_and(task=but(Walk(), name="own-walk", family="own-walk"))
+    own, other = planned(registry, ["own-walk", "toy-walk"], "toy-table")
+    assert own.population_key[:-1] == other.population_key[:-1] and own.population_key != other.population_key
+
+
+class Halving(lgbench.Measurement):
+    """Half of the first probability. It writes where it should read."""
+
+    name, label, title = "halving", "half", "half"
+    lower_is_better, range = True, (0.0, 1.0)
+
+    def of_contexts(self, predictions):
+        return predictions.probability.mul_(0.5)[..., 0]
+
+
+class Ranking(Halving):
+    name = "ranking"
+
+    def source(self, task):
+        return "strings"
+
+    def of_strings(self, scores):
+        return scores.log_probability.cumsum_(-1).mean()
+
+
+@pytest.mark.parametrize("measurement", [Halving(), Ranking()], ids=["contexts", "strings"])
+def test_a_measurement_that_writes_into_what_it_is_given_is_named(planned, measurement):
+    (experiment,) = planned(toys_and(measurement=measurement), "toy-even", "toy-table")
+    said = f"the measurement {measurement.name} of .*test_isolation writes into tensors that other measurements read: use"
+    with pytest.raises(PluginError, match=said):
+        evaluate(experiment, {"raw": untrained(experiment)}, CPU)
