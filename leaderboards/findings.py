@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from lgbench.claims.files import read_claims
+from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS

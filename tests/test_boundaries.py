@@ -66,8 +66,7 @@ ROOMS = {
     "results": {"atomic_files", "contracts", "errors", "experiment", "terminal", "user_cache"},
     "results.rows": {"contracts", "experiment", "measurement", "results", "training"},
     # Claims are decided from results alone; only what cannot be run here asks what is installed.
-    "claims": {"checkout", "contracts", "errors", "experiment", "results", "terminal"},
-    "claims.obstacles": {"claims", "errors", "experiment.names", "extensions"},
+    "claims": {"checkout", "contracts", "errors", "experiment", "experiment.names", "extensions", "results", "terminal"},
     "reports": {"atomic_files", "claims", "contracts", "errors", "experiment", "results", "terminal"},
     # Models that others trained.
     "pretrained": {*BASICS, "insides", "measurement", "results"},
@@ -196,7 +195,6 @@ ROOMS = {
         "functions",
         "options",
         "claims",
-        "claims.obstacles",
         "execution",
         "execution.engines",
         "experiment",

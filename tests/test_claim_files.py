@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 import zipfile
-from dataclasses import MISSING, fields
 from pathlib import Path
 
 import hatchling.build
@@ -15,10 +14,9 @@ from claim_files import CLAIM, write_claim
 from scipy import stats
 
 from lgbench import UsageError
-from lgbench.claims import files
-from lgbench.claims.claim import Claim, ClaimTest, Runs, Source
-from lgbench.claims.keys import KEYS
-from lgbench.claims.obstacles import obstacle
+from lgbench.claims import claim as files
+from lgbench.claims.claim import TABLES, Claim, ClaimTest, Runs, Source, keys_of
+from lgbench.claims.missing import obstacle
 from lgbench.experiment.names import find_tasks
 from lgbench.extensions.registry import Registry
 
@@ -73,9 +71,9 @@ lengths = "all"
 margin = 0.1
 """
     content = tomllib.loads(text)
-    tables = {"": content, "source": content["source"], "runs": content["runs"]}
-    given = {name: set(own) for name, own in tables.items()} | {"tests": {key for test in content["tests"] for key in test}}
-    assert given == {name: set(own) for name, own in KEYS.items()}
+    given = {Claim: {*content}, Source: {*content["source"]}, Runs: {*content["runs"]}}
+    given[ClaimTest] = {key for test in content["tests"] for key in test}
+    assert given == {kind: set(keys_of(kind)) for kind in TABLES.values()}
     (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
     assert claim.tests[0] == ClaimTest("a@ema", "a", None, "roc_auc", (16, 32), "alike", 1.0)
     assert claim.tests[1] == ClaimTest("a", None, -1, "kl", "all", "alike", 0.1)
@@ -224,13 +222,6 @@ def test_a_package_that_is_not_installed_is_named(registry, tmp_path):
     text = CLAIM.replace("seeds = 5", 'seeds = 5\nplugins = ["lgbench-of-mine"]')
     (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
     assert obstacle(claim, "alpha", claim.tests[0], registry) == "it needs lgbench-of-mine, which is not installed"
-
-
-def test_keys_are_the_fields_of_what_is_read():
-    for table, owner in (("", Claim), ("source", Source), ("runs", Runs), ("tests", ClaimTest)):
-        assert set(KEYS[table]) == {field.name for field in fields(owner)} - {"name"}
-        optional = {field.name for field in fields(owner) if field.default is not MISSING}
-        assert {key for key, own in KEYS[table].items() if not own.required} == optional
 
 
 def test_the_reference_asks_for_every_key_and_for_the_published_claims():

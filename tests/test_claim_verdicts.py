@@ -14,9 +14,9 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
 import lgbench_measurements
-from lgbench.claims.files import read_claims
+from lgbench.claims.claim import read_claims
+from lgbench.claims.missing import Order, Wanted, command, orders
 from lgbench.claims.verdicts import decide
-from lgbench.claims.wanted import Order, Wanted, command, orders
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 

@@ -11,7 +11,7 @@ import pytest
 from claim_files import CLAIM, QUICK, around, write_claim, write_runs
 from click.testing import CliRunner
 
-from lgbench.claims.files import read_claims
+from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import claims as shown

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from plot_runs import KL, METRICS
 from site_runs import BEST, EVEN, HOSTILE, POOR
 
-from lgbench.claims.files import read_claims
+from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import boards as boards_report

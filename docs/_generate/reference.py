@@ -17,8 +17,7 @@ from tables import prose, table
 
 from lgbench import Task
 from lgbench.checkout import ROOT
-from lgbench.claims.files import read_claims
-from lgbench.claims.keys import KEYS
+from lgbench.claims.claim import TABLES, keys_of, read_claims
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
@@ -148,11 +147,12 @@ def _value(value: Any) -> str:
 
 def claims() -> str:
     """The keys of a claim's file, a table for each of its tables."""
-    titles = {"": "At the top", "tests": "`[[tests]]`"}
+    titles = {"it": "At the top", "one of [[tests]]": "`[[tests]]`"}
     parts = []
-    for name, keys in KEYS.items():
-        rows = [[f"`{key}`", "yes" if own.required else "", prose(own.expected), own.meaning] for key, own in keys.items()]
-        parts.append(f"### {titles.get(name, f'`[{name}]`')}\n\n{table(['key', 'required', 'value', 'meaning'], rows)}\n")
+    for name, kind in TABLES.items():
+        keys = keys_of(kind).items()
+        rows = [[f"`{key}`", "yes" if own.required else "", prose(own.expected), own.meaning] for key, own in keys]
+        parts.append(f"### {titles.get(name, f'`{name}`')}\n\n{table(['key', 'required', 'value', 'meaning'], rows)}\n")
     return "\n".join(parts)
 
 

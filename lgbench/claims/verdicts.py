@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from lgbench.claims.claim import Claim, ClaimTest
+from lgbench.claims.missing import Wanted, wanted
 from lgbench.claims.samples import Sample, samples
-from lgbench.claims.wanted import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.columns import rounded

@@ -20,8 +20,8 @@ from lgbench.options import RunOptions
 
 if TYPE_CHECKING:
     from lgbench.claims.claim import Claim
+    from lgbench.claims.missing import Wanted
     from lgbench.claims.verdicts import Verdict
-    from lgbench.claims.wanted import Wanted
     from lgbench.results.leaderboard import Results
 
 
@@ -31,7 +31,7 @@ class ClaimName(click.ParamType):  # type: ignore[type-arg]  # generic in later 
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from lgbench.claims.files import default_folder
+        from lgbench.claims.claim import default_folder
 
         folder: Path = ctx.params.get("claims_folder") or default_folder()
         names = sorted(path.stem for path in folder.glob("*.toml"))
@@ -73,7 +73,7 @@ def claims(
     commands for missing runs. --run makes these runs, under the first protocol that the claim names or under --protocol.
     Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
     """
-    from lgbench.claims.files import default_folder, read_claims
+    from lgbench.claims.claim import default_folder, read_claims
     from lgbench.reports import claims as shown
     from lgbench.reports.tables import as_json as json_text
 
@@ -118,7 +118,7 @@ def _judged(
         warn(runs.no_boards)
     if not any(verdict.state == "not run" for _, verdicts in judged for verdict in verdicts):
         return judged
-    from lgbench.claims.obstacles import with_obstacles
+    from lgbench.claims.missing import with_obstacles
 
     registry = installed(plugins)
     return [(claim, with_obstacles(claim, verdicts, registry)) for claim, verdicts in judged]
@@ -150,15 +150,15 @@ def _run(
     results: Path,
 ) -> list[str]:
     """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
-    from lgbench.claims.obstacles import require_possible
-    from lgbench.claims.wanted import orders
+    from lgbench.claims.claim import Seeds
+    from lgbench.claims.missing import orders, require_possible
 
     registry, failures = installed(plugins), []
     for claim in found:
         require_possible(claim, registry)
     for claim in found:
         name = protocol or claim.runs.protocols[0]
-        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=seeds or claim.runs.seeds))
+        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=Seeds(seeds or claim.runs.seeds)))
         lacking = orders(asked, _lacking(asked, results))
         if not lacking:
             echo(f"{claim.name} lacks no run under {name}")

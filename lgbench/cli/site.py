@@ -29,7 +29,7 @@ def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: 
     The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.
     Where the runs say anything of a claim, it has the claims with their verdicts.
     """
-    from lgbench.claims.files import default_folder, read_claims
+    from lgbench.claims.claim import default_folder, read_claims
     from lgbench.reports import site as pages
 
     claims = read_claims(claims_folder or default_folder())

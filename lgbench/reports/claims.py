@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from lgbench.claims.claim import Claim, ClaimTest
+from lgbench.claims.missing import Wanted, command, orders
 from lgbench.claims.verdicts import Verdict, counts
-from lgbench.claims.wanted import Wanted, command, orders
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tables import Cell, Column, Styled, Table, say, show

@@ -1,15 +1,22 @@
-"""The runs that a claim asks for and that are not there, and the commands that make them."""
+"""Runs that a claim lacks: the commands that make them, and why some cannot be made here."""
 
 from __future__ import annotations
 
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from lgbench.claims.claim import Claim, ClaimTest
 from lgbench.claims.samples import Sample
+from lgbench.errors import LgbenchError, UsageError, unknown
+
+if TYPE_CHECKING:
+    from lgbench.claims.verdicts import Verdict
+    from lgbench.extensions.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -75,3 +82,58 @@ def _ranges(seeds: Sequence[int]) -> str:
     """
     runs = [list(own) for _, own in groupby(seeds, key=lambda seed: seed - seeds.index(seed))]
     return ",".join(f"{own[0]}:{own[-1] + 1}" if len(own) > 2 else ",".join(map(str, own)) for own in runs)
+
+
+def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> str | None:
+    """Why a test cannot be run here, such as a package that is not installed; None where everything is there."""
+    from lgbench.experiment.names import find_tasks
+
+    try:
+        find_tasks([task], registry)
+        for entry in test.entries:
+            _require_entry(entry, registry)
+        if test.metric not in registry.measurements:
+            return f"nothing that is installed measures it: {unknown('metric', test.metric, registry.measurements.names())}"
+    except LgbenchError as error:
+        lacking = [name for name in claim.runs.plugins if not _is_installed(name)]
+        return f"it needs {' and '.join(lacking)}, which is not installed" if lacking else str(error)
+    return None
+
+
+def _require_entry(name: str, registry: Registry) -> None:
+    """Raise UsageError for an entry that nothing installed provides, or that boards name otherwise."""
+    from lgbench.experiment.names import find_entries
+
+    arch, _, weights = name.partition("@")
+    (entry,) = find_entries([arch], registry)
+    if entry.label != arch:
+        raise LgbenchError(f"boards name the entry {arch} {entry.label}; the claim has to name it so")
+    if weights and weights not in registry.averagers:
+        raise unknown("averager", weights, registry.averagers.names())
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def with_obstacles(claim: Claim, verdicts: Sequence[Verdict], registry: Registry) -> list[Verdict]:
+    """The verdicts; those on what was not run, and cannot be run here, have the obstacle as their reason, and no command."""
+    found = {(v.task, v.test): obstacle(claim, v.task, v.test, registry) for v in verdicts if v.state == "not run"}
+    return [
+        replace(verdict, reason=reason, wanted=())
+        if verdict.state == "not run" and (reason := found[verdict.task, verdict.test])
+        else verdict
+        for verdict in verdicts
+    ]
+
+
+def require_possible(claim: Claim, registry: Registry) -> None:
+    """Raise UsageError for the first test that cannot be run here."""
+    for task in claim.runs.tasks:
+        for test in claim.tests:
+            if reason := obstacle(claim, task, test, registry):
+                raise UsageError(f"the claim {claim.name} cannot be run: {reason}")
