@@ -12,7 +12,7 @@ from lgbench.extensions.registry import Registry
 
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "directory.toml", HERE / "README.md"
-KINDS = tuple(Registry().catalogs())
+KINDS = (*Registry().catalogs(), "command")
 FIELDS = ("name", "about", "url", "license")
 
 HEADER = """# Known plugins

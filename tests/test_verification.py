@@ -22,11 +22,12 @@ from lgbench.cli.main import main
 from lgbench.execution.progress import SilentProgress
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions import tuning_again, verification
+from lgbench.submissions import bounds, tuning_again, verification
 from lgbench.submissions.bounds import MAX_MODELS, Bounds
 from lgbench.submissions.inspection import Inspector, inspect_all
 from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS, chosen
 from lgbench.submissions.verification import chance_to_draw, chances, drawn, verify
+from lgbench.training.train import step_cost
 
 TITLE = "toy-table+toy-nothing on small-even seed 1"
 
@@ -462,6 +463,7 @@ def wide_run(tmp_path_factory, wide) -> Path:
         (("evaluate.strings", "2147483647"), "out of range"),
         (("evaluate.max_length", "16777216"), "out of range"),
         (("evaluate.contexts", "2147483647"), "out of range"),
+        (("train.batch", "1048576"), "GB of memory, and 1 GB may be used"),
     ],
 )
 def test_settings_that_would_fill_the_memory_are_refused_before_anything_is_built(wide_run, wide, tmp_path, change, said):
@@ -493,6 +495,14 @@ def test_what_an_honest_changed_run_needs_is_allowed(wide, tmp_path):
 def test_a_rerun_that_takes_too_long_is_stopped(honest, installed):
     done = lgbench(honest, "--hours", "1e-9", registry=installed)
     assert done.exit_code == 1 and "failed: " in done.stdout and "the limit; --hours allows more" in done.stdout
+
+
+def test_the_memory_that_is_told_beforehand_is_near_that_of_a_real_step(registry, planned):
+    """The extrapolation against the same step, counted at its real length on real tensors."""
+    for arch in ("pre-norm", "set-attention"):
+        (experiment,) = planned(registry, "max-retrieval", arch, train_max_length=100, train_batch=32)
+        real, told = step_cost(experiment), bounds.needs(experiment, CPU)
+        assert 0.5 < told.memory / (real.peak + real.kept) < 1.2
 
 
 def test_a_model_that_breaks_fails_its_runs_and_stops_no_others(honest, tmp_path, installed):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from lgbench.cli.kept import found
 from lgbench.cli.options import split
-from lgbench.cli.output import complain, console, echo, installed
+from lgbench.cli.output import complain, console, echo
+from lgbench.cli.setup import installed
 
 
 def probe_run(

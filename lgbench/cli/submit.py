@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.options import Folder
-from lgbench.cli.output import complain, echo, installed
+from lgbench.cli.option_types import Folder
+from lgbench.cli.output import complain, echo
+from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted
 
 

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 import torch
 
 from lgbench.errors import first_line
+from lgbench.execution.memory import testing_memory, training_memory
+from lgbench.execution.progress import evaluation_tokens, point_tokens, training_tokens
 from lgbench.experiment.experiment import Experiment
-from lgbench.training import cost
+from lgbench.training import cost, estimate
 
 MAX_MODELS = 64
 """Models that are trained together at most to verify one run, whatever its file says."""
+FLOPS_PER_SECOND = {"cpu": 1e12, "cuda": 1e14}
+"""More than any machine of the kind reaches on such models, so that no run is refused which could be in time."""
+SECONDS_PER_OPERATOR = 1e-6
+"""Less than any operator takes."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,23 @@ def reason_against(experiment: Experiment, models: int, bounds: Bounds) -> str |
 
 
 def needs(experiment: Experiment, device: torch.device) -> Needs:
-    """Memory and training time of one model, from measured steps. Raises whatever the code of its plugins raises."""
+    """The least memory and time that one model of an experiment needs. Raises whatever the code of its plugins raises."""
+    each = estimate.step_cost(experiment)
     steps = experiment.train.steps
-    return Needs(cost.step_cost(experiment, device).memory, steps * cost.step_seconds([experiment], device))
+    testing = evaluation_tokens(experiment) + point_tokens(experiment)
+    tested = steps * testing / training_tokens(experiment)  # the steps that would cost as much
+    return Needs(
+        memory=max(training_memory(experiment, each), testing_memory(experiment)),
+        seconds=steps * _seconds(each, device) + tested * each.flops / _rate(device),
+    )
+
+
+def _seconds(step: cost.Cost, device: torch.device) -> float:
+    return max(step.flops / _rate(device), step.operators * SECONDS_PER_OPERATOR)
+
+
+def _rate(device: torch.device) -> float:
+    return FLOPS_PER_SECOND.get(device.type, FLOPS_PER_SECOND["cuda"])
 
 
 def _gigabytes(size: int) -> str:

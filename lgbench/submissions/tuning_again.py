@@ -13,6 +13,7 @@ from lgbench.experiment.tuning import TuningRun, coarse
 from lgbench.submissions.bounds import MAX_MODELS
 from lgbench.training import cost
 from lgbench.training.models import Trained
+from lgbench.training.train import step_cost
 
 Train = Callable[[str, Sequence[Experiment], bool], Trained]
 """Trains a population, whose title it is given, with a compiled step or not."""
@@ -64,7 +65,7 @@ class TuningAgain:
 def stack_size(experiment: Experiment, population: int, device: torch.device) -> int:
     """How many models to train together: as many as then, or as many as fit."""
     size = min(population, MAX_MODELS)
-    return min(size, cost.models_that_fit(cost.step_cost(experiment, device), device)) if size > 1 else size
+    return min(size, cost.models_that_fit(step_cost(experiment), device)) if size > 1 else size
 
 
 def fillers(experiments: Sequence[Experiment], number: int) -> Iterator[Experiment]:
