@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,8 +36,6 @@ from lgbench.results import run_files
 from lgbench.results.checksums import sealed
 from lgbench.results.metrics import descriptions
 from lgbench.results.run_schema import METADATA_KEY, SCHEMA
-from lgbench.submissions import inspection, submission
-from lgbench.submissions.reader import Contents, Reader
 from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
@@ -61,27 +58,6 @@ CHEAP = {
     "evaluate.strings": 8,
     "evaluate.max_length": 48,
 }
-
-
-class OneReader(Reader):
-    """Its child process is kept until the current folder changes, for paths are relative to that of the child."""
-
-    folder: Path | None = None
-
-    def runs(self, path: Path, *, rows: bool = True, only: Collection[str] | None = None) -> Generator[Contents, None, None]:
-        if self.folder != Path.cwd():
-            self._end()
-            self.folder = Path.cwd()
-        return super().runs(path, rows=rows, only=only)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_reader() -> Iterator[None]:
-    """All inspections of a test process read files in one child process. Starting it takes longer than most of these tests."""
-    with OneReader() as reader, pytest.MonkeyPatch.context() as patch:
-        for module in (inspection, submission):
-            patch.setattr(module, "Reader", lambda: contextlib.nullcontext(reader))
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import torch
 import toys
@@ -31,8 +28,6 @@ from lgbench.reports import boards as boards_report
 from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
-from lgbench.submissions.rows import is_checked, unsound
-from lgbench.submissions.verdict import other_soundness
 
 TRAINED, TESTED = 40, 64
 SETTINGS = Training(1, 1, 0.1, 0.0, 0.1, 1, 1, TRAINED), Evaluation(8, 8, TESTED)
@@ -329,17 +324,3 @@ def test_other_entries_stand_as_if_such_an_entry_were_not_there(tmp_path):
                 write_rows(tmp_path / "others" / f"{entry}{seed}.parquet", rows)
     (board,), (others,) = (Results(tmp_path / name).boards("tvd") for name in ("all", "others"))
     assert board.rows[:-1] == others.rows and board.rows[-1].entry == "a"
-
-
-def test_no_tolerance_covers_a_flag_and_a_file_without_flags_claims_none(made):
-    folder = made[0]
-    rows = {path.name.split(".")[1]: run_files.read(path) for path in run_files.find(folder)}
-    unchecked = rows["hostile"].filter(pc.invert(pc.is_in(rows["hostile"]["metric"], pa.array(SOUNDNESS))))
-    assert is_checked(rows["honest"]) and is_checked(rows["hostile"]) and not is_checked(unchecked)
-    assert unsound(rows["hostile"]) == {("raw", "looks_ahead")} and unsound(rows["honest"]) == unsound(unchecked) == set()
-    assert not list(other_soundness(rows["hostile"], rows["hostile"]))
-    for filed in (unchecked, rows["honest"]):
-        ((excess, sentence),) = other_soundness(filed, rows["hostile"])
-        assert excess == math.inf and sentence == "looks_ahead (raw) is above 0 here and not in the file"
-    ((_, sentence),) = other_soundness(rows["hostile"], rows["honest"])
-    assert sentence == "looks_ahead (raw) is above 0 in the file and 0 here"

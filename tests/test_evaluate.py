@@ -11,12 +11,10 @@ from toy_registries import METRICS, Marked, Weighted, experiment_of
 
 from lgbench import Language, Measurement, StringScores
 from lgbench.contracts import SOUNDNESS
-from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement import evaluate as evaluate_module
 from lgbench.measurement.evaluate import evaluate, step_log_probability
-from lgbench.measurement.expected import expected_scores
 from lgbench_measurements import RocAuc
 
 CPU = torch.device("cpu")
@@ -319,25 +317,6 @@ def test_a_logit_of_minus_infinity_is_the_probability_zero():
 
 
 TASKS = [toys.Walk(), toys.Largest(), toys.Even(), Weighted(), Marked()]
-
-
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-@pytest.mark.parametrize("lengths", [None, (2, 3, 7), (1, 30)], ids=str)
-def test_evaluation_gives_just_the_expected_scores(task, lengths, monkeypatch):
-    """Found without a model: submissions are held to it."""
-    monkeypatch.setattr(type(task), "lengths", lengths)
-    training, evaluation = settings(1, 4, 16, contexts=5)
-    expected = expected_scores(task, METRICS, training, evaluation)
-    model = {"raw": lambda x: torch.zeros(len(x), 1 if task.name == "toy-largest" else x.shape[1], 3)}
-    found = evaluate(experiment_of(task, training, evaluation, 0, METRICS), model, CPU)
-    assert {(e.metric, e.length) for e in expected} == {(s.metric, s.length) for s in found}
-    assert len(expected) == len(found)
-    counts = {(s.metric, s.length): s.n for s in found}
-    for each in expected:
-        n = counts[each.metric, each.length]
-        assert n == each.n if each.exact else n <= each.n
-        is_string = isinstance(task, Language) and each.metric == "roc_auc"
-        assert each.on_boards == (is_string or each.length in board_lengths(task, training, evaluation))
 
 
 def constant(inputs):

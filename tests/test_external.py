@@ -19,7 +19,7 @@ from lgbench.cli.main import main
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
-from lgbench.submissions.footer import parse
+from lgbench.results.stored_runs import typed
 
 FEW = {"evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
 
@@ -134,7 +134,7 @@ def test_the_footer_says_what_was_measured_and_that_nobody_trained_it_here(toys_
     walk(model, tmp_path / "module")
     walk(uniform, tmp_path / "function")
     (module,), (function,) = (run_files.find(tmp_path / kind) for kind in ("module", "function"))
-    footer = parse(json.dumps(run_files.metadata(module)).encode())
+    footer = typed(run_files.metadata(module))
     assert footer.external.kind == "module" and footer.external.made_of.endswith("test_external.Perfect")
     assert footer.external.parameters == 9 and json.loads(json.dumps(footer.content)) == run_files.metadata(module)
     record = footer.experiment
@@ -149,24 +149,12 @@ def test_the_footer_says_what_was_measured_and_that_nobody_trained_it_here(toys_
     assert about | {"made_of": ""} == {"kind": "function", "made_of": "", "parameters": None, "sha256": None}
 
 
-def test_a_footer_cannot_have_the_protocol_without_the_model_or_the_model_without_the_protocol(toys_alone, tmp_path):
-    walk(uniform, tmp_path)
-    (path,) = run_files.find(tmp_path)
-    about = run_files.metadata(path)
-    for forged in (
-        {name: value for name, value in about.items() if name != "external"},
-        about | {"experiment": about["experiment"] | {"protocol": {"name": "standard", "version": 6, "changes": []}}},
-    ):
-        with pytest.raises(ValueError, match="the protocol external and the field external belong together"):
-            parse(json.dumps(forged).encode())
-
-
 def test_submit_verify_and_load_refuse_it_in_one_sentence(toys_alone, tmp_path):
     results, boards = tmp_path / "results", tmp_path / "boards"
     boards.mkdir()
     walk(uniform, results)
     (path,) = run_files.find(results)
-    said = f"{path}: lgbench did not train its model, so nobody can run it again: it can be neither verified nor submitted"
+    said = f"{path}: lgbench did not train its model: nobody can run it again, to verify or submit it"
     submitted, verified = command("submit", results, "--to", boards), command("verify", results)
     assert submitted.exit_code != 0 and submitted.output.count("lgbench did not train") == 1 and said in submitted.output
     assert verified.exit_code != 0 and verified.output.count("lgbench did not train") == 1 and said in verified.output

@@ -16,7 +16,7 @@ from lgbench.errors import PluginError, Refused, RunFileError
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
-from lgbench.submissions.inspection import Inspector, gather, inspect_all
+from lgbench.submissions.inspection import gather, inspected
 from lgbench.submissions.submission import submit
 
 MODEL = """
@@ -178,13 +178,13 @@ def test_its_runs_are_read_with_the_file_and_never_published(toys_alone, file, t
     trained(f"{file}:build", results, keep_weights=True)
     files = gather([results])[0]
     with_file = Registry.load(files=[Path(f"{file}:build")])
-    runs, wrong = inspect_all(files, Inspector(with_file))
-    assert len(runs) == 1 and not wrong
-    _, (sentence,) = inspect_all(files, Inspector(Registry.load()))
-    assert "it needs the plugin file 'my_model.py:build'" in sentence and "name that file with --plugin" in sentence
+    wrong: list[str] = []
+    assert len(list(inspected(dict.fromkeys(files), with_file, wrong))) == 1 and not wrong
+    assert not list(inspected(dict.fromkeys(files), Registry.load(), wrong))
+    assert "it was made with the plugin file 'my_model.py:build'" in wrong[0] and "name that file with --plugin" in wrong[0]
     boards = tmp_path / "boards"
     boards.mkdir()
-    with pytest.raises(Refused, match="the plugin file 'my_model.py:build' took part in it, which nobody else has"):
+    with pytest.raises(Refused, match="the plugin my_model.py:build .* took part in it and is a file"):
         submit([results], boards, with_file)
     with pytest.raises(RunFileError, match="my_model.py:build"):
         lgbench.load(results / files[0].name)

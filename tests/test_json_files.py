@@ -15,7 +15,6 @@ from lgbench.experiment import json_files
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Distribution
-from lgbench.submissions import footer
 
 SIZES = {"width": 3, "deep": {"b": [1, 2.5], "a": None}}
 
@@ -111,10 +110,6 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, content, words):
 def test_a_name_that_is_no_file_is_refused(name):
     with pytest.raises(UsageError, match="name a file with a JSON object"):
         json_files.content("model.sizes", name)
-
-
-def test_a_footer_takes_every_object_that_an_option_takes():
-    assert json_files.MAX_LETTERS == footer.MAX_TEXT
 
 
 def test_the_type_is_importable_from_lgbench():

@@ -8,11 +8,11 @@ import shutil
 import signal
 from pathlib import Path
 
-import published
 import pytest
 import torch
 from click.testing import CliRunner
 from conftest import BUILT_IN, CPU
+from helpers import published
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -28,8 +28,7 @@ from lgbench.execution.work_queue import WorkQueue, by_id
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Request, plan
 from lgbench.results import run_files, weights_files
-from lgbench.submissions.footer import parse
-from lgbench.submissions.reader import Reader
+from lgbench.results.stored_runs import typed
 from lgbench.training.train import train
 
 WHAT = {"tasks": ["small-even"], "seeds": range(2)}
@@ -97,13 +96,12 @@ def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_th
 
 
 def test_every_reader_takes_a_footer_that_names_weights_and_a_submission_keeps_the_name(kept, plain, installed):
-    with Reader() as reader:
-        for folder, has in ((kept, True), (plain, False)):
-            text = reader.read(next(folder.glob("*.parquet"))).footer
-            footer = parse(text)
-            assert (footer.kept_weights is not None) == ("kept_weights" in footer.content) == has
+    for folder, has in ((kept, True), (plain, False)):
+        about = run_files.metadata(next(folder.glob("*.parquet")))
+        metadata = typed(about)
+        assert (metadata.kept_weights is not None) == ("kept_weights" in metadata.content) == has
     with pytest.raises(ValueError, match="sha256"):
-        parse(text.replace(b'"seconds"', b'"kept_weights": {"sha256": "../../x", "size": 3}, "seconds"'))
+        typed(about | {"kept_weights": {"sha256": "../../x", "size": 3}})
 
 
 @pytest.mark.slow
@@ -134,7 +132,7 @@ TESTS = Path(__file__).parent
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-import published
+from helpers import published
 give, calls = os.link, []
 
 def kill(source, target):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 import psutil
-import published
 import pytest
+from helpers import published
 from slurm_cluster import cluster
 from test_filing import SUBMITS, check_filed, content, whole
 from test_ray import needs_ray

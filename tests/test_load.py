@@ -6,10 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-import published
 import pytest
 import torch
 from conftest import CPU, resealed
+from helpers import published
 from kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
 from safetensors.torch import load_file, save_file
 
@@ -20,14 +20,14 @@ from lgbench.execution.device import threads
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
-from lgbench.kept.finding import find
+from lgbench.kept.loading import find
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.results.weights_files import KeptWeights
 
 
 def experiment_of(path: Path):
-    return Replanner(Registry.load()).experiment(find(path, "").footer.experiment)
+    return Replanner(Registry.load()).experiment(find(path, "").record)
 
 
 def scores_of_loaded(path: Path, *variants: str):
@@ -152,17 +152,17 @@ def test_a_run_that_kept_no_weights_is_refused(results_folder):
 def test_weights_that_are_missing_truncated_or_flipped_are_refused(copy):
     weights, run = weights_of(copy), find(copy, "")
     content = weights.read_bytes()
-    assert run.content() == content
+    assert run.weights() == content
     for size in (0, 1, 8, len(content) // 2, len(content) - 1):
         weights.write_bytes(content[:size])
         with pytest.raises(RunFileError, match=f"are damaged: the file has {size} bytes, and the run kept {len(content)}"):
-            run.content()
+            run.weights()
     for place in (0, 9, 200, len(content) // 2, len(content) - 1):
         flipped = bytearray(content)
         flipped[place] ^= 1
         weights.write_bytes(flipped)
         with pytest.raises(RunFileError, match="their SHA-256 is not the one in the run file"):
-            run.content()
+            run.weights()
     assert f"{weights} are damaged, or of another run" in refused(copy)
     weights.unlink()
     assert refused(copy) == f"the weights of this run are missing: {weights} should be there; copy it beside the run file"
@@ -222,7 +222,10 @@ def with_source(source: str, version: str = "1.0") -> Registry:
     ("registry", "said"),
     [
         (lambda: with_source("0" * 16), None),
-        (lambda: with_source("1" * 16), "made with lgbench-toys 1.2.3 of other sources (0000000000000000) than the installed"),
+        (
+            lambda: with_source("1" * 16),
+            "lgbench-toys.source is '0000000000000000' in the file and '1111111111111111' here; run it",
+        ),
         (
             lambda: with_source("0" * 16, "1.1"),
             "it was made with lgbench-small '1.0', and 1.1 is installed; install that version",
@@ -253,9 +256,9 @@ def test_a_plugin_file_is_named_again_and_another_content_of_it_is_refused(tmp_p
     assert "ones" in lgbench.run("tomita-1", "own-norm", **asked, results=tmp_path)["metric"].to_pylist()
     (run,) = tmp_path.glob("*.parquet")
     assert lgbench.load(run, plugins=[plugin]).record.entry.startswith("transformer+own-norm~")
-    assert "it needs the plugin file 'own.py'" in refused(run)
+    assert "it was made with the plugin file 'own.py'" in refused(run)
     plugin.write_text(OWN + "\n# edited\n")
-    assert "it was made with another 'own.py'" in refused(run, plugins=[plugin])
+    assert "it was made with the plugin file 'own.py'" in refused(run, plugins=[plugin])
 
 
 OWN = """

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from conftest import measured_by_all, simulated, write_rows
-from packing import together
+from helpers.packing import together
 
 from lgbench.cli.main import main
 from lgbench.errors import Refused, UsageError

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import site_runs
 from conftest import simulated, write_rows, write_sealed
-from packing import repacked, together
+from helpers.packing import repacked, together
 
 from lgbench.errors import LgbenchError
 from lgbench.reports import boards as boards_report

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 
-import published
 import pytest
 import torch
 from click.testing import CliRunner
+from helpers import published
 from kept_runs import run_id
 from rich.console import Console
 

@@ -29,12 +29,8 @@ from lgbench.measurement import probed_contexts
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
-from lgbench.results.run_schema import SCHEMA
-from lgbench.submissions.agreement import disagreements, numbers_in
-from lgbench.submissions.inspection import Inspector, inspect_all
-from lgbench.submissions.probe_rows import parted, wrong_probe_rows
-from lgbench.submissions.rows import expected_rows, wrong_rows
-from lgbench.submissions.verdict import SAME_BITS
+from lgbench.submissions.inspection import inspected
+from lgbench.submissions.verdict import SAME_BITS, disagreements, numbers_in
 from lgbench_measurements import of_attention, of_stream
 
 ROOT = Path(__file__).parent.parent
@@ -552,44 +548,16 @@ def test_an_attention_whose_weights_are_not_defined_is_named_once(tmp_path):
 # Files
 
 
-def test_submissions_check_the_rows_of_probes_that_they_find(runs):
+def test_submissions_take_rows_of_probes_and_verify_compares_each_of_them(runs):
     (path, *_) = run_files.find(runs / "with")
-    registry = Registry.load(files=[runs / "final_norm.py"])
-    found, wrong = inspect_all([path], Inspector(registry))
-    assert wrong == []
-    (run,) = found
-    of_probes, others = parted(run.experiment, run.rows)
-    assert of_probes.num_rows > 50 and list(wrong_rows(run.experiment, run.rows, expected_rows(run.experiment))) == []
-    for changes in (
-        {"layer": 0},
-        {"layer": None, "head": 1},
-        {"length": 9},
-        {"step": 1},
-        {"n": 9},
-        {"n": 0},
-        {"value": -1.0},
-        {"value": None},
-        {"metric_version": 2},
-        {"weights": "ema"},
-        {"on_boards": False},
-    ):
-        rows = of_probes.to_pylist()
-        place = next(i for i, row in enumerate(rows) if row["metric"] == "attention_entropy" and row["layer"])
-        rows[place] |= changes
-        found = list(wrong_probe_rows(run.experiment, pa.Table.from_pylist(rows, schema=SCHEMA)))
-        assert len(found) == 1 and "its rows of probes have what no run has" in found[0], changes
-    twice = pa.concat_tables([of_probes, of_probes.slice(0, 1)])
-    assert len(list(wrong_probe_rows(run.experiment, twice))) == 1
+    wrong: list[str] = []
+    (run,) = inspected({path: None}, Registry.load(files=[runs / "final_norm.py"]), wrong, whole=True)
     filed = numbers_in(run.rows)
-    key = next(key for key in filed if key.layer)
-    fewer = {other: number for other, number in filed.items() if other != key}
-    assert disagreements(filed, filed, SAME_BITS) == []
+    place = next(place for place in filed if place.layer)
+    fewer = {other: number for other, number in filed.items() if other != place}
+    assert wrong == [] == disagreements(filed, filed, SAME_BITS)
     for pair, where in (((filed, fewer), "is in the file and not here"), ((fewer, filed), "is here and not in the file")):
-        assert [each.sentence for each in disagreements(*pair, SAME_BITS)] == [f"{key} {where}"]
-    others = others.to_pylist()
-    others[0] |= {"layer": 1}
-    wrong = list(wrong_rows(run.experiment, pa.Table.from_pylist(others, schema=SCHEMA), expected_rows(run.experiment)))
-    assert any("layer=1" in sentence for sentence in wrong)
+        assert [each.sentence for each in disagreements(*pair, SAME_BITS)] == [f"{place} {where}"]
 
 
 def test_workers_read_the_probes_that_the_command_asks_for():

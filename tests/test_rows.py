@@ -18,11 +18,9 @@ from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Plan
-from lgbench.experiment.points import point_steps
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
-from lgbench.measurement.expected import expected_point_scores, expected_scores
 from lgbench.measurement.score import Score
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
@@ -130,20 +128,9 @@ def made(toy_registry, planned, tmp_path_factory):
     return {experiment: run_files.read(run_files.path_for(folder, experiment.record)) for experiment in experiments}
 
 
-def test_a_run_file_has_each_number_once_and_just_those_that_are_expected_of_it(made):
-    for experiment, table in made.items():
+def test_a_run_file_has_each_number_once(made):
+    for table in made.values():
         found = table.to_pylist()
-        scores = [row for row in found if row["length"] is not None and row["weights"] != "chance"]
-        same = experiment.task, experiment.measurements, experiment.train, experiment.evaluate
-        expected = dict.fromkeys(point_steps(*same[2:]), expected_point_scores(*same))
-        expected[experiment.train.steps] = expected_scores(*same)
-        told = [(row["weights"], row["metric"], row["length"], row["on_boards"], row["step"]) for row in scores]
-        assert sorted(told) == sorted(
-            (weights, each.metric, each.length, each.on_boards, step)
-            for weights in ("raw", "toy-mean")
-            for step, own in expected.items()
-            for each in own
-        )
         assert len({(row["weights"], row["metric"], row["length"], row["step"]) for row in found}) == len(found)
 
 

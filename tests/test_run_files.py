@@ -19,7 +19,6 @@ from lgbench.contracts import SOUNDNESS
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.results.run_schema import SCHEMA
-from lgbench.submissions.reader import Reader
 
 ROWS = simulated({1: 0.5, 2: None, 16: 0.25})
 
@@ -189,16 +188,15 @@ def test_a_sound_footer_over_corrupt_data_is_refused_with_the_reason(tmp_path):
 def test_every_flipped_bit_of_a_file_is_found_by_every_reader(tmp_path):
     path = write_rows(tmp_path / "run.parquet", ROWS, answer=42)
     whole = path.read_bytes()
-    with Reader() as reader:
-        assert run_files.is_run(path, ROWS[0]["run_id"]) and reader.read(path).rows.num_rows == 3
-        for place in range(len(whole)):
-            content = bytearray(whole)
-            content[place] ^= 1 << place % 8
-            path.write_bytes(content)
-            assert not run_files.is_run(path, ROWS[0]["run_id"])
-            for read in (run_files.read, run_files.metadata, *([reader.read] if place % 50 == 0 else [])):
-                with pytest.raises(RunFileError, match="run.parquet"):
-                    read(path)
+    assert run_files.is_run(path, ROWS[0]["run_id"])
+    for place in range(len(whole)):
+        content = bytearray(whole)
+        content[place] ^= 1 << place % 8
+        path.write_bytes(content)
+        assert not run_files.is_run(path, ROWS[0]["run_id"])
+        for read in (run_files.read, run_files.metadata):
+            with pytest.raises(RunFileError, match="run.parquet"):
+                read(path)
 
 
 def test_the_checksum_is_the_hash_of_the_file_with_zeros_in_its_place(tmp_path):

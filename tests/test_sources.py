@@ -19,9 +19,9 @@ from lgbench.extensions.sources import UNKNOWN, source_of
 from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
+from lgbench.results.stored_runs import typed
 from lgbench.results.variants import Use, suffixes
-from lgbench.submissions import releases
-from lgbench.submissions.footer import parse
+from lgbench.submissions.submission import unpublishable
 
 TOYS = (TESTS / "toys.py").read_text()
 RUN = ("run", "--task", "toy-walk", "--arch", "toy-table", "--average", "none", "--protocol", "quick", "--seeds", "0")
@@ -218,22 +218,31 @@ def test_two_versions_are_compared_by_their_names_and_a_name_for_both_is_refused
         compare(results, "arch+x", "plain", "tvd")
 
 
-def test_a_run_from_before_installations_were_recorded_is_accepted_where_it_is_filed_alone(results_folder):
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"installed": "editable"}, "was installed editable, from a folder that may change"),
+        ({"installed": "folder"}, "was installed from a folder"),
+        ({"installed": "version control"}, "was installed from version control"),
+        ({"installed": "archive"}, "was installed from an archive of sources"),
+        ({"installed": "unknown"}, "was installed in a way that the run does not say"),
+        ({"version": "0.1.dev3"}, "has a version that is not released"),
+        ({"version": "1.0+local"}, "has a version that is not released"),
+        ({"version": "newest"}, "has no version of a release"),
+    ],
+)
+def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_folder, change, why):
     about = run_files.metadata(next(run_files.find(results_folder)))
-    about["plugins"] = [
-        {"name": name, "version": "0.1.0", "source": UNKNOWN, "installed": "unknown", "origin": None, "takes_part": True}
-        for name in ("lgbench", "lgbench-attention")
-    ]
+    about["experiment"]["protocol"] = {"name": "standard", "version": 6, "changes": []}
+    about["environment"]["git_commit"] = "0123456789"
+    released = {"name": "mine", "version": "1.0", "source": UNKNOWN, "installed": "wheel", "origin": None, "takes_part": True}
 
-    def said(date: str, rule) -> list[str]:
-        about["environment"]["date"] = date
-        return list(rule(parse(json.dumps(about).encode())))
+    def said(plugin: dict[str, object]) -> list[str]:
+        return list(unpublishable(typed(about | {"plugins": [plugin]})))
 
-    early, late = "2026-11-21T11:47:28+00:00", "2026-12-01T11:47:28+00:00"
-    (refused,) = said(early, releases.unreleased_plugins)
-    assert "lgbench-attention' 0.1.0 took part in it and was installed in a way that the run does not say" in refused
-    assert said(early, releases.unreleased_plugins_since_recorded) == []
-    assert said(late, releases.unreleased_plugins_since_recorded) == [refused]
+    assert said(released) == []
+    (sentence,) = said(released | change)
+    assert why in sentence and "so others may not have the same; install its release, or a wheel of its release" in sentence
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import site_runs
 from conftest import simulated, write_rows
-from packing import repacked, together
+from helpers.packing import repacked, together
 
 from lgbench.errors import RunFileError, UsageError
 from lgbench.reports import site
@@ -26,8 +26,6 @@ from lgbench.results.compare import compare
 from lgbench.results.footers import digest
 from lgbench.results.leaderboard import Results, read_results
 from lgbench.results.run_schema import SCHEMA
-from lgbench.submissions.quarantine import Limits
-from lgbench.submissions.reader import Reader
 
 
 @pytest.fixture(scope="module")
@@ -103,37 +101,6 @@ def test_the_footer_of_every_run_comes_back(paths, tmp_path):
     for path in paths:
         assert run_files.footers(path) == {path.stem: found[path.stem]}
         assert found[path.stem] == run_files.metadata(path)
-
-
-@pytest.mark.slow
-def test_a_reader_of_strangers_files_gives_each_run_as_it_was(paths, filed):
-    with Reader() as reader:
-        for file in run_files.find(filed):
-            about = run_files.footers(file)
-            for contents in reader.runs(file):
-                run_id = contents.packed.run_id if contents.packed else file.stem
-                original = next(path for path in paths if path.stem == run_id)
-                assert repr(contents.rows.to_pylist()) == repr(run_files.read(original).to_pylist())
-                assert json.loads(contents.footer) == about.pop(run_id) == run_files.metadata(original)
-                if contents.packed:
-                    assert contents.packed.content == digest(json.loads(contents.footer), contents.rows)
-            assert not about
-
-
-@pytest.mark.slow
-def test_a_reader_gives_the_runs_that_are_asked_for_and_goes_on_after_a_reader_that_stops(few, tmp_path):
-    path = together(few, tmp_path)
-    asked = {few[1].stem, few[4].stem}
-    with Reader() as reader:
-        for _ in range(2):
-            assert {contents.packed.run_id for contents in reader.runs(path, only=asked)} == asked
-            unfinished = reader.runs(path)
-            next(unfinished)
-        assert len([*reader.runs(path)]) == len(few)
-        unfinished.close()
-        with pytest.raises(RunFileError, match="is a submission file, and a run file is expected here"):
-            reader.read(path)
-        assert reader.read(few[0]).rows.num_rows
 
 
 def test_a_submission_file_is_no_run(few, tmp_path):
@@ -235,8 +202,6 @@ def test_a_table_of_footers_that_is_none_is_told_by_every_reader(few, tmp_path, 
     repacked(path, path, table=change)
     with pytest.raises(RunFileError, match=why):
         run_files.footers(path)
-    with Reader() as reader, pytest.raises(RunFileError, match=why):
-        [*reader.runs(path)]
     with pytest.raises(UsageError, match="no runs in"):
         Results(tmp_path)
 
@@ -258,22 +223,6 @@ def test_a_run_whose_rows_name_two_seeds_keeps_its_file_off_boards(few, tmp_path
     repacked(path, path, rows=lambda rows: rows.set_column(seed, "seed", seeds))
     with pytest.raises(UsageError, match="its rows of one run name several entries, tasks, protocols or seeds"):
         Results(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        (Limits(rows=100), "rows, and a row group of a submission at most 100"),
-        (Limits(submission_bytes=1000, file_bytes=1000), "is larger than 0 MB, and no submission is"),
-        (Limits(row_groups=0), "row groups, and a run at most 0"),
-        (Limits(unfolded_bytes=2000), "unfolds to more than"),
-        (Limits(footer_bytes=100), "bytes of metadata, and a run at most 100"),
-        (Limits(text_bytes=3), "has a text of"),
-    ],
-)
-def test_a_stranger_s_submission_file_has_limits(few, tmp_path, limits, said):
-    with Reader(limits) as reader, pytest.raises(RunFileError, match=said):
-        [*reader.runs(together(few, tmp_path))]
 
 
 def test_a_submission_file_is_in_the_cache_as_many_runs_and_read_anew_when_it_changes(few, tmp_path, monkeypatch):

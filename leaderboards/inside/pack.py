@@ -10,18 +10,18 @@ from pathlib import Path
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files, submission_files
 from lgbench.results.submission_files import SubmittedRun
-from lgbench.submissions.inspection import Inspector, inspect_all
+from lgbench.submissions.inspection import inspected
 
 RUNS = Path(__file__).parent / "runs"
 
 
 def main(results: Path, folder: Path = RUNS) -> None:
     there = {run for path in run_files.find(folder) for run in run_files.footers(path)}
-    runs, wrong = inspect_all(run_files.find(results), Inspector(Registry.load()))
+    wrong: list[str] = []
+    runs = list(inspected(dict.fromkeys(run_files.find(results)), Registry.load(), wrong, whole=True))
     if wrong:
         raise SystemExit("\n".join(wrong))
-    footers = [(run, run.footer) for run in runs]
-    new = [SubmittedRun(own.experiment, own.content, run.rows) for run, own in footers if own.experiment.run_id not in there]
+    new = [SubmittedRun(run.stored.record, run.metadata.content, run.rows) for run in runs if run.run_id not in there]
     if new:
         name, content = submission_files.written(new)
         (folder / name).write_bytes(content)

@@ -12,7 +12,6 @@ from lgbench.cli.option_types import Folder
 from lgbench.cli.setup import installed
 
 if TYPE_CHECKING:
-    from lgbench.kept.finding import FoundRun
     from lgbench.kept.loading import LoadedModel
 
 run_argument = click.argument("run", type=Folder(files=True))
@@ -22,18 +21,11 @@ weights_option = click.option("--weights", default="raw", show_default=True, hel
 device_of_models = click.option("--device", default="cpu", show_default=True, help="Device: cpu, cuda or mps.")
 
 
-def found(run: Path, results: Path) -> FoundRun:
-    """The run that a user names."""
-    from lgbench.kept.finding import find
-
-    return find(run, results)
-
-
 def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], device: str) -> LoadedModel:
     """The model that a user names."""
     from lgbench.execution.device import choose_device
     from lgbench.kept import loading
 
-    own = found(run, results)
+    own = loading.find(run, results)
     own.require_variant(weights)
     return loading.loaded(loading.restore(own, installed(plugins), choose_device(device)), weights)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lgbench.cli.kept import found
 from lgbench.cli.options import split
 from lgbench.cli.output import complain, console, echo
 from lgbench.cli.setup import installed
@@ -22,17 +21,17 @@ def probe_run(
 ) -> None:
     """Print what probes read, and write all rows to a file if one is named."""
     from lgbench.execution.device import choose_device
-    from lgbench.kept import probing
+    from lgbench.kept import loading, probing
     from lgbench.reports import files, row_files
     from lgbench.reports.analyses import PROBE_COLUMNS, probe_table
     from lgbench.reports.tables import show
 
     if out:
         row_files.known_format(out)
-    own = found(run, results)
+    own = loading.find(run, results)
     own.require_variant(weights)
     rows = probing.probe_run(own, split(probes) or ["all"], installed(plugins), choose_device(device), complain)
-    echo(f"{own.footer.experiment.title}, {weights} weights; by length, the mean over heads")
+    echo(f"{own.record.title}, {weights} weights; by length, the mean over heads")
     show(probe_table(rows, weights), console())
     if out:
         files.replace(out, row_files.content(rows.select(PROBE_COLUMNS), out))

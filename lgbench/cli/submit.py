@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.option_types import Folder
-from lgbench.cli.output import complain, echo
+from lgbench.cli.output import echo
 from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted
 
@@ -30,32 +30,24 @@ from lgbench.errors import Interrupted
 def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
     """File runs among the published ones.
 
-    RUNS are run files or submission files, or folders of them. lgbench checks all runs first: each must be a whole
-    run under a published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is
-    wrong, lgbench prints every reason and files nothing. Otherwise it writes one submission file with all of them.
+    RUNS are run files or submission files, or folders of them. lgbench checks all runs first: each must be a whole run under a
+    published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench
+    prints every reason and files nothing. Otherwise it writes one submission file with all of them.
     """
-    from lgbench.kept.finding import weights_of
     from lgbench.submissions import submission
 
     try:
         registry = installed()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
-    done = submission.submit(runs, folder, registry, complain, weights_of if weights else None)
+    done = submission.submit(runs, folder, registry, weights)
     if done.before:
         echo(f"{_runs(done.before)} filed before, with the same content")
     if weights:
-        echo(
-            f"weights of {_runs(done.weights)} are filed"
-            if done.weights
-            else "no run has kept weights; make runs with --keep-weights"
-        )
-    if done.file is None:
-        return
-    echo(
-        f"{_runs(done.filed)} filed in {folder / submission.RUNS / done.file.name}; next: run `make boards`, read the changes, "
-        "open a pull request"
-    )
+        none = "no run has kept weights; make runs with --keep-weights"
+        echo(f"weights of {_runs(done.weights)} are filed" if done.weights else none)
+    if done.file:
+        echo(f"{_runs(done.filed)} filed in {done.file}; next: run `make boards`, read the changes, open a pull request")
 
 
 def _runs(number: int) -> str:

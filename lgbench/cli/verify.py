@@ -16,7 +16,7 @@ from lgbench.cli.setup import installed
 from lgbench.errors import Interrupted, Unverified, UsageError
 
 if TYPE_CHECKING:
-    from lgbench.submissions.inspection import FoundRun
+    from lgbench.results.stored_runs import StoredRun
     from lgbench.submissions.verdict import Failure, Verdict
 
 
@@ -40,13 +40,6 @@ if TYPE_CHECKING:
     "rounding on another machine.  [default: 0.0001]",
 )
 @click.option(
-    "--hours",
-    type=FiniteRange(min=0, min_open=True),
-    default=24.0,
-    show_default=True,
-    help="Longest time for a population.",
-)
-@click.option(
     "--tuning/--no-tuning",
     default=True,
     show_default=True,
@@ -59,7 +52,6 @@ if TYPE_CHECKING:
     help="Test kept weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
     "models, and nothing of the training.",
 )
-@click.option("--unbounded", is_flag=True, help="Do not ask beforehand how much memory and time changed settings need.")
 @device_option
 @plugin_option
 def verify(
@@ -67,17 +59,15 @@ def verify(
     sample: int | None,
     patterns: Sequence[str],
     tolerance: float | None,
-    hours: float,
     tuning: bool,
     evaluate_only: bool,
-    unbounded: bool,
     device: str,
     plugins: Sequence[Path],
 ) -> None:
     """Run files again and compare every number.
 
-    RUNS are run files or submission files, or folders of them. lgbench repeats each run as its file says it was
-    made, and writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
+    RUNS are run files or submission files, or folders of them. lgbench repeats each run as its file says it was made, and
+    writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
     differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
     """
     named_tuning = click.get_current_context().get_parameter_source("tuning") is ParameterSource.COMMANDLINE
@@ -85,17 +75,15 @@ def verify(
         raise UsageError("--tuning makes tuning runs again, and --evaluate-only trains nothing: leave one of them out")
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
-    from lgbench.kept import evaluating
+    from lgbench.results.stored_runs import stored_in
     from lgbench.submissions import inspection, verification
-    from lgbench.submissions.bounds import Bounds
     from lgbench.submissions.verdict import chosen
 
     registry, where, allowed = installed(plugins), choose_device(device), chosen(tolerance)
-    bounds = None if unbounded else Bounds.here(where, hours * 3600)
     outcomes: list[Verdict | Failure] = []
     try:
         paths, wrong = inspection.gather(runs)
-        found, unreadable = inspection.found_in(paths)
+        found, unreadable = stored_in(paths)
         named = [run for run in found if run.is_named(patterns)]
         if found and not named:
             raise UsageError(_none_named(patterns, found))
@@ -103,14 +91,18 @@ def verify(
         _echo_runs(drawn, len(named), "testing the weights again of" if evaluate_only else "running again")
         if len(drawn) < len(named):
             echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
-        inspected, unfit = inspection.inspect_some(inspection.by_file(drawn), inspection.Inspector(registry, bounds=bounds))
-        for sentence in (wrong := [*wrong, *unreadable, *unfit]):
+        asked: dict[Path, list[str]] = {}
+        for run in drawn:
+            asked.setdefault(run.path, []).append(run.run_id)
+        wrong += unreadable
+        inspected = list(inspection.inspected(asked, registry, wrong))
+        for sentence in wrong:
             echo(f"refused: {sentence}")
         shown = ConsoleProgress(console(stderr=True))
         again = (
-            evaluating.evaluate_again(inspected, where, shown, allowed, hours * 3600)
+            verification.evaluate_again(inspected, where, shown, allowed)
             if evaluate_only
-            else verification.verify(inspected, where, shown, allowed, hours * 3600, tuning)
+            else verification.verify(inspected, where, shown, allowed, tuning)
         )
         for outcome in again:
             outcomes.append(outcome)
@@ -125,14 +117,14 @@ def verify(
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
 
 
-def _echo_runs(runs: Sequence[FoundRun], found: int, doing: str) -> None:
+def _echo_runs(runs: Sequence[StoredRun], found: int, doing: str) -> None:
     how = ", drawn at random" if len(runs) < found else ""
     echo(f"{doing} {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
     for run in runs:
         echo(f"  {run.where}")
 
 
-def _none_named(patterns: Sequence[str], found: Sequence[FoundRun]) -> str:
+def _none_named(patterns: Sequence[str], found: Sequence[StoredRun]) -> str:
     asked = ", ".join(repr(pattern) for pattern in patterns)
     return f"--run {asked} names none of the {len(found)} runs; the first is {found[0].where}"
 

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.points import point_steps
-from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import evaluate_point
 from lgbench.measurement.score import Score
 from lgbench.training.models import Models, Trained
 from lgbench.training.train import Points
 
 
-def points_of(
-    population: Sequence[Experiment],
-    device: torch.device,
-    asking: Callable[[Predict], Predict] = lambda predict: predict,
-) -> Points:
-    """Every measurement of each model at the points of its protocol. Models are asked through `asking`."""
+def points_of(population: Sequence[Experiment], device: torch.device) -> Points:
+    """Every measurement of each model at the points of its protocol."""
 
     def measure(now: Models) -> list[list[Score]]:
-        return [
-            evaluate_point(experiment, {name: asking(model) for name, model in now.models(index).items()}, device)
-            for index, experiment in enumerate(population)
-        ]
+        return [evaluate_point(experiment, now.models(index), device) for index, experiment in enumerate(population)]
 
     first = population[0]  # all share their settings
     return Points(frozenset(point_steps(first.train, first.evaluate)), measure)

@@ -105,22 +105,28 @@ class ExperimentRecord:
 
     @cached_property
     def run_id(self) -> str:
-        """16 hexadecimal digits that change with any field: of the SHA-256 of the record as JSON, its keys sorted.
-
-        What a tuning found is left out, and the learning rate that it chose. As a score does, they follow from all the rest.
-        """
+        """First 16 hexadecimal digits of the SHA-256 of :attr:`identity` as JSON with sorted keys."""
         before, after = self._around_seed
         return hashlib.sha256(f"{before}{self.seed}{after}".encode()).hexdigest()[:16]
 
-    @cached_property
-    def _around_seed(self) -> tuple[str, str]:
-        """The record as JSON up to its seed, and what follows. Most of a large grid differs in the seed alone."""
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that the run id is a hash of: the record without the outcome of its tuning.
+
+        The losses of the tuning runs and the chosen learning rate are results, as scores are.
+        """
         about = asdict(self)
         if (tuning := about.pop("tuning")) is not None:
             about["tuning"] = {name: tuning[name] for name in ("grid", "seeds", "steps")}
             del about["train"]["lr"]
-        if not self.evaluate.points:  # then they mean nothing; and runs that were made before there were points keep their ids
+        if not self.evaluate.points:  # without points, their settings mean nothing; published runs of before have none
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
+        return about
+
+    @cached_property
+    def _around_seed(self) -> tuple[str, str]:
+        """The identity as JSON up to the seed, and after it. Most runs of a large grid differ in the seed alone."""
+        about = self.identity
         first = {key: value for key, value in about.items() if key < "seed"}
         last = {key: value for key, value in about.items() if key > "seed"}
         before, after = (json.dumps(part, sort_keys=True) for part in (first, last))

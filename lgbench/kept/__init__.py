@@ -1,1 +1,1 @@
-"""Models from kept weights: loaded, asked, probed, exported."""
+"""Models from kept weights: loaded, asked, probed."""

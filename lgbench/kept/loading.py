@@ -1,26 +1,35 @@
-"""Loading a model: rebuilt from its run file and its kept weights alone, or refused with the reason."""
+"""Loading a trained model: its run is found, its experiment rebuilt, and its kept weights put into a model of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+import lgbench
 from lgbench import seeds
 from lgbench.contracts import Task
-from lgbench.errors import Refused, RunFileError
+from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.execution.device import choose_device, full_float32
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.replan import Replanner
+from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
-from lgbench.kept.finding import FoundRun, find
-from lgbench.submissions.rebuilding import rebuilt
+from lgbench.results import run_files
+from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, stored
 from lgbench.training.kept_weights import restored
 from lgbench.training.models import Models
 from lgbench.training.precision import answered
+
+RUN_ID = re.compile(r"[0-9a-f]{16}")
+_RUN_FILE = re.compile(rf".*\.seed-\d+\.{RUN_ID.pattern}\.parquet", re.DOTALL)
 
 
 class LoadedModel(nn.Module):
@@ -51,29 +60,113 @@ class LoadedModel(nn.Module):
 
 @dataclass(frozen=True)
 class Restored:
-    """A run's experiment, and its model with all of its weights, as training hands a model to its test."""
+    """The experiment of a run, and its model with all variants of its weights, as training hands a model to its test."""
 
-    run: FoundRun
+    run: StoredRun
     experiment: Experiment
     models: Models
     """A population of one."""
 
 
-def restore(run: FoundRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> Restored:
-    """The model of a run that kept its weights. Raises RunFileError with the reason where it cannot be rebuilt here.
+def find(run: str | Path, results: str | Path) -> StoredRun:
+    """The run in a file, the only run in a folder, or the run with an id in the folder `results`.
 
-    `probes` are names of those that its experiment gets; they change nothing of the model.
+    Raises UsageError for no run or several, and RunFileError for a damaged file.
     """
-    content = run.content()
+    named, path = str(run), Path(run)
+    if RUN_ID.fullmatch(named) and not path.exists():
+        for found in _in_folder(Path(results), named):
+            if found.run_id == named:
+                return found
+        raise UsageError(f"no run {named} in {results}; name the run's file, or the folder that has it")
+    if not path.exists():
+        raise UsageError(f"no run file {named!r}: name one that `lgbench run --keep-weights` wrote, or a run's id of 16 digits")
+    every = [each for file in (run_files.find(path) if path.is_dir() else [path]) for each in stored(file)]
+    if not every:
+        raise UsageError(f"no run file is in {named}; name a run's file, or its id")
+    if len(every) > 1:
+        how = f"name one by its file, or by its id, such as {every[0].run_id}, with this as the results folder"
+        raise UsageError(f"{named} has {len(every)} runs: {how}")
+    return every[0]
+
+
+def _in_folder(folder: Path, run_id: str) -> Iterator[StoredRun]:
+    """The runs of a folder that may have this id: by the name of a run file, or by the metadata of any other file."""
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {str(folder)!r} in which the run {run_id} could be; name the folder that has it")
+    paths = [*run_files.find(folder)]
+    named = [path for path in paths if path.name.endswith(f".{run_id}.parquet")]
+    for path in named:
+        yield from stored(path)
+    for path in [] if named else [path for path in paths if not _RUN_FILE.fullmatch(path.name)]:
+        with suppress(RunFileError):  # a damaged file of other runs
+            yield from stored(path)
+
+
+def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], probes: Sequence[str] = ()) -> Experiment:
+    """The experiment of a run, planned from its names with the plugins that are installed here.
+
+    `made_with` has the versions of the packages that must be the same. Raises Refused, with a sentence for each difference,
+    where the names stand for another run here.
+    """
+    if wrong := [*_other_packages({**made_with, "lgbench": run.metadata.environment.lgbench}, planner.registry)]:
+        raise Refused(wrong)
+    if other := _other_protocol(run.metadata):
+        raise Refused([other])
+    planned, record = planner.experiment(run.record, probes), run.record
+    if not any(plugin.name == BUILT_IN for plugin in record.plugins):
+        # Changes in the checkout of a developer or a reviewer do not make a run of a clean checkout another one.
+        released = tuple(plugin for plugin in planned.record.plugins if plugin.name != BUILT_IN)
+        planned = replace(planned, record=replace(planned.record, plugins=released))
+    if planned.run_id != record.run_id:
+        remedy = "run it again, or install the packages that made it"
+        found = [f"{what}; {remedy}" for _, what in differences(flat(planned.record.identity), flat(record.identity))]
+        raise Refused(found or [f"it is run {record.run_id}, and its names and settings make {planned.run_id} here"])
+    return planned
+
+
+def _other_packages(made_with: Mapping[str, str], registry: Registry) -> Iterator[str]:
+    """A sentence for each package that is not installed in the version that made a run."""
+    here = {plugin.distribution.name: plugin.distribution.version for plugin in registry.plugins}
+    here["lgbench"] = lgbench.__version__
+    for name, version in made_with.items():
+        if here.get(name) == version:
+            continue
+        if version.startswith("sha256:"):
+            yield f"it was made with the plugin file {name!a} ({version[:15]!a}); name that file with --plugin"
+        elif name in here:
+            yield f"it was made with {name} {version!a}, and {here[name]} is installed; install that version"
+        else:
+            yield f"it needs the plugin {name!a} {version!a}, which is not installed here; install that version"
+
+
+def _other_protocol(metadata: RunMetadata) -> str | None:
+    """A sentence for a protocol of another version. Raises UsageError for an unknown protocol."""
+    used = metadata.experiment.protocol
+    today = protocol_named(used.name).version
+    if used.version == today:
+        return None
+    commit = f" (commit {metadata.environment.git_commit!a})" if metadata.environment.git_commit else ""
+    label = f"{used.name}/{used.version}"
+    return f"its protocol {label} is {used.name}/{today} in this lgbench; run it again, or use its lgbench{commit}"
+
+
+def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> Restored:
+    """The model of a run with kept weights. Raises RunFileError with the reason where it cannot be rebuilt here.
+
+    `probes` are names of measurements that the experiment gets; they change nothing of the model.
+    """
+    content = run.weights()
     try:
-        experiment = rebuilt(run.footer, registry, probes)
+        decides = {plugin.name: plugin.version for plugin in run.record.plugins}
+        experiment = rebuilt(run, Replanner(registry), decides, probes)
     except Refused as error:
         raise Refused([f"{run.where} cannot be loaded here: {sentence}" for sentence in error.sentences]) from error
     return Restored(run, experiment, models_of(run, experiment, content, device))
 
 
-def models_of(run: FoundRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
-    """The model of a run with all of its weights. Raises RunFileError where they are those of another model."""
+def models_of(run: StoredRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
+    """The model of a run with all variants of its weights. Raises RunFileError for the weights of another model."""
     with seeds.initial(experiment.seed, "weights"):
         skeleton = experiment.build()
     try:
@@ -90,13 +183,13 @@ def load(
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> LoadedModel:
-    """The trained model of a run that kept its weights, as a module from inputs to logits, exactly as evaluation asks it.
+    """The trained model of a run with kept weights: a module from inputs to logits, exactly as evaluation asks it.
 
-    `run` is a run file, a folder that has it alone such as one that `lgbench export` wrote, or a run's id, which
-    is looked for in `results`. `weights` is "raw" or the name of an averager of the run. `plugins` are plugin files.
+    `run` is a run file, a folder with one run, or the id of a run in the folder `results`. `weights` is "raw" or the name of
+    an averager of the run. `plugins` are plugin files.
 
-    Raises UsageError where no such run or weights are there. Raises RunFileError where the weights are missing or are not those
-    that the run kept, and where the run was made with another lgbench, or with other plugins, than those that are here.
+    Raises UsageError for a run or weights that do not exist. Raises RunFileError where the weights are missing or are not those
+    that the run kept, and where the run was made with another lgbench, or with other plugins, than the installed ones.
     """
     found = find(run, results)
     found.require_variant(weights)
@@ -105,7 +198,7 @@ def load(
 
 
 def loaded(whole: Restored, weights: str) -> LoadedModel:
-    """One variant of a model, which takes over its skeleton."""
+    """The model with one variant of its weights. It takes over the module of `whole`."""
     model, experiment = whole.models.skeleton, whole.experiment
     own = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():

@@ -13,11 +13,11 @@ from lgbench.errors import UsageError
 from lgbench.execution.device import choose_device, full_float32, threads
 from lgbench.experiment.probes import NONE, chosen_probes, undefined
 from lgbench.extensions.registry import Registry
-from lgbench.kept.finding import FoundRun, find
-from lgbench.kept.loading import restore
+from lgbench.kept.loading import find, restore
 from lgbench.measurement.probing import probe as probed
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of
+from lgbench.results.stored_runs import StoredRun
 from lgbench.training.curve import NO_CURVE
 
 
@@ -39,7 +39,7 @@ def probe(
 
 
 def probe_run(
-    run: FoundRun,
+    run: StoredRun,
     names: Sequence[str],
     registry: Registry,
     device: torch.device,
@@ -68,9 +68,9 @@ def probe_run(
     return rows.filter(pc.is_in(rows["metric"], value_set=pa.array(experiment.probes, pa.string())))
 
 
-def _diverged(run: FoundRun) -> int | None:
+def _diverged(run: StoredRun) -> int | None:
     """The step at which the training diverged, as the rows of the run say."""
     rows = run_files.read(run.path)
-    steps = rows.filter(pc.equal(rows["run_id"], run.footer.experiment.run_id))["diverged_step"]
+    steps = rows.filter(pc.equal(rows["run_id"], run.run_id))["diverged_step"]
     step: int | None = steps[0].as_py() if len(steps) else None
     return step

@@ -1,4 +1,4 @@
-"""Which runs must be there together: every task of a family, every seed from 0, the same averagers and measurements."""
+"""Completeness of submissions: every task of a family, every seed from 0, the same averagers, measurements and rates."""
 
 from __future__ import annotations
 
@@ -9,28 +9,10 @@ from typing import NamedTuple
 from lgbench.contracts import DEFAULT_OPTIMIZER, Task
 from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.experiment.record import ExperimentRecord, PluginUse, ProtocolUse
+from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.replan import arch_of
+from lgbench.results.stored_runs import StoredRun
 from lgbench.results.variants import Use, suffixes
-from lgbench.submissions.inspection import FoundRun
-
-
-class RunKey(NamedTuple):
-    """A run that can be filed once."""
-
-    task: str
-    task_version: int
-    entry: str
-    protocol: ProtocolUse
-    plugins: tuple[PluginUse, ...]
-    seed: int
-
-    @classmethod
-    def of(cls, record: ExperimentRecord) -> RunKey:
-        return cls(record.task, record.task_version, record.entry, record.protocol, record.plugins, record.seed)
-
-    def __str__(self) -> str:
-        return f"{self.entry} on {self.task} (version {self.task_version}) seed {self.seed} under {self.protocol}"
 
 
 class Series(NamedTuple):
@@ -42,27 +24,27 @@ class Series(NamedTuple):
     family: str
 
 
-def duplicates(new: Iterable[FoundRun], filed: Iterable[FoundRun]) -> Iterator[str]:
-    """A sentence for each new run that is filed already or comes twice."""
-    seen = {RunKey.of(run.record): run.where for run in filed}
+def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator[str]:
+    """A sentence for each new run that is filed already or is given twice."""
+    seen = {run.run_id: run.where for run in filed}
     for run in new:
-        key = RunKey.of(run.record)
-        if key in seen:
-            yield f"{run.where}: {key} is a run already, in {seen[key]}; leave one of them out"
-        seen.setdefault(key, run.where)
+        if run.run_id in seen:
+            what = f"{run.record.title} under {run.record.protocol}"
+            yield f"{run.where}: {what} is a run already, in {seen[run.run_id]}; leave one of them out"
+        seen.setdefault(run.run_id, run.where)
 
 
-def incomplete(found: Iterable[FoundRun], tasks: Iterable[Task], touched: Iterable[FoundRun]) -> Iterator[str]:
-    """A sentence for each thing that a series of the touched runs lacks, of all runs that were found."""
+def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Iterable[StoredRun]) -> Iterator[str]:
+    """A sentence for each seed that a series of the touched runs lacks among all runs, and for settings that differ by seed."""
     found = list(found)
     suffix = suffixes(_use(run.record) for run in found)
 
-    def series_of(run: FoundRun) -> Series:
+    def series_of(run: StoredRun) -> Series:
         record = run.record
         use = _use(record)
         return Series(record.entry + suffix[use.entry, use.protocol, use.plugins], record.protocol, record.family)
 
-    members: dict[Series, list[FoundRun]] = defaultdict(list)
+    members: dict[Series, list[StoredRun]] = defaultdict(list)
     for run in found:
         members[series_of(run)].append(run)
     listed = list(tasks)
@@ -81,18 +63,18 @@ def _use(record: ExperimentRecord) -> Use[str]:
 
 
 def _is_of_today(record: ExperimentRecord, versions: Mapping[str, int]) -> bool:
-    """Whether a run is of the installed version of its task, if that is installed."""
+    """Whether a run is of the installed version of its task; True for a task that is not installed."""
     return record.task_version == versions.get(record.task, record.task_version)
 
 
-def _measured(run: FoundRun) -> tuple[str, ...]:
-    return tuple(sorted(metric.name for metric in run.measurements))
+def _measured(run: StoredRun) -> tuple[str, ...]:
+    return tuple(sorted(metric.name for metric in run.metadata.measurements))
 
 
 def _several(
-    series: Series, runs: Sequence[FoundRun], name: str, of: Callable[[FoundRun], tuple[str, ...]], remedy: str
+    series: Series, runs: Sequence[StoredRun], name: str, of: Callable[[StoredRun], tuple[str, ...]], remedy: str
 ) -> Iterator[str]:
-    """A sentence where the runs of a series have several sets of averagers or measurements: nobody may choose by seed."""
+    """A sentence for a series with several sets of averagers or measurements, which could have been chosen seed by seed."""
     kinds = sorted({of(run) for run in runs})
     if len(kinds) > 1:
         several = " and others ".join(", ".join(kind) or "none" for kind in kinds)
@@ -100,7 +82,7 @@ def _several(
 
 
 def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator[str]:
-    """A sentence for each task whose seeds have several learning rates that tuning chose: nobody may choose by seed."""
+    """A sentence for each task whose seeds have several tuned learning rates, which could have been chosen seed by seed."""
     seeds: dict[str, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if run.tuning:
@@ -117,7 +99,7 @@ def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator
 def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:
     """A sentence for each task that lacks a seed from 0 to the highest that any task of the family has.
 
-    Seeds that count from 0 without a gap leave nobody a choice of which ones to show.
+    With seeds from 0 without a gap, nobody chooses which seeds to show.
     """
     least = PROTOCOLS[series.protocol.name].submitted_seeds
     seeds: dict[str, set[int]] = {task: set() for task in sorted({*family, *(run.task for run in runs)})}
@@ -134,7 +116,7 @@ def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Ite
 
 
 def _command(task: str, record: ExperimentRecord, seeds: int) -> str:
-    """The command that makes the runs of a task with as many seeds."""
+    """The command that makes the runs of a task with this many seeds."""
     optimizer = "" if record.optimizer == DEFAULT_OPTIMIZER else f" --optimizer {record.optimizer}"
     protocol = record.protocol.name
     return f"lgbench run --task {task} --arch {arch_of(record)}{optimizer} --protocol {protocol} --seeds 0:{seeds}"

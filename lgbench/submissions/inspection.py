@@ -1,258 +1,244 @@
-"""Whether a run, in a run file or a submission file, is one that lgbench writes: its footer, its rows, and both compared with
-what is installed.
+"""Inspection of stored runs: whether the installed lgbench and plugins are those that a run says made it.
 
-Nothing is trained here, so a number may still be made up. :mod:`lgbench.submissions.verification` finds that.
+Nothing is trained here, so a number may still be made up; :mod:`lgbench.submissions.verification` finds that.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from functools import cached_property
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
+import torch
 
-from lgbench.errors import LgbenchError, Refused, RunFileError
+from lgbench.contracts import Answers, Task
+from lgbench.errors import LgbenchError, Refused, RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.points import point_steps
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
+from lgbench.kept.loading import rebuilt
+from lgbench.measurement.causality import Predict
+from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import evaluate, evaluate_point
+from lgbench.measurement.extent import probes_of
 from lgbench.results import run_files
 from lgbench.results.footers import digest
 from lgbench.results.metrics import Metric
-from lgbench.results.weights_files import KeptWeights
-from lgbench.submissions.bounds import MAX_MODELS, Bounds, reason_against
-from lgbench.submissions.disagreements import (
-    other_measurements,
-    other_plugins,
-    other_protocol,
-    other_sources,
-    other_versions,
-)
-from lgbench.submissions.footer import Footer, parse, shown
-from lgbench.submissions.reader import Contents, Reader
-from lgbench.submissions.rebuilding import as_recorded, refuse, require_same
-from lgbench.submissions.rows import Expected, RowKey, expected_rows, wrong_rows
-
-Rule = Callable[[Footer], Iterable[str]]
-"""A further rule that footers must comply with: it gives a sentence for each thing that is wrong."""
-
-_NAMED_BY_RUN = re.compile(r".*\.([0-9a-f]{16})\.parquet", re.DOTALL)
+from lgbench.results.rows import Measured, rows_of, same_in_all_rows
+from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, with_rows
+from lgbench.training.curve import Curve, curve_steps
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in which nothing is wrong."""
+    """A stored run with its rows and its experiment, in which nothing is wrong."""
 
-    path: Path
-    """Of the run file or submission file that it is in."""
-    where: str
-    """For messages: the path, and in a submission file the name of the run."""
-    footer: Footer
+    stored: StoredRun
     rows: pa.Table
     """In the schema of run files."""
     experiment: Experiment
-    """The experiment that the names in the footer stand for here, with the measurements that the file has."""
+    """The experiment that the names in the metadata stand for here, with the measurements of the file."""
+    content: str
+    """The digest of metadata and rows."""
+
+    @property
+    def metadata(self) -> RunMetadata:
+        return self.stored.metadata
+
+    @property
+    def where(self) -> str:
+        return self.stored.where
+
+    @property
+    def run_id(self) -> str:
+        return self.stored.run_id
 
     @property
     def title(self) -> str:
-        return self.footer.experiment.title
-
-    @cached_property
-    def content(self) -> str:
-        """A hash of everything in it, and not of the bytes, which depend on the release of pyarrow."""
-        return digest(self.footer.content, self.rows)
-
-
-@dataclass(frozen=True)
-class FoundRun:
-    """A run by its footer alone, and where it is."""
-
-    path: Path
-    where: str
-    record: ExperimentRecord
-    measurements: tuple[Metric, ...]
-    content: str | None
-    """As of a :class:`Run`, where the file says it."""
-    kept: KeptWeights | None = None
-    """The weights that it kept."""
-
-    @classmethod
-    def of(cls, run: Run) -> FoundRun:
-        about = run.footer
-        return cls(run.path, run.where, about.experiment, about.measurements, run.content, about.kept_weights)
-
-    def is_named(self, patterns: Sequence[str]) -> bool:
-        """Whether its id or its name fits any of the patterns, as in a shell; every run does where there are none."""
-        names = (self.record.run_id, run_files.run_name(self.record))
-        return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
-
-
-class Inspector:
-    """Compares run files with what is installed, and checks them by `rules` as well.
-
-    With `bounds`, changed settings that need more than these are refused before anything is built with them.
-    """
-
-    def __init__(self, registry: Registry, rules: Sequence[Rule] = (), bounds: Bounds | None = None) -> None:
-        self.registry, self.rules, self.bounds = registry, rules, bounds
-        self._replanner = Replanner(registry)
-        self._expected: dict[Hashable, Mapping[RowKey, Expected]] = {}
-
-    def run(self, path: Path, contents: Contents) -> Run:
-        """A run of a file. Raises Refused with a sentence for each thing that is wrong."""
-        footer = footer_of(path, contents)
-        record, where = footer.experiment, _where(path, contents, footer.experiment)
-        if footer.external:
-            why = "lgbench did not train its model, so nobody can run it again: it can be neither verified nor submitted"
-            raise Refused([f"{where}: {why}"])
-        wrong = [
-            *_other_run_id(path, contents, record),
-            *_other_content(footer, contents),
-            *(sentence for rule in self.rules for sentence in rule(footer)),
-        ]
-        experiment = None
-        try:
-            if not (wrong and record.protocol.changes):  # a stranger's settings that no rule allows are not even tried
-                experiment = self._agreed(footer)
-                wrong = wrong or list(wrong_rows(experiment, contents.rows, self._rows_of(experiment)))
-        except Refused as error:
-            wrong += error.sentences
-        except LgbenchError as error:
-            wrong.append(str(error))
-        except Exception as error:  # the code of a task or a measurement may raise anything
-            wrong.append(f"{record.task} or one of its measurements failed with {type(error).__name__}: {error}")
-        if wrong:
-            raise Refused([f"{where}: {sentence}" for sentence in wrong])
-        assert experiment and contents.rows is not None
-        return Run(path, where, footer, contents.rows, experiment)
-
-    def _agreed(self, footer: Footer) -> Experiment:
-        """The experiment that a footer describes. Raises Refused where it disagrees with what is installed."""
-        versions = list(other_versions(footer, self.registry)) or other_sources(footer, self.registry)
-        refuse(versions, other_measurements(footer, self.registry), other_protocol(footer))
-        record = footer.experiment
-        planned = self._measured(self._replanner.experiment(record), footer)
-        if self.bounds and record.protocol.changes:
-            models = min(footer.execution.population, MAX_MODELS)
-            refuse([reason] if (reason := reason_against(planned, models, self.bounds)) else [])
-        refuse(other_plugins(footer, planned.record, {**planned.plugins, **planned.measured_by}))
-        planned = as_recorded(planned, record)
-        require_same(planned, record)
-        return planned
-
-    def _measured(self, experiment: Experiment, footer: Footer) -> Experiment:
-        """The experiment with the measurements that the footer describes."""
-        found = [self.registry.measurements.found(metric.name) for metric in footer.measurements]
-        versions = {each.origin.name: each.origin.version for each in found}
-        return replace(experiment, measurements=tuple(each.thing for each in found), measured_by=versions)
-
-    def _rows_of(self, experiment: Experiment) -> Mapping[RowKey, Expected]:
-        record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
-        same = (record.task, record.averagers, record.train, record.evaluate, record.tuning is None, measured)
-        if same not in self._expected:
-            self._expected[same] = expected_rows(experiment)
-        return self._expected[same]
+        return self.stored.record.title
 
 
 def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Files of runs and those in folders, each once, and a sentence for each folder that has none."""
+    """Files of runs and those in folders, each once, and a sentence for each folder without any."""
     found: dict[str, Path] = {}
     wrong: list[str] = []
     for path in given:
-        files = list(run_files.find(path)) if os.path.isdir(path) else [path]
+        files = list(run_files.find(path)) if path.is_dir() else [path]
         if not files:
             wrong.append(f"{path}: no run file is in this folder; name one in which `lgbench run` wrote results")
         found |= {os.path.realpath(file): file for file in files}
     return list(found.values()), wrong
 
 
-def found_in(paths: Iterable[Path]) -> tuple[list[FoundRun], list[str]]:
-    """The runs in the files by their footers, and a sentence for each file or run that is wrong."""
-    found: list[FoundRun] = []
-    wrong: list[str] = []
-    with Reader() as reader:
-        for path in paths:
-            for contents in _readable(reader.runs(path, rows=False), wrong):
-                with _noted(wrong):
-                    footer = footer_of(path, contents)
-                    where = _where(path, contents, footer.experiment)
-                    content = contents.packed.content if contents.packed else None
-                    about = footer.experiment, footer.measurements, content, footer.kept_weights
-                    found.append(FoundRun(path, where, *about))
-    return found, wrong
+def inspected(
+    asked: Mapping[Path, Collection[str] | None], registry: Registry, wrong: list[str], whole: bool = False
+) -> Iterator[Run]:
+    """The runs of files with these ids, or all runs for None. Adds a sentence to `wrong` for each thing that is wrong.
+
+    With `whole`, the rows of a run must be those that its experiment has, with any values.
+    """
+    inspector = _Inspector(registry)
+    for path, only in asked.items():
+        try:
+            for stored, rows in with_rows(path, only):
+                try:
+                    yield inspector.run(stored, rows, whole)
+                except RunFileError as error:
+                    sentences = error.sentences if isinstance(error, Refused) else [str(error)]
+                    wrong += [f"{stored.where}: {sentence}" for sentence in sentences]
+        except RunFileError as error:
+            wrong.append(str(error))
 
 
-def by_file(runs: Iterable[FoundRun]) -> dict[Path, list[str]]:
-    """The ids of runs, by the file that they are in."""
-    ids: dict[Path, list[str]] = {}
-    for run in runs:
-        ids.setdefault(run.path, []).append(run.record.run_id)
-    return ids
+class _Inspector:
+    """Compares runs with what is installed. Plans each kind of run once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry, self._planner = registry, Replanner(registry)
+        self._keys: dict[Hashable, Counter[RowKey]] = {}
+
+    def run(self, stored: StoredRun, rows: pa.Table, whole: bool) -> Run:
+        """The inspected run. Raises RunFileError for everything that is wrong."""
+        metadata, record = stored.metadata, stored.record
+        if metadata.external or record.protocol.is_external:
+            raise RunFileError("lgbench did not train its model: nobody can run it again, to verify or submit it")
+        content = digest(metadata.content, rows)
+        if stored.content not in (None, content):
+            raise RunFileError("its metadata or its rows are not those that were filed: they do not fit its checksum")
+        try:
+            experiment = self._experiment(stored)
+            if wrong := [*self._wrong_rows(experiment, rows)] if whole else []:
+                raise Refused(wrong)
+        except LgbenchError as error:
+            raise error if isinstance(error, RunFileError) else RunFileError(str(error)) from error
+        except Exception as error:  # the code of a task or a measurement may raise anything
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise RunFileError(f"{record.task} or one of its measurements failed with {why}") from error
+        return Run(stored, rows, experiment, content)
+
+    def _experiment(self, stored: StoredRun) -> Experiment:
+        """The experiment of a run, with the measurements of its file. Raises Refused where other things are installed here."""
+        metadata = stored.metadata
+        made_with = {name: plugin.version for name, plugin in metadata.took_part.items()}
+        planned = rebuilt(stored, self._planner, made_with)
+        if wrong := [*_other_measurements(metadata, self._registry), *_other_tuning(metadata)]:
+            raise Refused(wrong)
+        found = [self._registry.measurements.found(metric.name) for metric in metadata.measurements]
+        versions = {each.origin.name: each.origin.version for each in found}
+        return replace(planned, measurements=tuple(each.thing for each in found), measured_by=versions)
+
+    def _wrong_rows(self, experiment: Experiment, rows: pa.Table) -> Iterator[str]:
+        """A sentence for each kind of row that is missing or too many, and for each column of one value with another value.
+
+        A run may have any rows of probes, since the layers of a model are known once it is built.
+        """
+        record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
+        same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
+        if same not in self._keys:
+            self._keys[same] = row_keys(experiment)
+        yield from _wrong_columns(record, rows)
+        probes = {measurement.name for measurement in probes_of(experiment.task, experiment.measurements)}
+        found = Counter(key for key in keys_in(rows) if key.metric not in probes)
+        for what, keys in (("lacks", self._keys[same] - found), ("has too many rows:", found - self._keys[same])):
+            if keys:
+                named, more = "; ".join(map(str, list(keys)[:3])), f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+                yield f"it {what} {named}{more}"
 
 
-def inspect_all(paths: Iterable[Path], inspector: Inspector) -> tuple[list[Run], list[str]]:
-    """The runs in the files, and a sentence for each thing that is wrong with any of them."""
-    return inspect_some(dict.fromkeys(paths), inspector)
+def _wrong_columns(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
+    """A sentence for each column that should have one value in all rows of a run, and has another."""
+    for name, right in same_in_all_rows(record).items():
+        if other := [value for value in rows[name].to_pylist() if value != right][:1]:
+            yield f"{name} is {other[0]!a:.100} in its rows, and {right!a:.100} by its metadata"
+    weights, plugins = rows["weights"].to_pylist(), rows["plugins"].to_pylist()
+    right_of = {name: record.plugins_of(name) for name in dict.fromkeys(weights)}
+    if any(found != right_of[name] for name, found in zip(weights, plugins, strict=True)):
+        yield "the plugins in its rows are not those in its metadata"
+    if len(steps := rows["diverged_step"].unique()) > 1:
+        yield f"diverged_step has {len(steps)} values in its rows, expected one"
 
 
-def inspect_some(asked: Mapping[Path, Collection[str] | None], inspector: Inspector) -> tuple[list[Run], list[str]]:
-    """The same of those runs alone that have these ids; None for all runs of a file."""
-    runs: list[Run] = []
-    wrong: list[str] = []
-    with Reader() as reader:
-        for path, only in asked.items():
-            for contents in _readable(reader.runs(path, only=only), wrong):
-                with _noted(wrong):
-                    runs.append(inspector.run(path, contents))
-    return runs, wrong
+def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:
+    """A sentence for each measurement that is not installed, or is described otherwise. A run may lack installed ones."""
+    here = {plugin.distribution.name for plugin in registry.plugins}
+    lacking = ", ".join(f"{plugin.name} {plugin.version}" for plugin in metadata.plugins if plugin.name not in here)
+    for metric in metadata.measurements:
+        if metric.name not in registry.measurements:
+            what = f"install {lacking}" if lacking else "install the plugin that does"
+            yield f"no installed plugin provides its measurement {metric.name!a}; {what}, or name its file with --plugin"
+            continue
+        for _, sentence in differences(asdict(Metric.of(registry.measurements[metric.name])), asdict(metric)):
+            remedy = "run it again, or install the version of the plugin that it was made with"
+            yield f"of its measurement {metric.name}, {sentence}; {remedy}"
 
 
-@contextmanager
-def _noted(wrong: list[str]) -> Iterator[None]:
-    """Put the sentences of a file or a run that is refused into a list."""
-    try:
-        yield
-    except Refused as error:
-        wrong += error.sentences
-    except RunFileError as error:
-        wrong.append(str(error))
+def _other_tuning(metadata: RunMetadata) -> Iterator[str]:
+    """A sentence for a learning rate that does not follow from the losses of the tuning runs."""
+    record, tuning = metadata.experiment, metadata.experiment.tuning
+    if tuning is None:
+        return
+    if [(run.lr, run.seed) for run in tuning.runs] != [(lr, seed) for lr in tuning.grid for seed in tuning.seeds]:
+        yield "tuning.runs does not have each rate of the grid with each tuning seed once, in order"
+    elif tuning.chosen != tuning.best:
+        yield f"tuning.chosen is {tuning.chosen}, and the losses of the tuning runs choose {tuning.best}"
+    elif record.train.lr != tuning.chosen:
+        yield f"train.lr is {record.train.lr}, and the tuning chose {tuning.chosen}"
+    if record.seed in tuning.seeds:
+        yield f"its seed {record.seed} is one of those that chose its learning rate"
 
 
-def _readable(runs: Iterator[Contents], wrong: list[str]) -> Iterator[Contents]:
-    """The runs up to an error of the file, which goes into a list."""
-    with _noted(wrong):
-        yield from runs
+class RowKey(NamedTuple):
+    """What the number in a row is, with the columns that depend on nothing else."""
+
+    weights: str
+    metric: str
+    metric_version: int | None
+    step: int
+    length: int | None
+    in_distribution: bool | None
+    on_boards: bool | None
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value!a}" for name, value in self._asdict().items())
 
 
-def footer_of(path: Path, contents: Contents) -> Footer:
-    """The footer. Raises RunFileError with the first thing that is wrong."""
-    packed = contents.packed
-    where = f"{path}, run {shown(packed.run_id)[1:-1]}" if packed else str(path)
-    try:
-        footer = parse(contents.footer)
-    except ValueError as error:
-        raise RunFileError(f"{where}: in its footer, {error}") from error
-    if packed and packed.run_id != footer.experiment.run_id:
-        raise RunFileError(f"{where}: its footer makes it run {footer.experiment.run_id}")
-    return footer
+def keys_in(rows: pa.Table) -> Iterator[RowKey]:
+    """The key of each row, in order."""
+    return map(RowKey, *(rows[name].to_pylist() for name in RowKey._fields))
 
 
-def _where(path: Path, contents: Contents, record: ExperimentRecord) -> str:
-    return f"{path}, run {run_files.run_name(record)}" if contents.packed else str(path)
+def row_keys(experiment: Experiment) -> Counter[RowKey]:
+    """The keys of all rows of a run, except those of probes.
+
+    A stub model is tested by the code that tests trained models, on the smallest test, so no second place says which rows
+    there are. How many contexts are tested, and how the model answers, changes no key.
+    """
+    evaluation = experiment.evaluate
+    least = replace(
+        evaluation, contexts=1, strings=_STRINGS, point_contexts=1, point_strings=min(evaluation.point_strings, _STRINGS)
+    )
+    small = replace(experiment, record=replace(experiment.record, evaluate=least))
+    models = dict.fromkeys(("raw", *experiment.record.averagers), _stub(experiment.task))
+    device = torch.device("cpu")
+    scores, point = evaluate(small, models, device), evaluate_point(small, models, device)
+    points = dict.fromkeys(point_steps(experiment.train, evaluation), point)
+    steps = curve_steps(experiment.train.steps)
+    curve = Curve(steps, torch.zeros(len(steps), 1), torch.zeros(len(steps), 1))
+    level = chance(experiment.task, experiment.measurements, experiment.train, evaluation)
+    return Counter(keys_in(rows_of(experiment, Measured(scores, points, level, curve, 0, None))))
 
 
-def _other_run_id(path: Path, contents: Contents, record: ExperimentRecord) -> Iterator[str]:
-    named = None if contents.packed else _NAMED_BY_RUN.fullmatch(path.name)
-    if named and named[1] != record.run_id:
-        yield f"its name says run {named[1]}, and its footer makes it run {record.run_id}"
+_STRINGS = 4
+"""The fewest strings that a language draws members and others of."""
 
 
-def _other_content(footer: Footer, contents: Contents) -> Iterator[str]:
-    if contents.packed and contents.rows is not None and digest(footer.content, contents.rows) != contents.packed.content:
-        yield "its footer or its rows are not those that were filed: they do not fit the checksum that its file has for it"
+def _stub(task: Task) -> Predict:
+    """A model that gives every class the same probability."""
+    last = task.signature.answers is Answers.LAST
+    return lambda inputs: torch.zeros(len(inputs), 1 if last else inputs.shape[1], task.signature.classes)

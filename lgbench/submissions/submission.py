@@ -1,141 +1,203 @@
-"""Filing runs among the published ones: all that were submitted, in one form, or none and every reason why not."""
+"""Filing runs among the published ones: all that were submitted, in one submission file, or none with every reason."""
 
 from __future__ import annotations
 
-import os
+import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
+from lgbench.atomic_files import created
 from lgbench.errors import Interrupted, Refused, RunFileError, UsageError
-from lgbench.execution.lease import LEASE_SECONDS, LeaseLost
 from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
-from lgbench.experiment.record import ProtocolUse
+from lgbench.experiment.record import LoadedPlugin, ProtocolUse
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files, submission_files
-from lgbench.results.footers import digest
-from lgbench.submissions.carried import WeightsOf, files_of_weights, keeping, other_weights, wrong_weights
+from lgbench.results import run_files, submission_files, weights_files
+from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.completeness import duplicates, incomplete
-from lgbench.submissions.filing import FOLDER, Turn, turn
-from lgbench.submissions.footer import Footer, shown
-from lgbench.submissions.inspection import (
-    FoundRun,
-    Inspector,
-    Run,
-    by_file,
-    footer_of,
-    found_in,
-    gather,
-    inspect_all,
-    inspect_some,
-)
-from lgbench.submissions.reader import Reader
-from lgbench.submissions.releases import unreleased_plugins, unreleased_plugins_since_recorded
-from lgbench.submissions.rows import is_checked
-from lgbench.submissions.strays import sorted_out
+from lgbench.submissions.inspection import Run, gather, inspected
 
 RUNS = "runs"
-"""The folder of submission files in the folder of the leaderboards."""
+"""Folder of submission files in the folder of the leaderboards."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """The outcome of a submission."""
+    """Outcome of a submission."""
 
     file: Path | None
-    """The submission file; None if all runs were filed before."""
+    """Submission file; None if all runs were filed before."""
     filed: int
-    """How many runs it has."""
+    """Number of runs in it."""
     before: int
-    """How many runs were filed already, with the same content."""
+    """Number of runs that were filed already, with the same content."""
     weights: int = 0
-    """How many runs have their weights beside the submission file, since somebody asked for it."""
+    """Number of runs with weights beside the submission file, as the submitter asked."""
 
 
-def submit(
-    given: Iterable[Path],
-    folder: Path,
-    registry: Registry,
-    say: Callable[[str], None] = lambda sentence: None,
-    weights_of: WeightsOf | None = None,
-) -> Submitted:
+def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: bool = False) -> Submitted:
     """File the runs of files and folders in one submission file in `folder`/runs: all of them, or none.
 
-    With `weights_of`, the weights of all runs that kept them are filed too, each in a file of its own, before the submission
-    file; also those of runs that were filed before.
+    With `weights`, the kept weights of all runs are filed first, each in a file of its own; also those of runs that were filed
+    before. A run that is filed already with the same content is not filed again.
 
-    A run that is filed already with the same content stays where it is, and is not filed again. Calls `say` with a sentence if
-    this process has to wait for another one.
-
-    Raises Refused, with every reason, and then nothing was filed; UsageError where the folder does not exist.
+    Raises Refused with every reason, and then nothing was filed; UsageError for a missing folder.
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
-    own: Turn | None = None
     try:
-        runs, wrong = _inspected(given, registry, weights_of)
-        try:
-            with turn(folder, say) as own:
-                return _submitted(runs, wrong, folder / RUNS, registry, own, weights_of)
-        except OSError as error:
-            state = _filed(own, "all runs were filed, and the turn could not be ended")
-            raise RunFileError(f"{state}: cannot write to {str(folder)!r}: {error.strerror}") from error
+        return _submitted(given, folder / RUNS, registry, weights)
+    except OSError as error:
+        raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; {_filed(own, 'all runs were filed before')}") from None
-    except LeaseLost as error:
-        why = f"this one stood still for {LEASE_SECONDS:.0f} s or longer; submit the same again, so that all of it is filed"
-        raise LeaseLost(f"another process has the turn to file runs in {folder}: {why}") from error
+        raise Interrupted("interrupted; nothing was filed, or all runs were; submit the same again") from None
 
 
-def _filed(own: Turn | None, every: str) -> str:
-    """What a submission that was cut short has filed; `every` is for all runs."""
-    if own and own.place and os.path.lexists(own.place):
-        return every
-    if own and own.added:
-        return f"no run was filed, and {len(own.added)} of the files of weights were; submit the same again"
-    return "nothing was filed"
-
-
-def _inspected(given: Iterable[Path], registry: Registry, weights_of: WeightsOf | None) -> tuple[list[Run], list[str]]:
-    """The runs that are to be filed, each once, and everything that is wrong with them and with weights that are asked for."""
+def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights: bool) -> Submitted:
     paths, wrong = gather(given)
-    runs, unfit = inspect_all(paths, Inspector(registry, RULES))
-    return runs, [*wrong, *unfit, *wrong_weights(runs, weights_of)]
+    runs = list(inspected(dict.fromkeys(paths), registry, wrong, whole=True))
+    keeping = [run for run in runs if weights and run.metadata.kept_weights]
+    wrong += [f"{run.where}: {sentence}" for run in runs for sentence in unpublishable(run.metadata)]
+    wrong += [f"{run.where}: {sentence}" for run in keeping for sentence in _wrong_weights(run.stored)]
+    filed, unreadable = stored_in(run_files.find(folder))
+    there = {run.run_id: run.content for run in filed}
+    new = [run for run in runs if run.run_id not in there or run.content != there[run.run_id]]
+    found = [run.stored for run in new]
+    if not wrong:  # the runs of a file that is refused would be reported as missing, too
+        wrong += incomplete([*filed, *found], registry.tasks, found)
+    wrong += [f"{sentence}; it is filed already, so put it right first" for sentence in unreadable]
+    wrong += duplicates(found, filed)
+    if wrong:
+        count = "1 reason" if len(wrong) == 1 else f"{len(wrong)} reasons"
+        raise Refused(wrong, f"nothing was filed, for {count}:")
+    file = _file_of(new, folder) if new else None
+    folder.mkdir(exist_ok=True)
+    for run in keeping:  # weights come first, so that the weights of a filed run are there
+        assert run.metadata.kept_weights
+        name = weights_files.name_for(run.stored.record, run.metadata.kept_weights)
+        weights_files.write(folder / name, run.stored.weights())
+    if file:
+        with created(file[0]) as partial:
+            partial.write_bytes(file[1])
+    return Submitted(file[0] if file else None, len(new), len(runs) - len(new), len(keeping))
+
+
+def _file_of(runs: Sequence[Run], folder: Path) -> tuple[Path, bytes]:
+    """Path and content of the submission file of these runs. Raises RunFileError where another file is there."""
+    own = [submission_files.SubmittedRun(run.stored.record, run.metadata.content, run.rows) for run in runs]
+    try:
+        name, content = submission_files.written(own)
+    except ValueError as error:
+        raise RunFileError(f"nothing was filed: {error}; submit the runs of some entries first, then the others") from error
+    if (folder / name).exists():
+        raise RunFileError(f"nothing was filed: another file is at {folder / name} already; move it away")
+    return folder / name, content
+
+
+def _wrong_weights(run: StoredRun) -> Iterator[str]:
+    """A sentence for weights that are missing or damaged."""
+    try:
+        run.weights()
+    except RunFileError as error:
+        yield str(error)
+
+
+def unpublishable(metadata: RunMetadata) -> Iterator[str]:
+    """A sentence for each rule for published runs that a run breaks."""
+    record, published = metadata.experiment, [protocol for protocol in PROTOCOLS.values() if protocol.published]
+    if record.protocol.name not in {protocol.name for protocol in published}:
+        names = " or ".join(f"{protocol.name}/{protocol.version}" for protocol in published)
+        yield f"only runs under {names} are published; run it with --protocol {BOARDS_PROTOCOL}"
+    elif record.protocol.changes:
+        yield f"it changes its protocol ({record.protocol}), and a published run does not; run it without --set"
+    if not 0 <= record.seed < MAX_SEEDS:
+        yield f"its seed is {record.seed}, and published seeds count from 0 without a gap; use --seeds 0:5 or more"
+    changed = any(plugin.name == BUILT_IN for plugin in record.plugins)
+    if changed or (metadata.environment.git_commit or "").endswith("+dirty"):
+        yield "it was made by a changed checkout of lgbench, which nobody else has; commit the changes, and run it again"
+    for plugin in metadata.took_part.values():
+        if why := _unreleased(plugin):
+            remedy = "make it a package" if plugin.installed == "file" else "install its release, or a wheel of its release"
+            what = f"the plugin {plugin.name} {plugin.version:.20} took part in it and {why}"
+            yield f"{what}, so others may not have the same; {remedy}, and run it again"
+
+
+_INSTALLED = {
+    "index": "",
+    "wheel": "",
+    "editable": "was installed editable, from a folder that may change",
+    "folder": "was installed from a folder",
+    "version control": "was installed from version control",
+    "archive": "was installed from an archive of sources",
+    "file": "is a file",
+}
+"""Faults of the ways to install a plugin. A release comes from a package index or a wheel, whose content never changes."""
+
+
+def _unreleased(plugin: LoadedPlugin) -> str | None:
+    """Why others cannot install a plugin; None for a release, and for lgbench itself, whose commit is recorded."""
+    if plugin.name == BUILT_IN:
+        return None
+    if how := _INSTALLED.get(plugin.installed, "was installed in a way that the run does not say"):
+        return how
+    try:
+        version = Version(plugin.version)
+    except InvalidVersion:
+        return "has no version of a release"
+    return "has a version that is not released" if version.is_devrelease or version.local else None
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
-    """A sentence for each thing in `folder`/runs that could not be filed today, or is in another place than its own.
+    """A sentence for each thing in `folder`/runs that could not be filed today, or that no submission has made.
 
-    Files that no submission has made, links, and folders are named too, hidden ones with them. Runs under an earlier version of
-    a published protocol were checked when they were filed, and nobody can make them with this lgbench. So of them the footer
-    and the place are looked at, and that none comes twice.
+    Runs under an earlier version of a published protocol were inspected when they were filed, and this lgbench cannot make
+    them. Only their metadata and their place are checked, and that none is there twice.
     """
-    paths, weights, wrong = sorted_out(folder / RUNS)
-    every, unreadable = found_in(paths)
-    earlier = [run for run in every if _is_earlier(run.record.protocol)]
-    today = by_file(run for run in every if not _is_earlier(run.record.protocol))
-    runs, unfit = inspect_some(today, Inspector(registry, FILED_RULES))
-    found = [FoundRun.of(run) for run in runs]
-    if os.path.lexists(folder / FOLDER):
-        wrong.append(f"{folder / FOLDER}: a submission is under way, or was killed; the next `lgbench submit` removes it")
-    places = _misplaced(every)
-    return [
-        *wrong,
-        *unreadable,
-        *unfit,
-        *places,
-        *other_weights(weights, every),
-        *duplicates([*earlier, *found], []),
-        *incomplete(found, registry.tasks, found),
-    ]
+    paths, weights, wrong = _sorted_out(folder / RUNS)
+    every, unreadable = stored_in(paths)
+    today: dict[Path, list[str]] = defaultdict(list)
+    for run in every:
+        if not _is_earlier(run.record.protocol):
+            today[run.path].append(run.run_id)
+            wrong += [f"{run.where}: {sentence}" for sentence in unpublishable(run.metadata)]
+    found = [run.stored for run in inspected(today, registry, wrong, whole=True)]
+    wrong += [*unreadable, *_misplaced(every), *_other_weights(weights, every)]
+    return [*wrong, *duplicates(every, []), *incomplete(found, registry.tasks, found)]
 
 
-def _misplaced(runs: Sequence[FoundRun]) -> Iterator[str]:
+def _is_earlier(used: ProtocolUse) -> bool:
+    """Whether this is an earlier version of a published protocol, without changes."""
+    today = PROTOCOLS.get(used.name)
+    return today is not None and today.published and used.version < today.version and not used.changes
+
+
+def _sorted_out(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
+    """Files of runs and files of weights in the folder of filed runs, and a sentence for each other thing.
+
+    Other things may lie hidden, where nobody would look, and links may lead to files that change.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        return [], [], [f"{folder} is no folder of filed runs; put a folder of that name there"]
+    runs: list[Path] = []
+    weights: list[Path] = []
+    strays: list[str] = []
+    for path in sorted(folder.iterdir()) if folder.exists() else []:
+        usual = stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith(".")
+        if usual and path.suffix in (".parquet", weights_files.SUFFIX):
+            (runs if path.suffix == ".parquet" else weights).append(path)
+        else:
+            strays.append(f"{path} is no submission file, and no file of weights: remove it")
+    return runs, weights, strays
+
+
+def _misplaced(runs: Sequence[StoredRun]) -> Iterator[str]:
     """A sentence for each file that no submission has made, or that has another name than its runs give it."""
-    files: dict[Path, list[FoundRun]] = defaultdict(list)
+    files: dict[Path, list[StoredRun]] = defaultdict(list)
     for run in runs:
         files[run.path].append(run)
     for path, own in files.items():
@@ -146,108 +208,14 @@ def _misplaced(runs: Sequence[FoundRun]) -> Iterator[str]:
             yield f"{path}: a file with these runs alone is at {path.with_name(name)}"
 
 
-def _submitted(
-    runs: Sequence[Run],
-    wrong: Sequence[str],
-    folder: Path,
-    registry: Registry,
-    own: Turn,
-    weights_of: WeightsOf | None,
-) -> Submitted:
-    """File these runs where they are not filed yet. Raises Refused."""
-    filed, unreadable = found_in(run_files.find(folder))
-    before, new = _apart(runs, filed)
-    found = [FoundRun.of(run) for run in new]
-    reasons = [
-        *wrong,
-        *(f"{sentence}; it is filed already, so put it right first" for sentence in unreadable),
-        *_unchecked(new),
-        *duplicates(found, filed),
-    ]
-    if not wrong:  # with a file left out, its run would be reported as missing too
-        reasons += incomplete([*filed, *found], registry.tasks, found)
-    if reasons:
-        count = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
-        raise Refused(reasons, f"nothing was filed, for {count}:")
-    weights = files_of_weights([*new, *before], weights_of)
-    file = own.file(*_written(new), folder, weights) if new else None
-    for each in weights:  # those that no submission file comes after
-        own.add(*each, folder)
-    return Submitted(file, len(new), len(before), len(keeping(runs)) if weights_of else 0)
-
-
-def _written(runs: Sequence[Run]) -> tuple[str, bytes]:
-    """The name and the content of the submission file of these runs, written anew from what was checked."""
-    own = [submission_files.SubmittedRun(run.footer.experiment, run.footer.content, run.rows) for run in runs]
-    try:
-        return submission_files.written(own)
-    except ValueError as error:
-        raise RunFileError(f"nothing was filed: {error}; submit the runs of some entries first, then the others") from error
-
-
-def _apart(runs: Sequence[Run], filed: Sequence[FoundRun]) -> tuple[list[Run], list[Run]]:
-    """The runs that are filed already with the same content, and the others."""
-    there = {run.record.run_id: run for run in filed}
-    before: list[Run] = []
-    new: list[Run] = []
-    with Reader() as reader:
-        for run in runs:
-            same = there.get(run.footer.experiment.run_id)
-            (before if same and _content_of(same, reader) == run.content else new).append(run)
-    return before, new
-
-
-def _content_of(filed: FoundRun, reader: Reader) -> str:
-    if filed.content is not None:
-        return filed.content
-    contents = reader.read(filed.path)
-    assert contents.rows is not None
-    return digest(footer_of(filed.path, contents).content, contents.rows)
-
-
-def _is_earlier(used: ProtocolUse) -> bool:
-    """Whether it is an earlier version of a published protocol, without changes."""
-    today = PROTOCOLS.get(used.name)
-    return today is not None and today.published and used.version < today.version and not used.changes
-
-
-def _protocol_is_published(footer: Footer) -> Iterator[str]:
-    published = [f"{protocol.name}/{protocol.version}" for protocol in PROTOCOLS.values() if protocol.published]
-    used = footer.experiment.protocol
-    if not (used.name in PROTOCOLS and PROTOCOLS[used.name].published):
-        yield f"only runs under {' or '.join(published)} are published; run it with --protocol {BOARDS_PROTOCOL}"
-    elif used.changes:
-        yield f"it changes its protocol ({shown(str(used))[1:-1]}), and a published run does not; run it without --set"
-
-
-def _seed_is_small(footer: Footer) -> Iterator[str]:
-    seed = footer.experiment.seed
-    if seed >= MAX_SEEDS:
-        yield f"its seed is {seed}, and published seeds count from 0 without a gap; use --seeds 0:5 or more"
-
-
-def _code_is_committed(footer: Footer) -> Iterator[str]:
-    changed = any(plugin.name == BUILT_IN for plugin in footer.experiment.plugins)
-    if changed or (footer.environment.git_commit or "").endswith("+dirty"):
-        yield "it was made by a changed checkout of lgbench, which nobody else has; commit the changes, and run it again"
-
-
-def _something_is_measured(footer: Footer) -> Iterator[str]:
-    if not footer.measurements:
-        yield "it has no measurement, so no board can show it; run it with a plugin that has one"
-
-
-def _unchecked(runs: Iterable[Run]) -> Iterator[str]:
-    """A new run must say whether its model looks ahead. Runs that were filed before lgbench asked stay."""
-    for run in runs:
-        if not is_checked(run.rows):
-            yield f"{run.where}: its rows do not say whether the model looks ahead, which this lgbench asks; run it again"
-
-
-_RULES = (_protocol_is_published, _seed_is_small, _code_is_committed, _something_is_measured)
-
-RULES = (unreleased_plugins, *_RULES)
-"""The rules for runs that are to be published, in addition to those for every run."""
-
-FILED_RULES = (unreleased_plugins_since_recorded, *_RULES)
-"""The rules for those that are published."""
+def _other_weights(paths: Iterable[Path], runs: Iterable[StoredRun]) -> Iterator[str]:
+    """A sentence for each file of weights that is damaged, or belongs to no filed run."""
+    kept = {weights_files.name_for(run.record, own): own for run in runs if (own := run.metadata.kept_weights)}
+    for path in paths:
+        if path.name not in kept:
+            yield f"{path} has weights of no filed run, as after a submission that was killed; submit that again, or remove it"
+            continue
+        try:
+            weights_files.read(path, kept[path.name])
+        except RunFileError as error:
+            yield str(error)

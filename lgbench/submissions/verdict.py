@@ -1,101 +1,146 @@
-"""The outcome of running a run again: the two tables of numbers, compared, as a few lines of text."""
+"""The outcome of running a run again: the numbers of the file and those of the rerun, compared."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from lgbench.contracts import SOUNDNESS
 from lgbench.errors import LgbenchError
 from lgbench.experiment.tuning import TuningRun
 from lgbench.measurement.chance import CHANCE
-from lgbench.submissions.agreement import (
-    Disagreement,
-    Tolerance,
-    disagreements,
-    largest_distance,
-    largest_mean_distance,
-    numbers_in,
-    tuning_disagreements,
-)
 from lgbench.submissions.inspection import Run
-from lgbench.submissions.rows import unsound
 
 MAX_DISAGREEMENTS = 5
-"""How many disagreements of a run are shown."""
+"""Disagreements of a run that are shown."""
+
+
+class Place(NamedTuple):
+    """The place of a number among the rows of a run."""
+
+    weights: str
+    metric: str
+    step: int
+    length: int | None
+    """None for the training curve."""
+    layer: int | None = None
+    """Layer of a probe; None for a number of the whole model."""
+    head: int | None = None
+
+    def __str__(self) -> str:
+        if self.length is None:
+            return f"{self.metric} at step {self.step}"
+        return f"{self.metric} ({self.weights}){self.inside} at length {self.length} after step {self.step}"
+
+    @property
+    def inside(self) -> str:
+        """Layer and head for a sentence, after a space; empty for a number of the whole model."""
+        layer = "" if self.layer is None else f" in layer {self.layer}"
+        return layer if self.head is None else f"{layer}, head {self.head}"
+
+
+class Number(NamedTuple):
+    """A value, None where it is not defined, over `n` contexts, strings or steps."""
+
+    value: float | None
+    n: int
+
+
+Numbers = Mapping[Place, Number]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest allowed distances of numbers. Distances on the training curve are relative where numbers are above 1."""
+
+    single: float
+    """For any score and, with `points`, any point of the training curve."""
+    mean: float | None
+    """For the mean over lengths of any metric of any weights at any step, and of the training loss over steps; None for no
+    limit other than `single`."""
+    points: bool
+    """Whether points of the training curve are compared. A spike need not come twice, least of all a gradient's."""
+
+    def __str__(self) -> str:
+        means = "" if self.mean is None else f", means over lengths within {self.mean:.4g}"
+        return f"within {self.single:g}{means}"
+
 
 SAME_BITS = Tolerance(single=1e-4, mean=None, points=True)
-"""Unless the reviewer chooses another one, whatever the file says of its machine: far more than a rounding of a score's last
-digit, far less than any rank depends on."""
+"""The default, whatever the file says of its machine: far more than rounding in the last digit of a score, far less than any
+rank depends on."""
 
 OTHER_ROUNDING = Tolerance(single=0.3, mean=0.1, points=False)
-"""For a reviewer who believes that rounding differs. That moved a mean by 0.12 at most, and by far less than 0.1 in nearly all
-trainings."""
+"""For a reviewer who believes that rounding differs: it moved means by 0.12 at most, and by far less in most trainings."""
 
 
 def chosen(single: float | None) -> Tolerance:
-    """The tolerance that a reviewer chooses, by that of single numbers, or the strict one for None.
+    """The tolerance of a reviewer, by that of single numbers; the strict one for None. A third of it is that of means.
 
-    A third of it is that of means. A wide one leaves out the points of the training curve: a spike need not come twice.
+    A wide one leaves out the points of the training curve.
     """
     if single is None:
         return SAME_BITS
     return Tolerance(single, single / 3, points=single <= SAME_BITS.single)
 
 
+class Disagreement(NamedTuple):
+    """Two numbers that are further apart than `excess` tolerances."""
+
+    excess: float
+    sentence: str
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a rerun for one file."""
+    """Outcome of the rerun of one run."""
 
     run: Run
     disagreements: Sequence[Disagreement]
-    """Beyond the tolerance, the worst first."""
+    """Distances beyond the tolerance, the largest first."""
     compared: int
-    """How many numbers."""
+    """How many numbers were compared."""
     largest: float
-    """The largest distance between the two values of a score, which a wide tolerance would hide."""
+    """The largest distance between two values of a score, which a wide tolerance would hide."""
     largest_mean: float
     """The largest distance between two means over lengths."""
     tolerance: Tolerance
     otherwise: Sequence[str]
-    """Everything that rounding depends on and that is not as in the file."""
+    """A sentence for each thing that rounding depends on and that is not as in the file."""
     by_weights: bool = False
     """Whether kept weights were tested again, and nothing was trained."""
 
     @classmethod
-    def of(cls, run: Run, rerun: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS) -> Verdict:
-        """Compare a file with the table that a rerun would write."""
-        filed, here = numbers_in(run.rows), numbers_in(rerun)
+    def of(
+        cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS, by_weights: bool = False
+    ) -> Verdict:
+        """Compare the rows of a run with those of its rerun; with `by_weights` only what was measured of the trained model."""
+        filed, here = numbers_in(run.rows), numbers_in(again)
+        if by_weights:
+            last = run.experiment.train.steps
+            filed, here = (
+                {p: n for p, n in own.items() if p.length is not None and p.step == last and p.weights != CHANCE}
+                for own in (filed, here)
+            )
         found = disagreements(filed, here, tolerance)
-        diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, rerun)]
+        diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, again)]
         if tolerance.points and diverged[0] != diverged[1]:
             found.insert(0, Disagreement(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
-        found[:0] = other_soundness(run.rows, rerun)
-        compared = sum(1 for key in filed if key.length is not None or tolerance.points)
-        largest = largest_distance(filed, here), largest_mean_distance(filed, here)
-        return cls(run, found, compared, *largest, tolerance, otherwise)
-
-    @classmethod
-    def of_weights(cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS) -> Verdict:
-        """Compare what a file says of the trained model with what its kept weights give."""
-        last = run.experiment.train.steps
-        filed, here = (
-            {
-                key: n
-                for key, n in numbers_in(rows).items()
-                if key.length is not None and key.step == last and key.weights != CHANCE
-            }
-            for rows in (run.rows, again)
-        )
-        found = [*other_soundness(run.rows, again), *disagreements(filed, here, tolerance)]
-        largest = largest_distance(filed, here), largest_mean_distance(filed, here)
-        return cls(run, found, len(filed), *largest, tolerance, otherwise, by_weights=True)
+        found[:0] = _other_soundness(run.rows, again)
+        compared = sum(1 for place in filed if place.length is not None or tolerance.points)
+        largest = max((_apart(filed[p].value, here[p].value) for p in filed if p.length is not None and p in here), default=0.0)
+        means = max((abs(a - b) for _, a, b in _means(filed, here, of_scores=True)), default=0.0)
+        return cls(run, found, compared, largest, means, tolerance, otherwise, by_weights)
 
     def with_tuning(self, again: Sequence[TuningRun]) -> Verdict:
-        """With the tuning runs compared, too, that were made again."""
-        filed = self.run.footer.experiment.tuning
+        """The verdict on the run and on its tuning runs, which were made again too."""
+        filed = self.run.stored.record.tuning
         if filed is None:
             return self
         found = tuning_disagreements(filed.runs, again, self.tolerance)
@@ -134,18 +179,9 @@ class Verdict:
         return "; ".join(self.otherwise) if self.otherwise else f"{same} are as in the file"
 
 
-def other_soundness(filed: pa.Table, rerun: pa.Table) -> Iterator[Disagreement]:
-    """A flag decides whether boards rank an entry, so no tolerance covers it. A file without flags claims none."""
-    there, here = unsound(filed), unsound(rerun)
-    for weights, metric in sorted(there ^ here):
-        what = f"{metric} ({weights}) is above 0"
-        flagged = (weights, metric) in there
-        yield Disagreement(math.inf, f"{what} in the file and 0 here" if flagged else f"{what} here and not in the file")
-
-
 @dataclass(frozen=True)
 class Failure:
-    """A run that failed when it was made again."""
+    """A run whose rerun failed."""
 
     run: Run
     error: Exception
@@ -156,3 +192,107 @@ class Failure:
         known = isinstance(self.error, LgbenchError)  # its message is a sentence already
         why = str(self.error) if known else f"{type(self.error).__name__}: {self.error}"
         yield f"failed: {self.run.title}: it cannot be verified here: {why}"
+
+
+def numbers_in(table: pa.Table) -> Numbers:
+    """The numbers in the rows of a run."""
+    places = map(Place, *(table.column(name).to_pylist() for name in Place._fields))
+    values, counts = (table.column(name).to_pylist() for name in ("value", "n"))
+    return dict(zip(places, map(Number, values, counts), strict=True))
+
+
+def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Disagreement]:
+    """Rows that one run lacks, and numbers that are too far apart, the worst first."""
+    found = [Disagreement(math.inf, f"{place} is in the file and not here") for place in filed if place not in here]
+    found += [Disagreement(math.inf, f"{place} is here and not in the file") for place in here if place not in filed]
+    for place in filed:
+        if place not in here or (place.length is None and not tolerance.points):
+            continue
+        there, again = filed[place], here[place]
+        if there.n != again.n:
+            found.append(Disagreement(math.inf, f"{place} is over {there.n} in the file and over {again.n} here"))
+        relative = place.length is None or place.layer is not None  # scores are on one scale, other numbers are not
+        found += _compared(str(place), there.value, again.value, tolerance.single, relative)
+    if tolerance.mean is not None:
+        for name, a, b in _means(filed, here, of_scores=True):
+            found += _compared(name, a, b, tolerance.mean, relative=False)
+        for name, a, b in _means(filed, here, of_scores=False):
+            found += _compared(name, a, b, tolerance.mean, relative=True)
+    return sorted(found, key=lambda disagreement: -disagreement.excess)
+
+
+def tuning_disagreements(filed: Sequence[TuningRun], here: Sequence[TuningRun], tolerance: Tolerance) -> list[Disagreement]:
+    """Losses of tuning runs that are too far apart: all tenths of the curve with `points`, otherwise the last."""
+    found: list[Disagreement] = []
+    for there, again in zip(filed, here, strict=True):
+        name = f"the tuning run with the rate {there.lr:g} and seed {there.seed}"
+        if not tolerance.points:
+            allowed = tolerance.single if tolerance.mean is None else tolerance.mean
+            found += _compared(f"the loss of {name}", there.loss, again.loss, allowed, relative=True)
+            continue
+        if there.diverged_step != again.diverged_step:
+            steps = f"{there.diverged_step} in the file and {again.diverged_step} here"
+            found.append(Disagreement(math.inf, f"the step at which {name} diverged is {steps}"))
+        for tenth, (a, b) in enumerate(zip(there.losses, again.losses, strict=True), 1):
+            found += _compared(f"the loss of {name}, in tenth {tenth} of its steps,", a, b, tolerance.single, relative=True)
+    return found
+
+
+def _means(filed: Numbers, here: Numbers, of_scores: bool) -> Iterator[tuple[str, float, float]]:
+    """Means over lengths of scores, or the mean over steps of the training loss, each with its name: in the file, and here."""
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for place in filed:
+        if place not in here or (place.length is not None) is not of_scores:
+            continue
+        pair = filed[place].value, here[place].value
+        if pair[0] is None or pair[1] is None:
+            continue
+        if of_scores:
+            name = f"{place.metric} ({place.weights}){place.inside} after step {place.step}"
+            groups[f"the mean over lengths of {name}"].append(pair)  # type: ignore[arg-type]  # both are numbers
+        elif place.metric == "train_loss":
+            groups["the mean over steps of train_loss"].append(pair)  # type: ignore[arg-type]
+    for name, pairs in groups.items():
+        there, again = zip(*pairs, strict=True)
+        yield name, fmean(there), fmean(again)
+
+
+def _compared(name: str, there: float | None, here: float | None, allowed: float, relative: bool) -> Iterator[Disagreement]:
+    apart = _apart(there, here)
+    if relative and math.isfinite(apart):
+        apart /= max(1.0, abs(there or 0), abs(here or 0))
+    if apart > allowed:
+        yield Disagreement(apart / allowed if allowed else math.inf, f"{name} is {_both(there, here)}")
+
+
+def _apart(there: float | None, here: float | None) -> float:
+    """The distance of two numbers; infinite where one is not finite or not defined and the other is something else."""
+    if there is None or here is None:
+        return 0.0 if there is here else math.inf
+    if math.isfinite(there) and math.isfinite(here):
+        return abs(there - here)
+    return 0.0 if there == here or (math.isnan(there) and math.isnan(here)) else math.inf
+
+
+def _both(there: float | None, here: float | None) -> str:
+    """Two numbers with as many digits as tell them apart."""
+    for digits in (".4f", ".8g", ".17g"):
+        a, b = ("undefined" if value is None else format(value, digits) for value in (there, here))
+        if a != b:
+            break
+    return f"{a} in the file and {b} here"
+
+
+def _other_soundness(filed: pa.Table, again: pa.Table) -> Iterator[Disagreement]:
+    """Differences in what decides whether boards rank an entry. No tolerance covers them."""
+    there, here = _unsound(filed), _unsound(again)
+    for weights, metric in sorted(there ^ here):
+        what = f"{metric} ({weights}) is above 0"
+        flagged = (weights, metric) in there
+        yield Disagreement(math.inf, f"{what} in the file and 0 here" if flagged else f"{what} here and not in the file")
+
+
+def _unsound(table: pa.Table) -> set[tuple[str, str]]:
+    """Weights with answers that are not sound, and the metric that says so."""
+    columns = (table.column(name).to_pylist() for name in ("weights", "metric", "value"))
+    return {(weights, metric) for weights, metric, value in zip(*columns, strict=True) if metric in SOUNDNESS and value}

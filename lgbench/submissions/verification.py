@@ -1,8 +1,8 @@
-"""Running runs again, as their files say they were made, and comparing every number.
+"""Verification: runs are trained and tested again as their files say they were made, and every number is compared.
 
-On the machine that made a run, a second training has the same bits. On another one, or with another torch, numbers are rounded
-otherwise, and training amplifies that: initial weights off by 1e-7 moved the TVD of dyck-2-3 by up to 0.12 in the mean over
-lengths, and by 0.22 at one length; retrieval and set complement far less.
+On the machine that made a run, a second training has the same bits. On another machine, or with another torch, numbers are
+rounded otherwise, and training amplifies that: initial weights off by 1e-7 moved the TVD of dyck-2-3 by up to 0.12 in the mean
+over lengths, and by 0.22 at one length; retrieval and set complement far less.
 """
 
 from __future__ import annotations
@@ -11,210 +11,237 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from math import comb
-from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
 
+from lgbench.errors import lacks_memory
 from lgbench.execution import provenance
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.tuning import TuningRun, coarse
 from lgbench.extensions.libraries import libraries_of
+from lgbench.kept.loading import models_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
 from lgbench.measurement.score import Score
 from lgbench.results.rows import Measured, rows_of
-from lgbench.submissions.agreement import Tolerance
-from lgbench.submissions.deadline import Deadline
-from lgbench.submissions.footer import shown
+from lgbench.results.stored_runs import StoredRun
 from lgbench.submissions.inspection import Run
-from lgbench.submissions.tuning_again import TuningAgain, fillers, stack_size
-from lgbench.submissions.verdict import SAME_BITS, Failure, Verdict
-from lgbench.training.models import Trained
-from lgbench.training.train import train
+from lgbench.submissions.verdict import SAME_BITS, Failure, Tolerance, Verdict
+from lgbench.training.curve import NO_CURVE
+from lgbench.training.models import Models, Trained
+from lgbench.training.train import NO_POINTS, train
 
-DEFAULT_SECONDS = 24 * 3600.0
-"""How long one population may take."""
+MAX_MODELS = 64
+"""Models that are trained together at most, whatever a file says of its population."""
 
-Drawn = TypeVar("Drawn")
+
+def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
+    """`size` runs that nobody could foresee, in their order; all for None, or if there are not more."""
+    if size is None or size >= len(runs):
+        return list(runs)
+    chosen = random.SystemRandom().sample(range(len(runs)), size)
+    return [runs[index] for index in sorted(chosen)]
+
+
+def chance_to_draw(runs: int, forged: int, size: int) -> float:
+    """The probability that a sample of `size` has at least one of the forged runs: hypergeometric."""
+    return float(1 - Fraction(comb(runs - forged, size), comb(runs, size)))
+
+
+def chances(runs: int, size: int) -> dict[int, float]:
+    """:func:`chance_to_draw` for one forged run, and for 5, 10 and 25 % of the runs."""
+    forged = sorted({1, *(max(1, round(runs * share)) for share in (0.05, 0.1, 0.25))})
+    return {number: chance_to_draw(runs, number, size) for number in forged}
 
 
 @dataclass(frozen=True)
-class RerunPopulation:
-    """Runs that are trained again together, with as many threads and among as many other models as when they were made."""
+class Manner:
+    """How runs were trained, on which rounding depends: size of the population, compiled step, threads."""
 
-    runs: Sequence[Run]
-    fillers: Sequence[Experiment]
-    """Models that nobody asked about. They give the population its size, on which rounding depends."""
+    population: int
+    compiled: bool
     threads: int
-    compile: bool
 
-    @property
-    def asked(self) -> list[Experiment]:
-        return [run.experiment for run in self.runs]
-
-    @property
-    def experiments(self) -> list[Experiment]:
-        return [*self.asked, *self.fillers]
-
-
-def drawn(files: Sequence[Drawn], size: int | None) -> list[Drawn]:
-    """`size` files that nobody could foresee, in their order; all if there are not more."""
-    if size is None or size >= len(files):
-        return list(files)
-    chosen = random.SystemRandom().sample(range(len(files)), size)
-    return [files[index] for index in sorted(chosen)]
-
-
-def chance_to_draw(files: int, forged: int, size: int) -> float:
-    """The probability that at least one of the forged files is among `size` that are drawn: hypergeometric."""
-    return float(1 - Fraction(comb(files - forged, size), comb(files, size)))
-
-
-def chances(files: int, size: int) -> dict[int, float]:
-    """:func:`chance_to_draw` for one forged file, and for 5, 10 and 25 % of the files."""
-    forged = sorted({1, *(max(1, round(files * share)) for share in (0.05, 0.1, 0.25))})
-    return {number: chance_to_draw(files, number, size) for number in forged}
+    @classmethod
+    def of(cls, run: Run) -> Manner:
+        """The manner of a run by its metadata, as far as this machine can repeat it."""
+        made = run.metadata.execution
+        number = min(run.metadata.environment.threads, os.cpu_count() or 1)
+        return cls(min(made.population, MAX_MODELS), made.compiled, number)
 
 
 def verify(
-    runs: Sequence[Run],
-    device: torch.device,
-    display: ProgressDisplay,
-    tolerance: Tolerance = SAME_BITS,
-    seconds: float = DEFAULT_SECONDS,
-    tuning: bool = True,
+    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS, tuning: bool = True
 ) -> Iterator[Verdict | Failure]:
-    """Train and test the runs again, write nothing, and say of each one whether its numbers are the same.
+    """The verdict on each run after training and testing it again. Writes nothing.
 
-    With `tuning`, the tuning runs that chose learning rates are trained again, too, each once. No population takes much
-    longer than `seconds`: after that its runs have failed.
+    With `tuning`, the tuning runs that chose learning rates are trained again too, each once.
     """
-    verifier = _Verifier(device, display, tolerance, seconds, tuning)
-    groups: dict[Hashable, list[Run]] = defaultdict(list)
+    verifier = Verifier(device, display, tolerance, tuning)
+    groups: dict[tuple[Hashable, Manner], list[Run]] = defaultdict(list)
     for run in runs:
-        made = run.footer.execution
-        key = (run.experiment.population_key, made.population, made.compiled, run.footer.environment.threads)
-        groups[key].append(run)
-    for group in groups.values():
-        try:
-            populations = list(_populations(group, device))
-        except Exception as error:  # a plugin's model may raise anything
-            yield from (Failure(run, error) for run in group)
-            continue
-        for population in populations:
-            yield from verifier.outcomes(population)
+        groups[run.experiment.population_key, Manner.of(run)].append(run)
+    for (_, manner), group in groups.items():
+        ordered = sorted(group, key=lambda run: (run.stored.record.task, run.stored.record.seed))
+        for start in range(0, len(ordered), manner.population):
+            yield from verifier.outcomes(ordered[start : start + manner.population], manner)
 
 
-def _populations(group: Sequence[Run], device: torch.device) -> Iterator[RerunPopulation]:
-    """Populations of the size in which the runs were made, or of as many models as fit."""
-    made, asked = group[0].footer.execution, group[0].footer.environment.threads
-    size = stack_size(group[0].experiment, made.population, device)
-    ordered = sorted(group, key=_by_task_and_seed)
-    for start in range(0, len(ordered), size):
-        runs = ordered[start : start + size]
-        others = list(fillers([run.experiment for run in runs], size - len(runs)))
-        yield RerunPopulation(runs, others, min(asked, os.cpu_count() or 1), made.compiled)
+class Verifier:
+    """Makes runs again on a device; each tuning run and each chance level once."""
 
-
-def _by_task_and_seed(run: Run) -> tuple[str, str, int]:
-    record = run.experiment.record
-    return record.task, str(record.protocol), record.seed
-
-
-class _Verifier:
-    """Runs populations again on a device."""
-
-    def __init__(
-        self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, seconds: float, tuning: bool
-    ) -> None:
-        self.device, self.display, self.tolerance, self.deadline = device, display, tolerance, Deadline(seconds)
+    def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, tuning: bool = True) -> None:
+        self.device, self.display, self.tolerance, self.tuning = device, display, tolerance, tuning
+        self._tuned: dict[tuple[str, int, bool], TuningRun] = {}
+        """By run id, population and whether the step was compiled."""
         self._chance: dict[Hashable, list[Score]] = {}
-        self._tuning = TuningAgain(device, self._trained) if tuning else None
 
-    def outcomes(self, population: RerunPopulation) -> list[Verdict | Failure]:
-        """One outcome for each run of the population."""
+    def outcomes(self, runs: Sequence[Run], manner: Manner) -> list[Verdict | Failure]:
+        """One outcome for each of these runs, which are trained together, or in halves where memory does not suffice."""
         keep_freed_memory()
+        experiments = [run.experiment for run in runs]
         try:
-            with threads(population.threads), full_float32():
-                title = f"{population.runs[0].title} again"
-                trained = self._trained(title, population.experiments, population.compile, population.asked)
-                return list(self._verdicts(population, trained))
+            with threads(manner.threads), full_float32():
+                trained = self._trained(f"{runs[0].title} again", experiments, manner.population, manner.compiled)
+                return list(self._verdicts(runs, manner, trained))
         except Exception as error:  # a plugin's model may raise anything
-            return [Failure(run, error) for run in population.runs]
+            if manner.population == 1 or not lacks_memory(error):
+                return [Failure(run, error) for run in runs]
+        half = replace(manner, population=(manner.population + 1) // 2)
+        parts = [runs[start : start + half.population] for start in range(0, len(runs), half.population)]
+        return [outcome for part in parts for outcome in self.outcomes(part, half)]
 
     def _trained(
-        self, title: str, experiments: Sequence[Experiment], compile: bool, tested: Sequence[Experiment] = ()
+        self, title: str, experiments: Sequence[Experiment], population: int, compile: bool, tested: bool = True
     ) -> Trained:
-        """`tested`, the first ones, are tested while they train. From now on there is as much time as a population may take."""
-        self.deadline.start()
-        models = "1 model" if len(experiments) == 1 else f"{len(experiments)} models"
-        with self.display.phase(Phase.train(f"{title} ({models})", experiments)) as report:
+        """The experiments, trained in a population of this size.
 
-            def in_time(step: int, loss: Callable[[], float]) -> None:
-                self.deadline.require()
-                report(step, loss)
+        The places of other models are taken by copies of the last one: only the number of models changes how numbers round.
+        """
+        whole = [*experiments, *[experiments[-1]] * (population - len(experiments))]
+        models = "1 model" if len(whole) == 1 else f"{len(whole)} models"
+        points = points_of(experiments, self.device) if tested else NO_POINTS
+        with self.display.phase(Phase.train(f"{title} ({models})", whole)) as report:
+            return train(whole, self.device, report, points=points, compile=compile, say=self.display.say)
 
-            points = points_of(tested or experiments, self.device, self.deadline.asking)
-            return train(experiments, self.device, in_time, points=points, compile=compile, say=self.display.say)
-
-    def _verdicts(self, population: RerunPopulation, trained: Trained) -> Iterator[Verdict]:
-        """Test every run of the population, and no filler. Then make the tuning runs again."""
+    def _verdicts(self, runs: Sequence[Run], manner: Manner, trained: Trained) -> Iterator[Verdict]:
+        """Test every run, then make its tuning runs again."""
         found = []
-        with self.display.phase(Phase.evaluate(f"{population.runs[0].title} again", population.asked)) as report:
-            for index, run in enumerate(population.runs):
-                experiment = run.experiment
-                models = partial(self.deadline.models, trained, index)
-                scores = evaluate(experiment, models(), self.device)
-                scores += probe(experiment, models, self.device).scores
-                points = scores_at_points(trained, index)
-                measured = Measured(scores, points, self._chance_of(run), trained.curve, index, trained.diverged[index])
-                otherwise = list(_otherwise(run, trained, population, self.device))
-                found.append(Verdict.of(run, rows_of(experiment, measured), otherwise, self.tolerance))
+        asked = [run.experiment for run in runs]
+        with self.display.phase(Phase.evaluate(f"{runs[0].title} again", asked)) as report:
+            for index, run in enumerate(runs):
+                scores = evaluate(run.experiment, trained.models(index), self.device)
+                scores += probe(run.experiment, partial(_model_on, trained, index), self.device).scores
+                points, level = scores_at_points(trained, index), self._chance_of(run)
+                measured = Measured(scores, points, level, trained.curve, index, trained.diverged[index])
+                otherwise = [*_other_machine(run, manner.threads, self.device), *_other_population(run, trained)]
+                found.append(Verdict.of(run, rows_of(run.experiment, measured), otherwise, self.tolerance))
                 report(index + 1, None)
         for verdict in found:
-            yield verdict.with_tuning(self._tuning.runs(verdict.run.experiment)) if self._tuning else verdict
+            yield verdict.with_tuning(self._tuning_runs(verdict.run.experiment)) if self.tuning else verdict
 
     def _chance_of(self, run: Run) -> list[Score]:
-        """The chance level of a run's task, found once for all its runs."""
+        """The chance level of the task of a run."""
         experiment = run.experiment
-        same = (experiment.record.task, experiment.train, experiment.evaluate, run.footer.measurements)
+        same = (experiment.record.task, experiment.train, experiment.evaluate, run.metadata.measurements)
         if same not in self._chance:
             known = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
             self._chance[same] = known
         return self._chance[same]
 
+    def _tuning_runs(self, experiment: Experiment) -> list[TuningRun]:
+        """The tuning runs that chose the learning rate of an experiment, made again; none where it was not chosen."""
+        tuning = experiment.record.tuning
+        if tuning is None:
+            return []
+        every = list(zip(tuning.runs, experiment.tuning_runs, strict=True))
+        groups: dict[tuple[Hashable, int, bool], list[Experiment]] = defaultdict(list)
+        for filed, run in every:
+            if (run.run_id, filed.population, filed.compiled) not in self._tuned:
+                groups[run.population_key, filed.population, filed.compiled].append(run)
+        for (_, population, compiled), runs in groups.items():
+            size = min(population, MAX_MODELS)
+            for start in range(0, len(runs), size):
+                self._tune(runs[start : start + size], size, population, compiled)
+        return [self._tuned[run.run_id, filed.population, filed.compiled] for filed, run in every]
 
-def _otherwise(run: Run, trained: Trained, population: RerunPopulation, device: torch.device) -> Iterator[str]:
-    """A sentence for each thing that rounding depends on and that is not as it was."""
-    made, here = run.footer.execution, len(population.experiments)
-    yield from other_machine(run, population.threads, device)
-    if made.population != here:
-        yield f"the number of models in the population is {shown(made.population)} in the file and {shown(here)} here"
+    def _tune(self, runs: Sequence[Experiment], size: int, population: int, compiled: bool) -> None:
+        title = f"tuning of {runs[0].record.entry} on {runs[0].record.task} again"
+        trained = self._trained(title, runs, size, compiled, tested=False)
+        marks = [0, *trained.curve.steps]
+        for index, run in enumerate(runs):
+            losses = trained.curve.loss[:, index].tolist()
+            points = [(step, loss, step - before) for (before, step), loss in zip(pairwise(marks), losses, strict=True)]
+            again = TuningRun(
+                run.train.lr, run.seed, coarse(points, run.train.steps), trained.diverged[index], population, compiled
+            )
+            self._tuned[run.run_id, population, compiled] = again
+
+
+def evaluate_again(
+    runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS
+) -> Iterator[Verdict | Failure]:
+    """The verdict on each run after testing its kept weights again. Trains and writes nothing.
+
+    What was measured during training, and the training curve, are not compared.
+    """
+    keep_freed_memory()
+    for run in runs:
+        try:
+            yield _tested_again(run, device, display, tolerance)
+        except Exception as error:  # the weights are missing, or a plugin's model raises anything
+            yield Failure(run, error)
+
+
+def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> Verdict:
+    experiment, number = run.experiment, Manner.of(run).threads
+    content = run.stored.weights()
+    with threads(number), full_float32():
+        whole = models_of(run.stored, experiment, content, device)
+        with display.phase(Phase.evaluate(f"{run.title} again", [experiment])) as report:
+            scores = evaluate(experiment, whole.models(0), device)
+            scores += probe(experiment, partial(_model_on, whole, 0), device).scores
+            report(1, None)
+    diverged = run.rows["diverged_step"][0].as_py()
+    again = rows_of(experiment, Measured(scores, {}, (), NO_CURVE, 0, diverged))
+    return Verdict.of(run, again, list(_other_machine(run, number, device)), tolerance, by_weights=True)
+
+
+def _model_on(models: Models, index: int, module: nn.Module) -> dict[str, Callable[[Tensor], Tensor]]:
+    """One model with each variant of its weights, computing by another module of its architecture."""
+    return models.on(module).models(index)
+
+
+def _other_population(run: Run, trained: Trained) -> Iterator[str]:
+    """A sentence for each difference in training that moves rounding."""
+    made = run.metadata.execution
+    if made.population != trained.stack:
+        yield f"the number of models in the population is {made.population} in the file and {trained.stack} here"
     if made.compiled != trained.compiled:
         yield "the step was compiled and is not here" if made.compiled else "the step is compiled here and was not"
 
 
-def other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]:
-    """The same of what evaluation alone depends on, too."""
-    there = run.footer.environment
-    for name, filed, here in (
+def _other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]:
+    """A sentence for each difference in software and machine that moves rounding."""
+    there = run.metadata.environment
+    pairs = [
         ("torch", there.torch, torch.__version__),
         ("the device", there.device, provenance.device_name(device)),
         ("the number of threads", there.threads, threads),
-    ):
-        if filed != here:
-            yield f"{name} is {shown(filed)} in the file and {shown(here)} here"
-    for plugin in run.footer.took_part.values():
-        here_too = dict(libraries_of(plugin.name))
-        for library, filed in plugin.libraries.items():
-            if filed != here_too.get(library):
-                yield f"{shown(library)[1:-1]} is {shown(filed)} in the file and {shown(here_too.get(library))} here"
+    ]
+    for plugin in run.metadata.took_part.values():
+        here = dict(libraries_of(plugin.name))
+        pairs += [(library, version, here.get(library)) for library, version in plugin.libraries.items()]
+    yield from (f"{name} is {filed!a:.100} in the file and {own!a} here" for name, filed, own in pairs if filed != own)
     if device.type != "cpu":
         yield "a GPU adds in no fixed order"

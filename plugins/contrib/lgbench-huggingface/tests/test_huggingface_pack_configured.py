@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
@@ -18,7 +17,7 @@ from lgbench.cli.main import main
 from lgbench.conformance.check import Check
 from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
-from lgbench.submissions import footer as footers
+from lgbench.results.stored_runs import stored
 from lgbench.testing import checks
 from lgbench_huggingface.configured import Configured
 from lgbench_huggingface.library import quiet
@@ -95,7 +94,7 @@ def test_a_run_has_the_configuration_and_can_be_planned_again(tmp_path: Path) ->
     )
     path.unlink()
     (run,) = (tmp_path / "results").glob("*.parquet")
-    found = footers.parse(pq.read_metadata(run).metadata[b"lgbench"])
+    found = stored(run)[0].metadata
     assert json.loads(dict(found.experiment.options)["model.config"]) == OPT
     assert Replanner(Registry.load()).experiment(found.experiment).record == found.experiment
     (pack,) = [plugin for plugin in found.plugins if plugin.name == "lgbench-huggingface"]

@@ -1,3 +1,5 @@
+"""`lgbench submit`: what is filed, what is refused with which reasons, and that all runs are filed or none."""
+
 from __future__ import annotations
 
 import json
@@ -5,14 +7,15 @@ import os
 import shutil
 from pathlib import Path
 
-import published
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import lgbench_command, write_sealed
-from packing import packed, repacked, together
-from published import forged, put_right
+from conftest import TESTS, lgbench_command, write_sealed
+from helpers import published
+from helpers.packing import packed, repacked, together
+from helpers.published import forged, put_right
+from kept_runs import weights_of
 
 from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError
@@ -21,7 +24,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.results import footers, run_files, submission_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.run_schema import SCHEMA
-from lgbench.submissions.reader import Reader
+from lgbench.results.stored_runs import with_rows
 from lgbench.submissions.submission import check_filed, submit
 
 
@@ -94,14 +97,13 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
     assert [done.file] == list((board / "runs").iterdir())
     assert Results(board / "runs").boards("tvd") == Results(made[0].parent).boards("tvd")
     assert check_filed(board, installed) == []
-    with Reader() as reader:
-        filed = {contents.packed.run_id: contents for contents in reader.runs(done.file)}
+    filed = {run.run_id: (run.metadata, rows) for run, rows in with_rows(done.file)}
     assert len(filed) == len(made)
     for path in made:
-        contents = filed[path.name.split(".")[-2]]
-        assert json.loads(contents.footer) == run_files.metadata(path)
-        assert repr(contents.rows.to_pylist()) == repr(run_files.read(path).to_pylist())
-    diverged = [contents.rows["diverged_step"][0].as_py() for contents in filed.values()]
+        metadata, rows = filed[path.name.split(".")[-2]]
+        assert json.loads(json.dumps(metadata.content)) == run_files.metadata(path)
+        assert repr(rows.to_pylist()) == repr(run_files.read(path).to_pylist())
+    diverged = [rows["diverged_step"][0].as_py() for _, rows in filed.values()]
     assert None in diverged and any(diverged)
 
 
@@ -132,7 +134,7 @@ def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, ins
 
 
 def test_one_bad_file_among_good_ones_and_nothing_is_written(made, board, tmp_path, installed):
-    bad = forged(made[0], tmp_path / "bad.parquet", rows=lambda rows: rows[0].update(value=2.0))
+    bad = forged(made[0], tmp_path / "bad.parquet", rows=lambda rows: rows.pop(0))
     (tmp_path / "text.parquet").write_text("no run")
     said = refusals([*made[1:], bad, tmp_path / "text.parquet", tmp_path / "nowhere"], board, installed)
     assert list(board.iterdir()) == []
@@ -146,7 +148,7 @@ def test_nothing_stays_when_writing_fails_midway(made, board, installed, monkeyp
     monkeypatch.setattr(Path, "write_bytes", failing)
     with pytest.raises(RunFileError, match="nothing was filed: cannot write to .*No space left"):
         submit(made, board, installed)
-    assert list(board.iterdir()) == []
+    assert kinds(board) == {}
 
 
 def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed):
@@ -214,24 +216,6 @@ def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, 
     assert "the averagers none and others toy-mean" in said and "--average" in said
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("python", "x", "`$.environment.python`"),
-        ("python", "3.11.7; rm", "`$.environment.python`"),
-        ("torch", "newest", "environment.torch is 'newest', expected a version"),
-        ("threads", 2**31, "`$.environment.threads`"),
-        ("threads", 2**14 + 1, "`$.environment.threads`"),
-        ("population", 2**20 + 1, "`$.execution.population`"),
-    ],
-)
-def test_facts_about_a_machine_that_no_machine_has_are_refused(honest, board, tmp_path, installed, field, value, said):
-    part = "execution" if field == "population" else "environment"
-    path = forged(honest, tmp_path / "run.parquet", lambda about: about[part].update({field: value}))
-    sentences = refusals([path], board, installed)
-    assert said in sentences[0]
-
-
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
     far = put_right(honest, tmp_path / "far.parquet", lambda about: about["experiment"].update(seed=2**62))
     (said,) = refusals([far], board, installed)
@@ -250,80 +234,30 @@ def test_what_was_put_among_the_filed_runs_by_hand_is_told(filled, later, tmp_pa
     )
     other = together([dirty], folder)
     said = "\n".join(check_filed(filled, installed))
-    assert f"{folder / 'notes.txt'} is a file of another kind" in said
+    assert f"{folder / 'notes.txt'} is no submission file" in said
     assert f"{folder / 'renamed.parquet'}: a file with these runs alone is at {one}" in said
     assert f"{single} is a run file, and filed runs are in submission files; file it with `lgbench submit`" in said
-    assert f"{linked} is a link" in said
+    assert f"{linked} is no submission file" in said
     assert f"{other}, run {later[2].stem}: it was made by a changed checkout" in said
     assert "lacks seed" in said
 
 
-def _packed(folder: Path, run: Path) -> Path:
-    """Rows of a run, packed as the side door once took them."""
-    (folder / ".packs").mkdir()
-    packed = pq.read_table(run).replace_schema_metadata({b"lgbench": b'{"packed": {}}'})
-    pq.write_table(packed, folder / ".packs" / "rows.parquet")
-    return folder / ".packs"
-
-
-def _made(path: Path, *inner: str) -> Path:
-    path.mkdir()
-    for name in inner:
-        (path / name).mkdir()
-    return path
-
-
-def _linked(path: Path, to: Path) -> Path:
-    path.symlink_to(to)
-    return path
-
-
 STRAYS = {
-    "a hidden run": (lambda f, run: Path(shutil.copy(run, f / f".{run.name}")), "is a hidden file"),
-    "a partial file": (lambda f, run: Path(shutil.copy(run, f / f".{run.name}.x.partial")), "is a hidden file"),
-    "rows in a hidden folder": (_packed, "is a hidden folder with 1 thing (rows.parquet) in it"),
-    "a cache": (
-        lambda f, run: _made(f / ".cache", "a", "b", "c", "d"),
-        "is a hidden folder with 4 things (a, b, c, ...) in it",
-    ),
-    "unfinished runs": (lambda f, run: _made(f / ".unfinished"), "is a hidden folder with nothing in it"),
-    "an empty folder": (lambda f, run: _made(f / "empty"), "is a folder with nothing in it"),
-    "runs in a folder": (lambda f, run: shutil.move(run, _made(f / "deep")) and f / "deep", "is a folder with 1 thing ("),
-    "a link to a run": (lambda f, run: _linked(f / "link.parquet", run), "is a link"),
-    "a link to a folder": (lambda f, run: _linked(f / "link", f.parent), "is a link"),
-    "a link to nothing": (lambda f, run: _linked(f / ".link", f / "nowhere"), "is a hidden link"),
-    "a pipe": (lambda f, run: os.mkfifo(f / "pipe.parquet") or f / "pipe.parquet", "is no regular file"),
-    "a note": (lambda f, run: Path(shutil.copy(run, f / "README.md")), "is a file of another kind"),
-    "a damaged file": (
-        lambda f, run: Path(shutil.copy(run, f / f"{run.name}.damaged-1")),
-        "is a damaged file that was set aside",
-    ),
-    "damaged weights": (
-        lambda f, run: Path(shutil.copy(run, f / f"{run.stem}.safetensors.damaged-1")),
-        "is a damaged file that was set aside",
-    ),
-    "a name with an escape": (lambda f, run: _made(f / "a\x1b[31m\n") and f / "a\\x1b[31m\\n", "is a folder with nothing"),
+    "a hidden file": lambda folder, run: shutil.copy(run, folder / f".{run.name}"),
+    "a folder": lambda folder, run: (folder / "deep").mkdir(),
+    "a link": lambda folder, run: (folder / "link.parquet").symlink_to(run),
+    "a pipe": lambda folder, run: os.mkfifo(folder / "pipe.parquet"),
+    "a note": lambda folder, run: shutil.copy(run, folder / "README.md"),
+    "a damaged file": lambda folder, run: shutil.copy(run, folder / f"{run.name}.damaged-1"),
 }
 
 
 @pytest.mark.parametrize("kind", STRAYS)
-def test_everything_among_the_filed_runs_that_is_no_run_is_named(filled, installed, kind):
-    put, why = STRAYS[kind]
-    path = put(filled / "runs", filed_in(filled))
-    (said, *rest) = check_filed(filled, installed)
-    assert said.startswith(f"{path} {why}") and said.endswith(
-        "this folder has submission files and weights of their runs alone: remove it"
-    )
-    assert not rest
-
-
-@pytest.mark.parametrize("kind", ["a hidden run", "rows in a hidden folder"])
-def test_nothing_hidden_comes_on_boards(made, board, installed, kind):
-    (board / "runs").mkdir()
-    STRAYS[kind][0](board / "runs", made[0])
-    with pytest.raises(UsageError, match="no runs in"):
-        Results(board / "runs")
-    assert len(check_filed(board, installed)) == 1
+def test_everything_among_the_filed_runs_that_no_submission_made_is_named(filled, installed, kind):
+    folder, before = filled / "runs", {*(filled / "runs").iterdir()}
+    STRAYS[kind](folder, filed_in(filled))
+    (stray,) = {*folder.iterdir()} - before
+    assert check_filed(filled, installed) == [f"{stray} is no submission file, and no file of weights: remove it"]
 
 
 def test_the_folder_of_filed_runs_is_a_folder(filled, tmp_path, installed):
@@ -355,17 +289,22 @@ def test_filed_runs_of_an_older_protocol_are_in_nobodys_way_and_stay(made, board
     assert said == f"{moved}: a file with these runs alone is at {filed}"
 
 
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 def test_runs_of_a_submission_file_are_submitted_as_those_of_run_files(made, filled, board, tmp_path, installed):
     """As from somebody's fork."""
-    done = submit([filled / "runs"], _made(tmp_path / "other"), installed)
+    done = submit([filled / "runs"], _folder(tmp_path / "other"), installed)
     assert done.filed == len(made) and done.file.read_bytes() == filed_in(filled).read_bytes()
 
 
-OTHER = "its footer or its rows are not those that were filed"
+OTHER = "its metadata or its rows are not those that were filed"
 FORGERIES = {
     "a footer": (lambda runs: runs[1].footer["environment"].update(threads=2), lambda rows: rows, OTHER),
     "a number": (lambda runs: None, lambda rows: rows.set_column(VALUE, "value", pc.multiply(rows["value"], 0.5)), OTHER),
-    "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "its footer makes it run "),
+    "an id": (lambda runs: vars(runs[1]).update(run_id="0" * 16), lambda rows: rows, "by its metadata it is run "),
     "the order": (lambda runs: runs.reverse(), lambda rows: rows, OTHER),
 }
 VALUE = SCHEMA.get_field_index("value")
@@ -428,3 +367,108 @@ def test_help_of_publishing_imports_nothing_heavy():
 
 def test_the_protocols_of_the_leaderboards_are_published():
     assert {name for name, protocol in PROTOCOLS.items() if protocol.published} == {"short", "standard", "long", "paper"}
+
+
+SUBMITS_AND_IS_KILLED = f"""
+import os, signal, sys
+sys.path.insert(0, {str(TESTS)!r})
+from helpers import published
+from lgbench.extensions.registry import Registry
+found = published.registry()
+Registry.load = classmethod(lambda cls, files=(): found)
+import lgbench.submissions.submission
+from lgbench.cli.main import main
+CHANGES = {{{{"os.mkdir", "os.link", "os.rename", "os.remove"}}}}
+left = iter(range({{point}}))
+
+def watch(event, arguments):
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in CHANGES) and next(left, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+main(prog_name="lgbench")
+"""
+
+
+@pytest.mark.slow
+def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(made, board, warm, installed):
+    """At every change of the disk. The same command then files all runs."""
+    alone = [path for path in made if "toy-table" in path.name]
+    name, content = packed(alone)
+    point, end = 0, -9
+    while end == -9:
+        with warm.start(["submit", *alone, "--to", board], SUBMITS_AND_IS_KILLED.format(point=point)) as process:
+            _, error = process.communicate(timeout=60)
+            end = process.returncode
+            assert end in (0, -9), error
+        filed = {path.name: path.read_bytes() for path in board.glob("runs/*.parquet")}
+        assert filed in ({}, {name: content}) and (end == -9 or filed), point
+        submit(alone, board, installed)
+        assert (board / "runs" / name).read_bytes() == content, point
+        assert all("remove it" in sentence for sentence in check_filed(board, installed)), point
+        shutil.rmtree(board / "runs")
+        point += 1
+    assert point > 3
+
+
+# Weights.
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Five seeds of one task with their weights. Tests must not write into it."""
+    folder = tmp_path_factory.mktemp("kept")
+    published.make(folder, tasks=["alone"], keep_weights=True)
+    return folder
+
+
+def kinds(board: Path) -> dict[str, int]:
+    """How many files of each kind are filed."""
+    names = [path.suffix for path in board.rglob("*") if path.is_file()]
+    return {suffix: names.count(suffix) for suffix in sorted(set(names))}
+
+
+def test_weights_are_filed_beside_the_submission_file_and_tested_again_there(kept, board, installed):
+    done = lgbench("submit", kept, "--to", board, "--weights", registry=installed)
+    assert done.exit_code == 0 and "weights of 5 runs are filed" in done.stdout and "5 runs filed in" in done.stdout
+    assert kinds(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
+    for path in kept.glob("*.safetensors"):
+        assert (board / "runs" / path.name).read_bytes() == path.read_bytes()
+    done = lgbench("verify", board / "runs", "--evaluate-only", registry=installed)
+    assert done.exit_code == 0 and "5 of 5 runs verified" in done.stdout
+
+
+def test_a_submission_carries_no_weights_unless_asked_to_and_they_may_be_added_later(kept, board, installed):
+    lgbench("submit", kept, "--to", board, registry=installed)
+    assert kinds(board) == {".parquet": 1}
+    missing = lgbench("verify", board / "runs", "--evaluate-only", registry=installed)
+    assert "the weights of this run are missing" in missing.stdout
+    done = lgbench("submit", kept, "--to", board, "--weights", registry=installed)
+    assert done.exit_code == 0 and "5 runs filed before" in done.stdout and "weights of 5 runs are filed" in done.stdout
+    assert kinds(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_weights_that_are_not_those_of_the_run_are_refused_and_nothing_is_filed(kept, board, installed, tmp_path, damage):
+    own = Path(shutil.copytree(kept, tmp_path / "own"))
+    weights = weights_of(next(own.glob("*.seed-2.*.parquet")))
+    content = weights.read_bytes()
+    weights.unlink()
+    if damage == "flipped":
+        weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(Refused) as refused:
+        submit([own], board, installed, weights=True)
+    (sentence,) = refused.value.sentences
+    assert str(weights) in sentence and ("missing" if damage == "missing" else "damaged") in sentence
+    assert kinds(board) == {}
+
+
+def test_weights_of_no_filed_run_and_damaged_ones_are_named(kept, board, installed):
+    submit([kept], board, installed, weights=True)
+    (one, two, *_) = sorted((board / "runs").glob("*.safetensors"))
+    one.write_bytes(b"x")
+    two.rename(two.with_name("other.safetensors"))
+    found = check_filed(board, installed)
+    assert len(found) == 2 and any(f"{one} are damaged" in sentence for sentence in found)
+    assert any("other.safetensors has weights of no filed run" in sentence for sentence in found)

@@ -1,33 +1,31 @@
+"""`lgbench verify`: runs are made again as their files say, and every number is compared."""
+
 from __future__ import annotations
 
 import shutil
 from itertools import combinations
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar
 
-import published
 import pytest
 import torch
-import toys
 from click.testing import CliRunner
 from conftest import CPU
-from packing import together
-from published import forged, put_right
+from helpers import published
+from helpers.packing import together
+from helpers.published import forged, put_right
+from kept_runs import scores_at_the_end, weights_of
+from safetensors.torch import load_file, save_file
 from scipy.stats import hypergeom
-from torch import nn
 
-from lgbench import hookimpl
 from lgbench.cli.main import main
 from lgbench.execution.progress import SilentProgress
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions import bounds, tuning_again, verification
-from lgbench.submissions.bounds import MAX_MODELS, Bounds
-from lgbench.submissions.inspection import Inspector, inspect_all
+from lgbench.submissions import verification
+from lgbench.submissions.inspection import inspected
 from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS, chosen
-from lgbench.submissions.verification import chance_to_draw, chances, drawn, verify
-from lgbench.training.train import step_cost
+from lgbench.submissions.verification import MAX_MODELS, chance_to_draw, chances, drawn, evaluate_again, verify
+from lgbench.training.population import Population
 
 TITLE = "toy-table+toy-nothing on small-even seed 1"
 
@@ -60,9 +58,15 @@ def lgbench(*arguments, registry, **patches):
 
 
 def verdicts(paths, installed, single=None):
-    runs, wrong = inspect_all(paths, Inspector(installed))
+    return list(verify(read(paths, installed), CPU, SilentProgress(), chosen(single)))
+
+
+def read(paths, installed):
+    """The inspected runs of files in which nothing is wrong."""
+    wrong = []
+    runs = list(inspected(dict.fromkeys(paths), installed, wrong))
     assert not wrong
-    return list(verify(runs, CPU, SilentProgress(), chosen(single)))
+    return runs
 
 
 def at(metric, length, after=20, **columns):
@@ -165,7 +169,7 @@ def test_a_run_is_trained_in_a_stack_as_large_as_its_own_on_as_many_threads(hone
     odd = forged(honest, tmp_path / "odd.parquet", lambda about: about["execution"].update(population=5, compiled=True))
     many = forged(honest, tmp_path / "many.parquet", lambda about: about["environment"].update(threads=64))
     plain, compiled, threaded = verdicts([honest, odd, many], installed)
-    assert seen == [([1, 2, 3], before, False), ([1, 2, 3, 4, 5], before, True), ([1, 2, 3], 4, False)]
+    assert seen == [([1, 1, 1], before, False), ([1, 1, 1, 1, 1], before, True), ([1, 1, 1], 4, False)]
     assert torch.get_num_threads() == before
     assert plain.agrees and plain.otherwise == []
     assert compiled.otherwise == ["the step was compiled and is not here"] and compiled.tolerance == SAME_BITS
@@ -199,16 +203,21 @@ def test_runs_of_one_stack_are_trained_together_and_others_alone(made, tmp_path,
     assert sizes == [[0, 1, 2], [1], [2]]
 
 
-def test_a_stack_is_never_larger_than_what_fits(honest, tmp_path, installed, monkeypatch):
+def test_a_population_is_never_larger_than_memory_holds(honest, tmp_path, installed, monkeypatch):
     sizes = []
     train = verification.train
-    monkeypatch.setattr(verification, "train", lambda e, *a, **o: (sizes.append(len(e)), train(e, *a, **o))[1])
+
+    def scarce(experiments, *arguments, **options):
+        sizes.append(len(experiments))
+        if len(experiments) > 20:
+            raise MemoryError
+        return train(experiments, *arguments, **options)
+
+    monkeypatch.setattr(verification, "train", scarce)
     huge = forged(honest, tmp_path / "huge.parquet", lambda about: about["execution"].update(population=10**6))
     (verdict,) = verdicts([huge], installed)
-    monkeypatch.setattr(tuning_again.cost, "models_that_fit", lambda cost, device: 2)
-    verdicts([huge], installed)
-    assert sizes == [MAX_MODELS, 2]
-    assert verdict.otherwise == ["the number of models in the population is 1000000 in the file and 64 here"]
+    assert sizes == [MAX_MODELS, 32, 16]
+    assert verdict.otherwise == ["the number of models in the population is 1000000 in the file and 16 here"]
 
 
 def elsewhere(about):
@@ -284,9 +293,8 @@ def test_where_rounding_is_allowed_for_means_may_not_move_by_much(honest, tmp_pa
 def test_a_tolerance_of_ones_own_replaces_what_is_known(honest, tmp_path, installed):
     bad = forged(honest, tmp_path / honest.name, rows=at("tvd", 8, value=value_at(honest, "tvd", 8) - 0.01))
     assert lgbench(bad, "--tolerance", "0.02", registry=installed).exit_code == 0
-    for option in ("--tolerance", "--hours"):
-        wrong = lgbench(bad, option, "nan", registry=installed)
-        assert wrong.exit_code == 2 and "'nan' is no finite number" in wrong.output
+    wrong = lgbench(bad, "--tolerance", "nan", registry=installed)
+    assert wrong.exit_code == 2 and "'nan' is no finite number" in wrong.output
     done = lgbench(bad, "--tolerance", "0.009", registry=installed)
     assert done.exit_code == 1 and "expected within 0.009, means over lengths within 0.003" in done.stdout
     assert lgbench(honest, "--tolerance", "0", registry=installed).exit_code == 0
@@ -307,7 +315,7 @@ def test_a_sample_is_drawn_anew_each_time_and_named(made, installed):
 def test_only_of_the_runs_that_are_drawn_the_rows_are_read(made, tmp_path, installed, monkeypatch):
     """Every other run would be refused. What cannot be opened at all is named, drawn or not."""
     for number, path in enumerate(made[1:]):
-        forged(path, tmp_path / f"{number}.parquet", rows=lambda rows: rows[0].update(value=2.0))
+        forged(path, tmp_path / f"{number}.parquet", lambda about: about["environment"].update(lgbench="9.9"))
     keep = shutil.copy(made[0], tmp_path / made[0].name)
     monkeypatch.setattr(verification.random.SystemRandom, "sample", lambda self, population, size: [len(population) - 1])
     done = lgbench(tmp_path, "--sample", "1", registry=installed)
@@ -374,14 +382,11 @@ def test_quick_runs_and_changed_ones_are_verified_as_well(tmp_path, installed):
         (("train.steps", "0"), "train.steps=0 is out of range for small-even: it must be "),
         (("train.stepz", "4"), "no setting 'train.stepz'"),
         (("model.wide", "maybe"), "model.wide='maybe' is not a switch"),
-        (("model.depth", "4"), "no option of toy-table 'model.depth'"),
         (("model.wide", "True"), "toy-table is never wide"),
-        (("attention.window", "4"), "attention.window cannot be set: toy-table takes no attention"),
         (("system.exit", "1"), "no setting 'system.exit'; settings begin with one of train., evaluate., model."),
-        (("train.steps", "10"), "under short/1 train.steps=10 train.steps is 10, and the file says 20"),
-        (("train.steps", "20"), "under short/1 protocol is 'short/1', and the file says 'short/1 train.steps=20'"),
-        (("train.steps", "1e1"), "and the file says 'short/1 train.steps=1e1'"),
-        (None, "its protocol short/2 is short/1 in this lgbench; run it again, or use its lgbench (commit 0123"),
+        (("train.steps", "10"), "train.steps is 20 in the file and 10 here"),
+        (("train.steps", "1e1"), "protocol.changes.train.steps is '1e1' in the file and '10' here"),
+        (None, "its protocol short/2 is short/1 in this lgbench; run it again, or use its lgbench (commit '0123"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(honest, tmp_path, installed, change, said):
@@ -409,102 +414,6 @@ def test_paths_that_are_no_runs_are_refused(tmp_path, installed):
     assert done.exit_code == 1 and done.stdout.count("refused: ") == 2 and "verified" not in done.stdout
 
 
-# Settings that would take too much memory or time.
-
-
-def changed(path: Path, to: Path, *changes: tuple[str, str]) -> Path:
-    """A run that says that its settings were changed so; a careful forger writes them down everywhere."""
-
-    def change(about):
-        experiment = about["experiment"]
-        experiment["protocol"].update(changes=[list(each) for each in changes])
-        for key, text in changes:
-            section, _, name = key.partition(".")
-            if section in ("train", "evaluate"):
-                experiment[section][name] = int(text)
-            else:
-                experiment["options"] = [[k, int(text) if k == key else v] for k, v in experiment["options"]]
-
-    return put_right(path, to, change)
-
-
-class Wide(toys.TableArchitecture):
-    name = "toy-wide"
-    built: ClassVar[list[int]] = []
-
-    def build(self, signature, parts, *, width: int = 4):
-        model = super().build(signature, parts)
-        model.extra = nn.Linear(width, width)
-        if model.extra.weight.device.type != "meta":
-            Wide.built.append(width)
-            assert width <= 64, "it is being built"
-        return model
-
-
-@pytest.fixture(scope="module")
-def wide() -> Registry:
-    module = ModuleType("wide")
-    module.lgbench_architectures = hookimpl(lambda: [Wide()], specname="lgbench_architectures")
-    return published.registry(wide=module)
-
-
-@pytest.fixture(scope="module")
-def wide_run(tmp_path_factory, wide) -> Path:
-    options = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick"}
-    return published.make(tmp_path_factory.mktemp("wide"), ("toy-wide",), **options)[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (("model.width", "16384000"), "out of range"),
-        (("train.batch", "2000000000"), "out of range"),
-        (("train.steps", "2147483647"), "out of range"),
-        (("evaluate.strings", "2147483647"), "out of range"),
-        (("evaluate.max_length", "16777216"), "out of range"),
-        (("evaluate.contexts", "2147483647"), "out of range"),
-        (("train.batch", "1048576"), "GB of memory, and 1 GB may be used"),
-    ],
-)
-def test_settings_that_would_fill_the_memory_are_refused_before_anything_is_built(wide_run, wide, tmp_path, change, said):
-    path = changed(wide_run, tmp_path / "run.parquet", change)
-    Wide.built.clear()
-    little = Bounds(memory=2**30, seconds=24 * 3600, device=CPU)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Bounds, "here", classmethod(lambda cls, device, seconds: little))
-        done = lgbench(path, registry=wide)
-    assert done.exit_code == 1 and "refused: " in done.stdout and said in done.stdout
-    assert "train " not in done.stderr and max(Wide.built, default=0) <= 64
-
-
-def test_settings_that_would_take_too_long_are_refused(wide_run, wide, tmp_path):
-    path = changed(wide_run, tmp_path / "run.parquet", ("train.steps", "10000000"))
-    done = lgbench(path, "--hours", "0.01", registry=wide)
-    assert (
-        "refused: " in done.stdout and "hours for a population of 1, and the limit is 0.01; --hours allows more" in done.stdout
-    )
-
-
-def test_what_an_honest_changed_run_needs_is_allowed(wide, tmp_path):
-    changes = {"train.steps": "3", "model.width": "8", "evaluate.contexts": "4", "train.batch": "2"}
-    request = {"seeds": [0], "tasks": ["small-even"], "installed": wide, "protocol": "quick", "changes": changes}
-    (path,) = published.make(tmp_path, ("toy-wide",), **request)
-    assert lgbench(path, registry=wide).exit_code == 0
-
-
-def test_a_rerun_that_takes_too_long_is_stopped(honest, installed):
-    done = lgbench(honest, "--hours", "1e-9", registry=installed)
-    assert done.exit_code == 1 and "failed: " in done.stdout and "the limit; --hours allows more" in done.stdout
-
-
-def test_the_memory_that_is_told_beforehand_is_near_that_of_a_real_step(registry, planned):
-    """The extrapolation against the same step, counted at its real length on real tensors."""
-    for arch in ("pre-norm", "set-attention"):
-        (experiment,) = planned(registry, "max-retrieval", arch, train_max_length=100, train_batch=32)
-        real, told = step_cost(experiment), bounds.needs(experiment, CPU)
-        assert 0.5 < told.memory / (real.peak + real.kept) < 1.2
-
-
 def test_a_model_that_breaks_fails_its_runs_and_stops_no_others(honest, tmp_path, installed):
     def broken(about):
         options = [option for option in about["experiment"]["options"] if not option[0].startswith("model.")]
@@ -527,3 +436,97 @@ def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, tm
     done = lgbench(many, registry=installed, train=interrupted)
     assert done.exit_code == 130 and "interrupted" in done.stderr and "nothing was written" in done.stderr
     assert torch.get_num_threads() == before
+
+
+# Kept weights.
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    """Runs of a language and of a task with vectors, with their weights. Tests must not write into it."""
+    folder = tmp_path_factory.mktemp("kept")
+    published.make(folder, seeds=[0, 1], tasks=["small-even", "alone"], keep_weights=True)
+    return folder
+
+
+@pytest.fixture
+def copied(kept, tmp_path, monkeypatch) -> Path:
+    """A copy, beside which nothing can be trained."""
+
+    def never(*arguments, **options):
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(Population, "__init__", never)
+    return Path(shutil.copytree(kept, tmp_path / "copied"))
+
+
+def by_weights(paths, installed):
+    return list(evaluate_again(read(paths, installed), CPU, SilentProgress()))
+
+
+def the(folder: Path, what: str) -> Path:
+    (found,) = folder.glob(f"{what}.*.seed-0.*.parquet")
+    return found
+
+
+def test_all_that_was_measured_of_trained_models_is_the_same_to_the_bit(copied, installed):
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
+    done = lgbench(copied, "--evaluate-only", registry=installed)
+    assert done.exit_code == 0 and "testing the weights again of 4 of 4 runs:" in done.stdout
+    assert done.stdout.count("verified by its weights: ") == 4 and "4 of 4 runs verified" in done.stdout
+    for verdict in by_weights(sorted(copied.glob("*.parquet")), installed):
+        assert verdict.agrees and verdict.largest == verdict.largest_mean == 0 and verdict.otherwise == []
+        assert verdict.compared == len(scores_at_the_end(verdict.run.stored.path)) > 5 and verdict.tolerance == SAME_BITS
+    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
+
+
+def test_probes_are_among_them(kept_runs):
+    for verdict in by_weights(kept_runs.files, Registry.load()):
+        assert verdict.agrees and verdict.largest == 0
+        numbers = scores_at_the_end(verdict.run.stored.path)
+        assert verdict.compared == len(numbers) and any(layer is not None for *_, layer, _ in numbers)
+
+
+def test_a_forged_table_is_caught_whichever_number_was_changed(copied, installed):
+    """One number of each metric and variant of the weights."""
+    path = the(copied, "small-even")
+    rows = run_files.read(path).to_pylist()
+    places = {
+        (row["weights"], row["metric"]): place
+        for place, row in enumerate(rows)
+        if row["step"] == 20 and row["length"] is not None and row["weights"] != "chance"
+    }
+    assert len(places) == 10
+    for place in places.values():
+
+        def change(rows, place=place):
+            row = rows[place]
+            row["value"] = min(max(row["value"] + (-0.01 if row["value"] > 0.5 else 0.01), 0.0), 1.0)
+
+        (verdict,) = by_weights([forged(path, copied / f"{place}.parquet", rows=change)], installed)
+        assert not verdict.agrees, rows[place]
+
+
+def test_better_weights_with_a_table_that_fits_them_do_not_fit_the_hash_of_the_run(copied, installed):
+    path = the(copied, "small-even")
+    better = weights_of(path)
+    tensors = load_file(better)
+    tensors["raw/table.weight"] += 1
+    save_file(tensors, better)
+    done = lgbench(path, "--evaluate-only", registry=installed)
+    assert done.exit_code == 1 and "failed: " in done.stdout and f"{better} are damaged" in done.stdout
+
+
+def test_runs_without_weights_are_named_and_the_others_are_verified(copied, installed):
+    bare = forged(the(copied, "alone"), copied / "bare.parquet", lambda about: about.pop("kept_weights"))
+    weights_of(the(copied, "alone")).unlink()
+    done = lgbench(copied, "--evaluate-only", registry=installed)
+    assert done.exit_code == 1
+    assert f"{bare} kept no weights; make the run with --keep-weights" in done.stdout
+    assert "the weights of this run are missing" in done.stdout and "3 of 5 runs verified" in done.stderr
+
+
+def test_what_makes_no_sense_together_is_refused(copied, installed):
+    done = lgbench(copied, "--evaluate-only", "--tuning", registry=installed)
+    assert done.exit_code == 2 and "--evaluate-only trains nothing: leave one of them out" in done.stderr
+    assert lgbench(the(copied, "alone"), "--evaluate-only", "--no-tuning", registry=installed).exit_code == 0

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
-from lgbench.submissions.agreement import Number, Tolerance, disagreements
-from lgbench.submissions.rows import RowKey
+from lgbench.results.run_schema import SCHEMA
+from lgbench.submissions.verdict import Number, Place, Tolerance, Verdict, disagreements
 
 
 def scores(*values, metric="tvd", n=8):
-    return {RowKey("raw", metric, 5, length): Number(value, n) for length, value in enumerate(values)}
+    return {Place("raw", metric, 5, length): Number(value, n) for length, value in enumerate(values)}
 
 
 def curve(*values, metric="train_loss"):
-    return {RowKey("raw", metric, step, None): Number(value, 1) for step, value in enumerate(values, 1)}
+    return {Place("raw", metric, step, None): Number(value, 1) for step, value in enumerate(values, 1)}
 
 
 STRICT = Tolerance(single=0.01, mean=None, points=True)
@@ -57,3 +59,25 @@ def test_numbers_that_are_too_far_apart_are_named_the_worst_first(filed, here, t
     found = [disagreement.sentence for disagreement in disagreements(filed, here, tolerance)]
     assert len(found) == len(said)
     assert all(part in sentence for part, sentence in zip(said, found, strict=True))
+
+
+def test_a_row_that_one_of_both_lacks_is_named():
+    both, one = scores(0.5, 0.25), scores(0.5)
+    (missing,) = disagreements(both, one, STRICT)
+    assert missing == (math.inf, "tvd (raw) at length 1 after step 5 is in the file and not here")
+    (extra,) = disagreements(one, both, STRICT)
+    assert extra == (math.inf, "tvd (raw) at length 1 after step 5 is here and not in the file")
+
+
+def flagged(value: float) -> pa.Table:
+    """Rows of a run with one number that says whether the model looks ahead."""
+    columns = {"weights": "raw", "metric": "looks_ahead", "step": 5, "length": 8, "value": value, "n": 4, "diverged_step": None}
+    return pa.Table.from_pylist([columns], schema=SCHEMA)
+
+
+def test_no_tolerance_covers_a_flag_that_decides_whether_boards_rank_an_entry():
+    for filed, here, sentence in ((0.0, 0.1, "here and not in the file"), (0.1, 0.0, "in the file and 0 here")):
+        run = SimpleNamespace(rows=flagged(filed), stored=SimpleNamespace(record=SimpleNamespace(tuning=None)))
+        verdict = Verdict.of(run, flagged(here), [], LENIENT)
+        assert [each.sentence for each in verdict.disagreements] == [f"looks_ahead (raw) is above 0 {sentence}"]
+    assert Verdict.of(run, flagged(0.1), [], LENIENT).agrees

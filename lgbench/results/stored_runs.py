@@ -1,0 +1,242 @@
+"""Stored runs: the metadata of run files and submission files with types, their rows, and their kept weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Meta
+
+from lgbench.errors import RunFileError, first_line, unknown
+from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
+from lgbench.results import run_files, weights_files
+from lgbench.results.checked_files import CheckedFile, checked, packed_runs
+from lgbench.results.external_models import KEY as EXTERNAL_KEY
+from lgbench.results.external_models import ExternalModel
+from lgbench.results.metrics import Metric
+from lgbench.results.run_schema import SCHEMA
+from lgbench.results.weights_files import KEY as WEIGHTS_KEY
+from lgbench.results.weights_files import KeptWeights
+
+_AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True)
+class ExecutionRecord:
+    """How a run was trained."""
+
+    population: _AtLeastOne
+    """Models that were trained together."""
+    compiled: bool
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class EnvironmentRecord:
+    """Software and machine of a run, as :func:`lgbench.execution.provenance.environment` gives them."""
+
+    lgbench: str
+    torch: str
+    python: str
+    git_commit: str | None
+    device: str
+    threads: _AtLeastOne
+    date: str
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall-clock time of a run."""
+
+    train: float
+    total: float
+
+
+@dataclass(frozen=True)
+class RunMetadata:
+    """Everything in a run file except its rows."""
+
+    experiment: ExperimentRecord
+    plugins: tuple[LoadedPlugin, ...]
+    """Distributions of plugins that were loaded, and plugin files."""
+    measurements: tuple[Metric, ...]
+    execution: ExecutionRecord
+    environment: EnvironmentRecord
+    seconds: Seconds
+    checksum: str
+    """Checksum of the run file; see :mod:`lgbench.results.checksums`."""
+    kept_weights: KeptWeights | None = None
+    """None, and no field of the JSON, for a run without kept weights."""
+    external: ExternalModel | None = None
+    """A model that lgbench did not train; otherwise None, and no field of the JSON."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The metadata as JSON."""
+        optional = (WEIGHTS_KEY, EXTERNAL_KEY)
+        found = {name: value for name, value in asdict(self).items() if name not in optional or value is not None}
+        return found | {"plugins": [plugin.content for plugin in self.plugins]}
+
+    @property
+    def took_part(self) -> Mapping[str, LoadedPlugin]:
+        """Plugins that decide or measure a number, by name."""
+        return {plugin.name: plugin for plugin in self.plugins if plugin.takes_part}
+
+
+def typed(about: Mapping[str, Any]) -> RunMetadata:
+    """The metadata of a run with types. Raises ValueError with the first wrong field.
+
+    A field that this lgbench does not know is refused: a filed run is written again from the typed metadata, and would lose it.
+    """
+    try:
+        found = msgspec.convert(about, RunMetadata)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+    known = flat(found.content)
+    if lost := [name for name in flat(about) if name not in known]:
+        raise ValueError(f"{lost[0]!a:.100} is no field of the metadata of a run")
+    return found
+
+
+def flat(about: object, name: str = "") -> dict[str, object]:
+    """Nested settings under dotted names, such as train.steps; packages of a list under their own names.
+
+    >>> flat({"train": {"steps": 5}, "options": [("model.width", 8)], "plugins": [{"name": "mine", "version": "1.0"}]})
+    {'train.steps': 5, 'options.model.width': 8, 'plugins.mine.name': 'mine', 'plugins.mine.version': '1.0'}
+    """
+    if isinstance(about, list | tuple):
+        if all(isinstance(each, Mapping) and "name" in each for each in about):
+            about = {each["name"]: each for each in about}
+        elif all(isinstance(each, list | tuple) and len(each) == 2 for each in about):
+            about = dict(about)
+    if not isinstance(about, Mapping):
+        return {name: list(about) if isinstance(about, tuple) else about}  # JSON has lists alone
+    start = f"{name}." if name else ""
+    return {path: value for key, inner in about.items() for path, value in flat(inner, f"{start}{key}").items()}
+
+
+def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The names under which two flat dictionaries differ, each with a sentence; `there` is that of a file."""
+    for name in {**here, **there}:
+        if name not in here or name not in there or here[name] != there[name]:
+            own, filed = (ascii(each[name]) if name in each else "not set" for each in (here, there))
+            yield name, f"{name} is {filed:.200} in the file and {own:.200} here"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run by its metadata, and where it is stored."""
+
+    path: Path
+    """Run file or submission file."""
+    metadata: RunMetadata
+    content: str | None = None
+    """The digest of metadata and rows, which a submission file holds for each run; None for a run file."""
+
+    @property
+    def record(self) -> ExperimentRecord:
+        return self.metadata.experiment
+
+    @property
+    def run_id(self) -> str:
+        return self.record.run_id
+
+    @property
+    def where(self) -> str:
+        """File and, for a run of a submission file, name of the run; for messages."""
+        return f"{self.path}, run {run_files.run_name(self.record)}" if self.content else str(self.path)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of its weights."""
+        return ("raw", *self.record.averagers)
+
+    def is_named(self, patterns: Collection[str]) -> bool:
+        """Whether the id or the name of the run fits a shell pattern. Without patterns every run does."""
+        names = (self.run_id, run_files.run_name(self.record))
+        return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+    def require_variant(self, weights: str) -> None:
+        """Raise UsageError for weights that the run does not have."""
+        if weights not in self.variants:
+            raise unknown("weights", weights, self.variants)
+
+    def weights(self) -> bytes:
+        """The content of the file of kept weights. Raises RunFileError for a missing or damaged file."""
+        kept = self.metadata.kept_weights
+        if self.metadata.external:
+            raise RunFileError(f"{self.where} has no weights: lgbench did not train its model")
+        if kept is None:
+            raise RunFileError(f"{self.where} kept no weights; make the run with --keep-weights, in a folder that lacks it")
+        return weights_files.read(self.path.with_name(weights_files.name_for(self.record, kept)), kept)
+
+
+def stored(path: Path) -> list[StoredRun]:
+    """The runs of a run file or a submission file. Raises RunFileError with the reason for any other or damaged file."""
+    return _stored(path, checked(path))
+
+
+def stored_in(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
+    """The runs of all files, and a sentence for each file that cannot be read."""
+    found: list[StoredRun] = []
+    wrong: list[str] = []
+    for path in paths:
+        try:
+            found += stored(path)
+        except RunFileError as error:
+            wrong.append(str(error))
+    return found, wrong
+
+
+def with_rows(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[StoredRun, pa.Table]]:
+    """The runs of a file, or those with the ids `only`, each with its rows in the schema of run files.
+
+    Reads one row group at a time; submission files have row groups of whole runs. Raises RunFileError as :func:`stored`.
+    """
+    file = checked(path)
+    runs = _stored(path, file)
+    sizes = [run.rows for run in packed_runs(path, file.footer)] if file.is_submission else [file.footer.num_rows]
+    left = list(zip(runs, sizes, strict=True))[::-1]
+    parquet = pq.ParquetFile(pa.BufferReader(file.content))
+    groups = range(parquet.num_row_groups) if file.is_submission else [None]
+    for group in groups:
+        end = file.footer.num_rows if group is None else file.footer.row_group(group).num_rows
+        start, wanted = 0, []
+        while start < end and left:
+            run, size = left.pop()
+            wanted += [(run, start, size)] if only is None or run.run_id in only else []
+            start += size
+        if not wanted:
+            continue
+        try:
+            # Without threads: those of pyarrow may outlive the read and abort a process that ends (apache/arrow#39862).
+            rows = parquet.read(use_threads=False) if group is None else parquet.read_row_group(group, use_threads=False)
+            rows = rows.replace_schema_metadata(None).cast(SCHEMA)
+        except (pa.ArrowException, OSError) as error:
+            raise RunFileError(f"{path}: unreadable data ({first_line(error)})") from error
+        yield from ((run, rows.slice(start, size)) for run, start, size in wanted)
+
+
+def _stored(path: Path, file: CheckedFile) -> list[StoredRun]:
+    if not file.is_submission:
+        return [StoredRun(path, _metadata(str(path), file.said))]
+    found = []
+    for run in packed_runs(path, file.footer):
+        own = StoredRun(path, _metadata(f"{path}, run {run.run_id!a:.50}", run.footer), run.content)
+        if own.run_id != run.run_id:
+            raise RunFileError(f"{path}, run {run.run_id!a:.50}: by its metadata it is run {own.run_id}")
+        found.append(own)
+    return found
+
+
+def _metadata(where: str, about: Mapping[str, Any]) -> RunMetadata:
+    try:
+        return typed(about)
+    except ValueError as error:
+        raise RunFileError(f"{where}: in its metadata, {error}") from error

@@ -1,0 +1,479 @@
+"""Inspection: honest runs pass, and whatever is not as the installed lgbench would write it is refused with what differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import kl
+import pytest
+import torch
+from conftest import CPU
+from helpers import published
+from helpers.published import forged, identity, put_right
+from toy_registries import METRICS, experiment_of
+from tuned import GRID, SEEDS
+
+from lgbench import hookimpl
+from lgbench.contracts import Answers
+from lgbench.errors import Refused
+from lgbench.execution import provenance
+from lgbench.execution.engines import carry_out
+from lgbench.execution.manner import Command, Engine, Manner
+from lgbench.execution.progress import SilentProgress
+from lgbench.execution.tuning import FOLDER
+from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.extensions.registry import Registry
+from lgbench.measurement.evaluate import evaluate
+from lgbench.results import run_files
+from lgbench.submissions.inspection import inspected, keys_in, row_keys
+from lgbench.submissions.submission import check_filed, submit
+from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS
+from lgbench.submissions.verification import Verifier, verify
+from lgbench_optimizers import AdamW
+
+
+@pytest.fixture(scope="module")
+def installed() -> Registry:
+    return published.registry()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> list[Path]:
+    """A run of each task and, of one entry, some that diverged."""
+    folder = tmp_path_factory.mktemp("made")
+    return published.make(folder, ("toy-table", "toy-fragile"), seeds=[2, 3], tasks=["small", "alone"])
+
+
+@pytest.fixture(scope="module")
+def honest(made) -> Path:
+    return next(path for path in made if path.name.startswith("small-even.toy-table+toy-nothing.seed-3"))
+
+
+def read(path: Path, registry: Registry, whole: bool = True):
+    """The inspected run of a file, and what is wrong with it."""
+    wrong: list[str] = []
+    runs = list(inspected({path: None}, registry, wrong, whole))
+    return (runs[0] if runs else None), "\n".join(wrong)
+
+
+def test_real_runs_pass_and_are_what_the_file_holds(made, installed):
+    for path in made:
+        run, wrong = read(path, installed)
+        assert not wrong and repr(run.rows.to_pylist()) == repr(run_files.read(path).to_pylist())
+
+
+def test_the_keys_of_rows_that_a_stub_gives_are_those_of_a_real_run(made, installed):
+    for path in made:
+        run, _ = read(path, installed, whole=False)
+        keys = row_keys(run.experiment)
+        assert list(keys.elements()) and sorted(map(repr, keys.elements())) == sorted(map(repr, keys_in(run.rows)))
+
+
+TASKS = ["toy-walk", "toy-largest", "toy-even", "set-complement", "tomita-2", "dictionary-lookup"]
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(("low", "high", "longest"), [(1, 4, 16), (2, 5, 5), (0, 6, 11), (3, 16, 9)])
+def test_the_rows_of_a_run_do_not_depend_on_how_much_is_tested(registry, toy_registry, name, low, high, longest):
+    task = toy_registry.tasks.get(name) or registry.tasks[name]
+    every_prefix = task.signature.answers is Answers.EVERY_PREFIX
+    training = Training(1, 1, 0.1, 0.0, 0.1, 1, low if every_prefix else max(1, low), high)
+    evaluation = Evaluation(6, 8, longest)
+    experiment = experiment_of(task, training, evaluation, 0, METRICS)
+
+    def model(inputs):
+        return torch.zeros(len(inputs), inputs.shape[1] if every_prefix else 1, task.signature.classes)
+
+    found = {(score.metric, score.length) for score in evaluate(experiment, {"raw": model}, CPU)}
+    assert found == {
+        (key.metric, key.length) for key in row_keys(experiment) if key.weights == "raw" and key.length is not None
+    }
+
+
+def test_the_experiment_of_a_file_is_the_one_that_was_run(made, installed):
+    for path in made:
+        run, _ = read(path, installed)
+        record = run.stored.record
+        asked = Request([record.task], [record.entry], ["toy-mean"], [record.seed])
+        (experiment,) = plan(asked, installed).experiments
+        assert run.experiment == experiment and run.experiment.measurements == experiment.measurements
+        versions = {name: plugin.version for name, plugin in run.metadata.took_part.items()}
+        assert versions == {**experiment.plugins, **experiment.measured_by}
+
+
+@dataclass(frozen=True)
+class Slow(AdamW):
+    """AdamW that remembers more."""
+
+    name: str = "toy-slow"
+    beta2: float = 0.99
+
+
+def test_a_run_with_another_optimizer_is_what_it_says(tmp_path):
+    module = ModuleType("slow")
+    module.lgbench_optimizers = hookimpl(specname="lgbench_optimizers")(lambda: [Slow()])
+    installed = published.registry(slow=module)
+    (path,) = published.make(tmp_path, seeds=[3], tasks=["small-even"], installed=installed, optimizer="toy-slow")
+    run, wrong = read(path, installed)
+    assert not wrong and run.experiment.entry == "toy-table+toy-nothing+toy-slow"
+    assert isinstance(run.experiment.optimizer, Slow)
+    with pytest.raises(Refused) as refused:
+        submit([path], tmp_path, installed)
+    assert "--arch toy-table+toy-nothing --optimizer toy-slow --protocol short --seeds 0:5" in refused.value.sentences[0]
+    assert "needs the plugin 'lgbench-slow' '1.0'" in read(path, published.registry())[1]
+
+
+# Metadata.
+
+
+def of_small(metadata):
+    """The entry of the plugin of the tasks."""
+    return next(plugin for plugin in metadata["plugins"] if plugin["name"] == "lgbench-small")
+
+
+METADATA = [
+    (lambda f: f.pop("plugins"), "required field `plugins`"),
+    (lambda f: f["experiment"].pop("norm"), "required field `norm` - at `$.experiment`"),
+    (lambda f: f["experiment"].update(seed="0"), "Expected `int`, got `str` - at `$.experiment.seed`"),
+    (lambda f: f["experiment"].update(seed=True), "Expected `int`, got `bool` - at `$.experiment.seed`"),
+    (lambda f: f["experiment"].update(averagers="toy-mean"), "Expected `array`, got `str` - at `$.experiment.averagers`"),
+    (
+        lambda f: f["experiment"].update(options=[["scale"]]),
+        "Expected `array` of length 2, got 1 - at `$.experiment.options[0]`",
+    ),
+    (lambda f: f["experiment"].update(train=[]), "Expected `object`, got `array` - at `$.experiment.train`"),
+    (lambda f: f["experiment"].update(protocol="short/1"), "Expected `object`, got `str` - at `$.experiment.protocol`"),
+    (lambda f: f["experiment"]["train"].update(steps=20.0), "Expected `int`, got `float` - at `$.experiment.train.steps`"),
+    (lambda f: f["execution"].update(population=0), "Expected `int` >= 1 - at `$.execution.population`"),
+    (lambda f: f["execution"].update(compiled=1), "Expected `bool`, got `int` - at `$.execution.compiled`"),
+    (lambda f: f["seconds"].update(total=None), "Expected `float`, got `null` - at `$.seconds.total`"),
+    (lambda f: f["environment"].update(threads=0), "Expected `int` >= 1 - at `$.environment.threads`"),
+    (lambda f: f["environment"].update(lgbench="9.9"), "made with lgbench '9.9', and 0.1.0 is installed"),
+    (lambda f: of_small(f).update(version="2.0"), "made with lgbench-small '2.0', and 1.0 is installed"),
+    (lambda f: of_small(f).update(name="lgbench-other"), "needs the plugin 'lgbench-other' '1.0', which is not installed"),
+    (lambda f: f.update(extra=1), "'extra' is no field of the metadata of a run"),
+    (lambda f: f["experiment"].update(hidden=1), "'experiment.hidden' is no field"),
+    (lambda f: f["measurements"][0].update(hidden=1), "is no field"),
+    (lambda f: f["experiment"].update(seed=2), "seed is 3 in its rows, and 2 by its metadata"),
+    (lambda f: f.update(measurements=f["measurements"][:1]), "it has too many rows: "),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), METADATA, ids=[said for _, said in METADATA])
+def test_metadata_that_no_run_has_are_refused_with_the_field(honest, tmp_path, installed, change, said):
+    run, wrong = read(forged(honest, tmp_path / honest.name, footer=change), installed)
+    assert run is None and said in wrong and str(tmp_path / honest.name) in wrong
+
+
+PROTOCOL: dict[str, Any] = {"name": "short", "version": 1, "changes": []}
+OPTIONS = [["optimizer.beta1", 0.9], ["optimizer.beta2", 0.999], ["optimizer.epsilon", 1e-08]]
+EXPERIMENTS = [
+    ({"task": "../../etc/x"}, "no task '../../etc/x'"),
+    ({"averagers": ["../toy-mean"]}, "no averager '../toy-mean'"),
+    ({"norm": "__import__('os')"}, "no norm, attention or position"),
+    ({"optimizer": "nobodys"}, "no optimizer 'nobodys'"),
+    ({"family": "other"}, "family is 'other' in the file and 'small' here"),
+    ({"task_version": 2}, "task_version is 2 in the file and 1 here"),
+    ({"attention": "softmax"}, "attention is 'softmax' in the file and None here"),
+    ({"protocol": PROTOCOL | {"version": 2}}, "its protocol short/2 is short/1 in this lgbench"),
+    ({"protocol": PROTOCOL | {"name": "nobodys"}}, "no protocol 'nobodys'"),
+    (
+        {"options": [["model.scale", 2.0], ["model.wide", False], *OPTIONS]},
+        "model.scale is 2.0 in the file and 1.0 here",
+    ),
+    ({"options": [["model.scale", 1.0], ["model.wide", 0], *OPTIONS]}, "it is run"),
+    ({"options": [["model.scale", 1.0], *OPTIONS]}, "options.model.wide is not set in the file and False here"),
+    ({"train": {"steps": 40}}, "train.steps is 40 in the file and 20 here"),
+    ({"train": {"targets": "exact"}}, "train.targets is 'exact' in the file and 'sampled' here"),
+    ({"evaluate": {"contexts": 1}}, "evaluate.contexts is 1 in the file and 128 here"),
+    ({"plugins": []}, "plugins.lgbench-small.version is not set in the file and '1.0' here"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), EXPERIMENTS, ids=[said for _, said in EXPERIMENTS])
+def test_an_experiment_that_is_not_the_protocols_is_refused(honest, tmp_path, installed, fields, said):
+    def change(about):
+        for name, value in fields.items():
+            kept = about["experiment"][name] if name in ("train", "evaluate") else None
+            about["experiment"][name] = kept | value if kept else value
+
+    run, wrong = read(put_right(honest, tmp_path / "run.parquet", change), installed)
+    assert run is None and said in wrong
+
+
+# Rows.
+
+
+def every(**columns):
+    return lambda rows: [row.update(columns) for row in rows]
+
+
+def at(index, **columns):
+    return lambda rows: rows[index].update(columns)
+
+
+def first(metric, **columns):
+    return lambda rows: next(row for row in rows if row["metric"] == metric).update(columns)
+
+
+def without_point(rows):
+    rows[:] = [row for row in rows if row["length"] is None or row["step"] != 10]
+
+
+ROWS = [
+    (without_point, "it lacks weights='raw' metric='accuracy' metric_version=1 step=10 length=5"),
+    (every(run_id="0" * 16), "run_id is '0000000000000000' in its rows"),
+    (at(5, seed=4), "seed is 4 in its rows, and 3 by its metadata"),
+    (every(entry="toy-table+better"), "entry is 'toy-table+better' in its rows"),
+    (every(protocol_version=2), "protocol_version is 2 in its rows, and 1 by its metadata"),
+    (every(changes=[("train.steps", "5")]), "changes is [('train.steps', '5')] in its rows, and [] by its metadata"),
+    (every(plugins=[]), "the plugins in its rows are not those in its metadata"),
+    (at(3, diverged_step=5), "diverged_step has 2 values in its rows, expected one"),
+    (lambda rows: rows.pop(0), "it lacks weights='raw' metric='accuracy' metric_version=1 step=20 length=0"),
+    (lambda rows: rows.append(dict(rows[4])), "it has too many rows: weights='raw' metric='accuracy'"),
+    (at(0, length=64), "length=64"),
+    (at(0, weights="best"), "weights='best'"),
+    (at(0, metric="beauty"), "metric='beauty'"),
+    (at(0, step=19), "step=19"),
+    (first("tvd", in_distribution=False), "in_distribution=False"),
+    (first("tvd", on_boards=True), "on_boards=True"),
+    (first("tvd", metric_version=2), "metric_version=2"),
+    (first("train_loss", step=3), "it lacks weights='raw' metric='train_loss' metric_version=None step=1"),
+    (lambda rows: rows.remove(next(row for row in rows if row["weights"] == "chance")), "it lacks weights='chance'"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), ROWS, ids=[said for _, said in ROWS])
+def test_rows_that_are_not_those_of_the_experiment_are_refused(honest, tmp_path, installed, change, said):
+    run, wrong = read(forged(honest, tmp_path / honest.name, rows=change), installed)
+    assert run is None and said in wrong
+
+
+# Measurements.
+
+
+class KlWithChance(kl.KlDivergence):
+    """KL divergence of one prediction for all contexts: the least mean is that of the mean of p*."""
+
+    def chance(self, distribution, test):
+        p = test.double()
+        return (p.xlogy(p) - p * distribution.double().mean(0).log()).sum(-1)
+
+
+@cache
+def with_kl(measurement=KlWithChance) -> Registry:
+    """Everything that is published, and the plugin of a stranger with one measurement."""
+    module = ModuleType("kl")
+    module.lgbench_measurements = hookimpl(specname="lgbench_measurements")(lambda: [measurement()])
+    return published.registry(kl=module)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> list[Path]:
+    """A whole series in which KL is measured; about half of its runs diverged."""
+    folder = tmp_path_factory.mktemp("measured")
+    return published.make(folder, ("toy-fragile",), installed=with_kl())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> list[Path]:
+    """The same without KL."""
+    return published.make(tmp_path_factory.mktemp("plain"), ("toy-fragile",))
+
+
+def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(measured, tmp_path):
+    filed = submit(measured, tmp_path, with_kl()).file
+    assert check_filed(tmp_path, with_kl()) == []
+    runs = list(inspected({filed: None}, with_kl(), []))
+    assert len(runs) == len(measured) and all({"kl", "tvd"} <= set(run.rows["metric"].to_pylist()) for run in runs)
+    outcomes = list(verify(runs[-2:], CPU, SilentProgress()))
+    assert len(outcomes) == 2 and all(outcome.agrees for outcome in outcomes)
+    assert all(outcome.compared == outcome.run.rows.num_rows for outcome in outcomes)
+
+
+def test_a_run_that_lacks_an_installed_measurement_is_as_good_as_before(plain, tmp_path):
+    assert submit(plain, tmp_path, with_kl()).filed == len(plain)
+    assert check_filed(tmp_path, with_kl()) == check_filed(tmp_path, published.registry()) == []
+
+
+def test_a_measurement_that_is_not_installed_is_refused_with_the_plugin_to_install(measured, tmp_path):
+    with pytest.raises(Refused, match="it needs the plugin 'lgbench-kl' '1.0', which is not installed here"):
+        submit(measured, tmp_path, published.registry())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_measurement_that_no_plugin_of_the_run_has_is_refused(plain, tmp_path):
+    path = forged(plain[0], tmp_path / plain[0].name, lambda about: about["measurements"][0].update(name="beauty"))
+    assert "no installed plugin provides its measurement 'beauty'; install the plugin" in read(path, published.registry())[1]
+
+
+class Stricter(KlWithChance):
+    """The same with another threshold."""
+
+    threshold = 0.01
+
+
+class Newer(KlWithChance):
+    """The same, with other numbers."""
+
+    version = 2
+
+
+@pytest.mark.parametrize(("installed", "said"), [(Stricter, "threshold is 0.1"), (Newer, "version is 1")])
+def test_another_measurement_than_the_installed_one_is_refused_with_what_differs(measured, installed, said):
+    _, wrong = read(measured[0], with_kl(installed))
+    assert f"of its measurement kl, {said} in the file and " in wrong and "run it again" in wrong
+
+
+def test_all_runs_of_a_series_have_the_same_measurements(measured, plain, tmp_path):
+    """Or somebody could leave a measurement out of the seeds with bad values."""
+    mixed = [path for path in measured if ".seed-3." not in path.name] + [path for path in plain if ".seed-3." in path.name]
+    with pytest.raises(Refused) as refused:
+        submit(mixed, tmp_path, with_kl())
+    (said,) = refused.value.sentences
+    assert "the measurements accuracy, kl, roc_auc, tvd and others accuracy, roc_auc, tvd" in said
+
+
+def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):
+    class Failing(KlWithChance):
+        def chance(self, distribution, test):
+            raise ZeroDivisionError("the mean of nothing")
+
+    with pytest.raises(Refused, match="small-even .*failed with ZeroDivisionError: the mean of nothing"):
+        submit(measured, tmp_path, with_kl(Failing))
+
+
+# Learning rates that tuning chose.
+
+
+@pytest.fixture(scope="module")
+def tuned_runs(tmp_path_factory, installed, tuned) -> list[Path]:
+    """Both tasks of a family, seeds 0 to 4, of a checkout without changes."""
+    folder = tmp_path_factory.mktemp("made")
+    request = Request(["small"], ["toy-table"], ["toy-mean"], range(5), "tuned")
+    command = Command(request, plan(request, installed), Manner("cpu", False, workers=1), Engine(), (), SilentProgress())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "git_commit", lambda: published.COMMIT)
+        outcome = carry_out(command, folder)
+    assert not outcome.failed and len(outcome.written) == 10
+    return outcome.written
+
+
+@pytest.fixture(scope="module")
+def tuned_run(tuned_runs) -> Path:
+    return next(path for path in tuned_runs if path.name.startswith("small-walk.toy-table+toy-nothing.seed-3"))
+
+
+def test_tuned_runs_are_filed_without_their_tuning_runs(tuned_runs, tmp_path, installed):
+    filed = submit([tuned_runs[0].parent], tmp_path, installed).file
+    assert run_files.footers(filed).keys() == {run for path in tuned_runs for run in run_files.footers(path)}
+    assert check_filed(tmp_path, installed) == []
+    with pytest.raises(Refused, match="it changes its protocol"):
+        submit([tuned_runs[0].parent / FOLDER], tmp_path, installed)
+
+
+def tuning_of(footer: dict[str, Any]) -> dict[str, Any]:
+    return footer["experiment"]["tuning"]
+
+
+def other_choice(footer: dict[str, Any]) -> None:
+    """As the forger would like it: another rate, also in the settings."""
+    rate = next(lr for lr in GRID if lr != tuning_of(footer)["chosen"])
+    tuning_of(footer)["chosen"] = footer["experiment"]["train"]["lr"] = rate
+
+
+def smaller_loss(footer: dict[str, Any]) -> None:
+    """A loss that makes another rate the best."""
+    for run in tuning_of(footer)["runs"]:
+        if run["lr"] == 0.002:
+            run["losses"][-1] = 0.0
+
+
+SENTENCES = {
+    "runs": "does not have each rate of the grid with each tuning seed once, in order",
+    "chosen": "the losses of the tuning runs choose",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda f: f["experiment"].update(tuning=None), "tuning.grid is not set in the file and [0.002, 0.02, 0.2] here"),
+        (lambda f: tuning_of(f).update(steps=40), "tuning.steps is 40 in the file and 10 here"),
+        (lambda f: tuning_of(f).update(grid=GRID[1:]), "tuning.grid is [0.02, 0.2] in the file"),
+        (lambda f: tuning_of(f).update(runs=tuning_of(f)["runs"][2:]), SENTENCES["runs"]),
+        (lambda f: tuning_of(f)["runs"].reverse(), SENTENCES["runs"]),
+        (lambda f: tuning_of(f).update(chosen=None), SENTENCES["chosen"]),
+        (other_choice, SENTENCES["chosen"]),
+        (smaller_loss, SENTENCES["chosen"]),
+        (lambda f: f["experiment"]["train"].update(lr=0.02), "train.lr is 0.02, and the tuning chose 0.2"),
+        (lambda f: f["experiment"].update(seed=SEEDS[0]), "is one of those that chose its learning rate"),
+    ],
+)
+def test_a_choice_that_does_not_follow_from_the_tuning_runs_is_refused(tuned_run, installed, tmp_path, change, sentence):
+    run, wrong = read(forged(tuned_run, tmp_path / "forged.parquet", change), installed, whole=False)
+    assert run is None and sentence in wrong
+
+
+def test_all_seeds_of_an_entry_on_a_task_need_one_rate(tuned_runs, tuned_run, installed, tmp_path):
+    """A run that another machine tuned, with losses that choose another rate: nothing is wrong with it alone."""
+
+    def change(metadata):
+        smaller_loss(metadata)
+        tuning_of(metadata)["chosen"] = metadata["experiment"]["train"]["lr"] = 0.002
+
+    other = forged(tuned_run, tmp_path / tuned_run.name, change)
+    with pytest.raises(Refused) as refused:
+        submit([other if path == tuned_run else path for path in tuned_runs], tmp_path, installed)
+    said = str(refused.value)
+    assert "small-walk under tuned/1 has several learning rates, 0.002 with seed 3, 0.2 with seeds 0 to 2 and 4" in said
+    assert "make them in one results folder" in said
+
+
+def verdicts(paths, installed, tolerance=SAME_BITS, tuning=True):
+    runs = list(inspected(dict.fromkeys(paths), installed, []))
+    assert len(runs) == len(paths)
+    return list(verify(runs, CPU, SilentProgress(), tolerance, tuning=tuning))
+
+
+@pytest.mark.slow
+def test_verify_makes_each_tuning_run_again_once(tuned_runs, installed, monkeypatch):
+    asked: list[int] = []
+    make = Verifier._tune
+    monkeypatch.setattr(Verifier, "_tune", lambda self, runs, *rest: (asked.append(len(runs)), make(self, runs, *rest))[1])
+    found = verdicts(tuned_runs, installed)
+    assert [verdict.disagreements for verdict in found] == [[]] * 10 and sum(asked) == 2 * 6
+    alone = verdicts(tuned_runs[:1], installed, tuning=False)[0]
+    assert found[0].compared == alone.compared + 6 * 10
+
+
+@pytest.mark.slow
+def test_verify_finds_a_loss_that_was_not(tuned_run, installed, tmp_path):
+    """The choice stays as it was, and so does everything else."""
+
+    def change(footer):
+        for run in tuning_of(footer)["runs"]:
+            if run["lr"] == 0.002:
+                run["losses"][-1] += 3.0
+
+    other = forged(tuned_run, tmp_path / tuned_run.name, change)
+    (verdict,) = verdicts([other], installed)
+    assert not verdict.agrees and "the loss of the tuning run with the rate 0.002 and seed 1000000" in "\n".join(
+        verdict.lines()
+    )
+    assert not verdicts([other], installed, OTHER_ROUNDING)[0].agrees
+    assert verdicts([other], installed, tuning=False)[0].agrees
+    assert verdicts([tuned_run], installed, OTHER_ROUNDING)[0].agrees
+
+
+def test_the_run_id_is_that_of_the_record_without_the_outcome(tuned_run):
+    experiment = run_files.metadata(tuned_run)["experiment"]
+    digest = hashlib.sha256(json.dumps(identity(experiment), sort_keys=True).encode()).hexdigest()
+    assert tuned_run.name.endswith(f".{digest[:16]}.parquet")
