@@ -1,9 +1,7 @@
-"""When compiling a training step pays: the seconds that it costs once and those that it saves in each step.
+"""Number of training steps from which compiling the step saves time, which `lgbench.training.cost.STEPS_PER_PROGRAM` sets.
 
-For stacks of several shapes, on a CPU with one thread as workers have it: seconds to compile with an empty cache, milliseconds
-of a step as it is and compiled, the same as `lgbench.training.cost` predicts them, and the number of steps from which compiling
-takes less time in all. The retrieval tasks have batches of all their training lengths, and one program for them. The last lines
-fit `lgbench.training.cost.COMPILING` anew.
+For stacks of several shapes, on a CPU with one thread as in a worker: seconds to compile with an empty cache, milliseconds of a
+step before and after. The retrieval tasks have batches of all their training lengths, and one program for all of them.
 
     python benchmarks/compilation.py [--steps 40] [--cases 9] [--device cuda]
 """
@@ -20,7 +18,6 @@ from unittest import mock
 import numpy as np
 import torch
 from rich.console import Console
-from scipy.optimize import nnls
 from sides import WIDTH, table
 from torch._inductor.utils import fresh_cache
 
@@ -28,10 +25,8 @@ from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training.acceleration import Captured, captures
-from lgbench.training.cost import COMPILING
 from lgbench.training.data import Step, stream
 from lgbench.training.population import Population
-from lgbench.training.train import step_cost
 
 CASES = [
     ("set-complement", "pre-norm", 1),
@@ -83,44 +78,27 @@ def main() -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
         keep_freed_memory()
-    registry, compiling = Registry.load(), COMPILING[device.type]
-    rows = table(
-        1, "models", "operators", "MB", "compile, s", "predicted", "step, ms", "compiled", "saved", "predicted", "pays from"
-    )
-    operators, written, needed, saved = [], [], [], []
+    registry = Registry.load()
+    rows = table(1, "models", "compile, s", "step, ms", "compiled", "pays from")
     for task, arch, seeds in CASES[: chosen.cases]:
         experiments = plan(Request([task], [arch], None, range(seeds), "short", {}), registry).experiments
-        each, models = step_cost(experiments[0]), len(experiments)
         population = Population(experiments, device)
         members = [(e.task, e.seed) for e in experiments]
         batches = list(islice(stream(members, experiments[0].train, device), chosen.steps))
         with torch.no_grad(), fresh_cache(), no_programs():
             plain = seconds(population.advance, batches, device)
             compiled = population.compiled(lambda: None)
-            needed.append(timed(lambda: compiled(*batches[0].tensors), device))  # noqa: B023
-            saved.append(plain - seconds(compiled, batches, device))
-        operators.append(each.operators)
-        written.append(each.written * models)
-        predicted = compiling.seconds(each, 1), compiling.saved(each, models, 1)
+            needed = timed(lambda: compiled(*batches[0].tensors), device)  # noqa: B023
+            saved = plain - seconds(compiled, batches, device)
         rows.add_row(
             f"{task} {arch}",
-            f"{models}",
-            f"{each.operators}",
-            f"{written[-1] / 1e6:.0f}",
-            f"{needed[-1]:.1f}",
-            f"{predicted[0]:.1f}",
+            f"{len(experiments)}",
+            f"{needed:.1f}",
             f"{plain * 1e3:.2f}",
-            f"{(plain - saved[-1]) * 1e3:.2f}",
-            f"{saved[-1] * 1e3:.2f}",
-            f"{predicted[1] * 1e3:.2f}",
-            f"{needed[-1] / saved[-1]:.0f}" if saved[-1] > 0 else "never",
+            f"{(plain - saved) * 1e3:.2f}",
+            f"{needed / saved:.0f}" if saved > 0 else "never",
         )
-    Console(width=WIDTH + 40).print(rows)
-    ones = np.ones(len(operators))
-    (start, per_operator), _ = nnls(np.stack([ones, operators], 1), np.array(needed))
-    (saved_per_operator, saved_per_byte), _ = nnls(np.stack([operators, written], 1).astype(float), np.array(saved))
-    print(f"fitted: start {start:.1f} s, {per_operator * 1e3:.1f} ms an operator to compile;")
-    print(f"saved a step: {saved_per_operator * 1e6:.1f} us an operator, {saved_per_byte * 1e12:.1f} ms a GB")
+    Console(width=WIDTH).print(rows)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ is compiled is compiled, is not timed. Sides take turns, so that a machine whose
 On a CPU two more sides use the cores as `lgbench run` does, with a process of one thread for each: eight models of lgbench in
 stacks of four, and one model of x-transformers in each process.
 
-On a GPU lgbench's steps are captured in CUDA graphs, populations go to 1,024, and the roofline stands beside: what one step of
-the largest population reads and writes, computes and launches.
+On a GPU lgbench's steps are captured in CUDA graphs, and populations go to 1,024.
 
     python benchmarks/population.py [--rounds 5] [--steps 500] [--device cuda]
 """
@@ -31,7 +30,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Training
 from lgbench.training.data import stream
-from lgbench.training.train import step_cost, train
+from lgbench.training.train import train
 from lgbench_tasks.set_complement import SetComplement
 
 SIZE, LENGTH, BATCH = 32, 12, 64
@@ -131,13 +130,6 @@ def in_workers(side: str, steps: int, models: int) -> float:
     return sum(float(process.communicate()[0].split()[-1]) for process in started)
 
 
-def roofline(models: int, device: torch.device) -> str:
-    """The least that one step of a population costs, whatever runs it."""
-    each = step_cost(experiments(1, 10)[0])
-    flops, written = each.flops * models / 1e9, each.written * models / 1e6
-    return f"One step of {models} models: {flops:.2f} GFLOP, {written:.0f} MB of results, {each.operators} operators uncompiled"
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
@@ -167,7 +159,6 @@ def main() -> None:
         share = TOGETHER // workers
         sides[f"lgbench, {TOGETHER} models, {workers} workers"] = lambda: in_workers("lgbench", steps, share)
     compare(sides, chosen.rounds, "model-steps/s", "the first")
-    print(roofline(POPULATIONS[device.type][-1], device))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from sides import WIDTH, table
 from lgbench import Random
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training import cost
+from lgbench.training.cost import Meter
 from lgbench.training.data import stream
 from lgbench.training.population import Population
 
@@ -44,6 +44,13 @@ def median(function: Callable[[], object], repeats: int) -> float:
     return float(np.median(times[1:]))
 
 
+def peak(function: Callable[[], object]) -> int:
+    """Bytes of results alive at once in one call."""
+    with Meter() as meter:
+        function()
+    return meter.peak
+
+
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     """The slope of log(value) against log(size), from the upper half of the sizes."""
     half = len(sizes) // 2
@@ -65,7 +72,7 @@ class Training:
         batch = next(stream(members, experiments[0].train, self.device)).tensors
         with torch.no_grad():
             seconds = median(lambda: population.advance(*batch), self.repeats)
-            return seconds, cost.measure(lambda: population.advance(*batch), 0).peak
+            return seconds, peak(lambda: population.advance(*batch))
 
 
 class Evaluation:
@@ -80,7 +87,7 @@ class Evaluation:
         inputs = experiment.task.sample(length, Random(1, device=self.device)).inputs
         with torch.inference_mode():
             seconds = median(lambda: model(inputs), self.repeats)
-            return seconds, cost.measure(lambda: model(inputs), 0).peak
+            return seconds, peak(lambda: model(inputs))
 
 
 def main() -> None:

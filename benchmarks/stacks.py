@@ -20,7 +20,6 @@ from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training import cost
-from lgbench.training.train import step_cost
 
 TASKS = ("tomita-4", "dyck-8-5", "set-complement", "max-retrieval")
 
@@ -43,7 +42,8 @@ def main() -> None:
     registry = Registry.load()
     rows = table(chosen.rounds, "models", "ms a model-step", "largest result, MB", "the rule's size")
     for task in chosen.task or TASKS:
-        each = step_cost(plan(Request([task], ["peri-norm"], None, [0]), registry).experiments[0])
+        (experiment,) = plan(Request([task], ["peri-norm"], None, [0]), registry).experiments
+        each = cost.step_cost(experiment, CPU)
         sizes = [int(size) for size in chosen.sizes.split(",")]
         with torch.no_grad():
             sides = {size: side(task, size, chosen.steps, registry) for size in sizes}

@@ -18,6 +18,7 @@ import time
 
 import torch
 from sides import show, take_turns
+from torch.utils.flop_counter import FlopCounterMode
 
 FAMILIES = ("tomita", "dyck", "set-complement")
 SEEDS = 3
@@ -63,25 +64,29 @@ def experiments(family: str, steps: int):  # type: ignore[no-untyped-def]  # of 
 
 def mean_flops(family: str, steps: int) -> float:
     """Floating-point operations of products in a model-step, the mean over a family's models."""
-    from lgbench.training.train import step_cost
+    from lgbench.training.cost import step_cost
 
-    trained = groups(experiments(family, steps))
-    flops = sum(step_cost(group[0]).flops * len(group) for group in trained)
-    return flops / sum(map(len, trained))
+    flops, models = 0, 0
+    for group in groups(experiments(family, steps)):
+        with FlopCounterMode(display=False) as counter:
+            step_cost(group[0], torch.device("cpu"))
+        flops += counter.get_total_flops() * len(group)
+        models += len(group)
+    return flops / models
 
 
 def stack(family: str, steps: int, workers: int) -> None:
     """In a worker process: train one stack of each group, each as long as a worker's share of it, and print their rate."""
     from lgbench.execution.device import keep_freed_memory
-    from lgbench.training import cost
-    from lgbench.training.train import step_cost, train
+    from lgbench.training.cost import stack_size, step_cost
+    from lgbench.training.train import train
 
     device, clock = torch.device("cpu"), Clock()
     torch.set_num_threads(1)
     keep_freed_memory()
     for group in groups(experiments(family, steps)):
         share = -(-len(group) // workers)
-        size = int(min(share, cost.stack_size(step_cost(group[0]), device)))
+        size = int(min(share, stack_size(step_cost(group[0], device), device)))
         train(group[:size], device, clock.tick, compile=True, models=size)
         clock.ended(size, share)
     print(clock.rate())

@@ -98,7 +98,7 @@ class RunOptions:
         ),
     )
     compile: bool | None = field(
-        default=None, metadata=about("Compile the training step, or never do.  [default: if that saves time]", "switch")
+        default=None, metadata=about("Compile the training step, or never do.  [default: from 300 steps on]", "switch")
     )
     population: int | None = field(
         default=None,

@@ -37,14 +37,14 @@ def _escaped(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
 
 
-def counted(number: int, thing: str) -> str:
-    """Number of things, such as "1 run", "2 entries" or "3 boxes".
+def counted(number: int, thing: str, one: str = "", several: str = "") -> str:
+    """Number of things, with the verb for one and for several, if there is one.
 
-    >>> counted(1, "run"), counted(2_000, "run"), counted(2, "entry")
-    ('1 run', '2000 runs', '2 entries')
+    >>> counted(1, "run"), counted(2, "entry"), counted(1, "file", "is", "are"), counted(2, "file", "is", "are")
+    ('1 run', '2 entries', '1 file is', '2 files are')
     """
-    several = f"{thing[:-1]}ies" if thing.endswith("ry") else f"{thing}s"
-    return f"{number} {thing if number == 1 else several}"
+    things = f"{thing[:-1]}ies" if thing.endswith("ry") else f"{thing}s"
+    return f"{number} {thing if number == 1 else things} {one if number == 1 else several}".rstrip()
 
 
 def memory(size: float) -> str:

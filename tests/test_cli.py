@@ -27,7 +27,7 @@ from toy_registries import toys_and
 import lgbench_measurements
 from lgbench import Answers, Batch, hookimpl
 from lgbench.cli.main import SECTIONS, main
-from lgbench.cli.option_types import Change, Seeds
+from lgbench.cli.options import Change, Seeds
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from lgbench.cli.option_types import RESULTS, NameInResults, Seeds
-from lgbench.cli.options import claims_option, device_option, json_option, plugin_option, results_option
-from lgbench.cli.output import console, echo, echo_data
-from lgbench.cli.run_request import run_request
-from lgbench.cli.setup import installed, opened, warn
+from lgbench.cli.options import (
+    RESULTS,
+    NameInResults,
+    Seeds,
+    claims_option,
+    device_option,
+    json_option,
+    plugin_option,
+    results_option,
+)
+from lgbench.cli.output import console, echo, echo_data, installed, opened, warn
+from lgbench.cli.run import run_request
 from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.options import RunOptions
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.option_types import Folder
-from lgbench.cli.setup import installed
+from lgbench.cli.options import Folder
+from lgbench.cli.output import installed
 
 if TYPE_CHECKING:
     from lgbench.kept.loading import LoadedModel

@@ -7,23 +7,14 @@ from typing import Any
 
 import click
 
-from lgbench.cli.check import check
 from lgbench.cli.claims import claims
-from lgbench.cli.compare import compare
-from lgbench.cli.leaderboard import leaderboard
-from lgbench.cli.list import list_names
-from lgbench.cli.merge import merge
-from lgbench.cli.new_plugin import new_plugin
 from lgbench.cli.output import Output, complain
 from lgbench.cli.plot import plot
-from lgbench.cli.plugins import plugins
+from lgbench.cli.plugins import check, list_names, new_plugin, plugins, show
 from lgbench.cli.predict import predict
-from lgbench.cli.predictors import predictors
 from lgbench.cli.probe import probe
-from lgbench.cli.run import run
-from lgbench.cli.show import show
-from lgbench.cli.site import site
-from lgbench.cli.sql import sql
+from lgbench.cli.results import compare, leaderboard, predictors, site, sql
+from lgbench.cli.run import merge, run
 from lgbench.cli.submit import submit
 from lgbench.cli.verify import verify
 from lgbench.errors import Interrupted, LgbenchError, PluginError

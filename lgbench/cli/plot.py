@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.option_types import Lengths, NameInResults
-from lgbench.cli.options import board_options, results_option, split
-from lgbench.cli.output import complain, echo
-from lgbench.cli.setup import boards_of, opened, warn
+from lgbench.cli.options import Lengths, NameInResults, board_options, results_option, split
+from lgbench.cli.output import boards_of, complain, echo, opened, warn
 from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
 

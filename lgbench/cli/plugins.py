@@ -1,25 +1,65 @@
-"""`lgbench plugins`: the installed plugins and their errors."""
+"""`lgbench list`, `show`, `plugins`, `check` and `new-plugin`."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import click
 
-from lgbench.cli.options import json_option, plugin_option
-from lgbench.cli.output import console, echo, keep_output
-from lgbench.errors import PluginError
+from lgbench.cli.options import Names, json_option, plugin_option
+from lgbench.cli.output import complain, console, echo, installed, keep_output
+from lgbench.errors import LgbenchError, PluginError, unknown
+from lgbench.extensions import new_plugin as packages
+from lgbench.extensions.describe import KINDS
+from lgbench.terminal import printable
 
 if TYPE_CHECKING:
+    from lgbench.conformance.check import Check
     from lgbench.extensions.loading import Distribution
     from lgbench.extensions.registry import Plugin, Registry
     from lgbench.reports.tables import Table
+
+
+@click.command(name="list")
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@plugin_option
+def list_names(kind: str, plugins: Sequence[Path]) -> None:
+    """List tasks, architectures, parts, metrics and other things.
+
+    Each line has a name and a sentence about it; `lgbench show NAME` says more. Metrics are a table: whether a lower or a
+    higher value is better, the range of values, the threshold of the effective length, and whether contexts or strings are
+    measured.
+    """
+    from lgbench.extensions import describe
+
+    registry = installed(plugins)
+    if kind == "metrics":
+        from lgbench.reports.tables import Column, Table, show
+
+        columns = [Column(name, text=True) for name in describe.METRIC_COLUMNS]
+        show(Table("", columns, describe.metric_table(registry)), console())
+        return
+    for name, about in describe.summaries(kind, registry):
+        echo(printable(f"{name:<24}{about}".rstrip()))
+
+
+@click.command()
+@click.argument("name", type=Names(*KINDS))
+@plugin_option
+def show(name: str, plugins: Sequence[Path]) -> None:
+    """Show one thing: its rule, its sizes and its options.
+
+    NAME is anything that `lgbench list` prints, or a family of tasks. A task comes with three sample contexts and p*.
+    """
+    from lgbench.extensions import describe
+
+    echo(describe.page(name, installed(plugins)))
 
 
 @click.command()
@@ -114,6 +154,105 @@ def _from(origin: Distribution) -> str:
         return f"file {origin.url}"
     if not origin.url:
         return "index"
+    from urllib.request import url2pathname  # which imports an HTTP client
+
     parts = urlsplit(origin.url)
     place = url2pathname(parts.path) if parts.scheme == "file" else origin.url
     return place + (" (editable)" if origin.editable else "")
+
+
+@click.command()
+@click.argument("names", metavar="[PLUGIN]...", nargs=-1)
+@plugin_option
+@click.option("--verbose", "-v", is_flag=True, help="Show the checks that passed, too.")
+def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
+    """Check whether plugins keep to the contracts.
+
+    PLUGIN is the name of a plugin, of its package, or of one thing that it provides. Without a name, the files of --plugin are
+    checked, or everything that is installed. The exit code is 1 if a check failed.
+    """
+    from lgbench.conformance.check import CheckFailed
+    from lgbench.extensions.registry import Registry
+
+    keep_output()
+    registry = Registry.load(files=plugins)
+    chosen = _chosen(names, bool(plugins), registry)
+    failed = noted = 0
+    thing = ""
+    for each in chosen:
+        if each.thing != thing:
+            thing = each.thing
+            echo(thing)
+        try:
+            note = each()
+        except CheckFailed as error:
+            failed += 1
+            echo(f"  FAILED {each.name}\n    {str(error).removeprefix(f'{thing}: ')}")
+        else:
+            noted += note is not None
+            if note:
+                echo(f"  note   {each.name}\n    {note}")
+            elif verbose:
+                echo(f"  passed {each.name}")
+    notes = f", {noted} with a note" if noted else ""
+    if failed:
+        raise LgbenchError(f"{failed} of {len(chosen)} checks failed{notes}")
+    echo(f"all {len(chosen)} checks passed{notes}")
+
+
+def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list[Check]:
+    from packaging.utils import canonicalize_name
+
+    from lgbench.conformance.collect import checks_of, checks_of_plugin
+
+    every = registry.plugins
+    if not names:
+        own = [plugin for plugin in every if plugin.distribution.stamp] if files_alone else every
+        return [each for plugin in own for each in checks_of_plugin(plugin, registry)]
+    found: list[Check] = []
+    for name in names:
+        spelled = canonicalize_name(name)
+        own = [p for p in every if spelled in (canonicalize_name(p.name), canonicalize_name(p.distribution.name))]
+        things = [thing for catalog in registry.catalogs().values() if (thing := catalog.get(name)) is not None]
+        if not own and not things:
+            plugins = {called for plugin in every for called in (plugin.name, plugin.distribution.name)}
+            raise unknown("plugin", name, plugins | {each for c in registry.catalogs().values() for each in c.names()})
+        found += [each for plugin in own for each in checks_of_plugin(plugin, registry)]
+        found += [] if own else [each for thing in things for each in checks_of(thing, registry)]
+    return found
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(list(packages.EXAMPLES)),
+    metavar="KIND",
+    required=True,
+    help=f"Kind of thing that it provides: {', '.join(packages.EXAMPLES)}.",
+)
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder to write.  [default: lgbench-NAME]")
+@click.option("--license", type=click.Choice(packages.LICENSES), default="MIT", show_default=True, help="License to include.")
+def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
+    """Write a new plugin as a package, ready to be published.
+
+    The package is a worked example of its kind: a method from the literature, with tests. Replace the method by yours. The
+    author is the one that git knows.
+    """
+    author = packages.author_by_git(Path.cwd())
+    package = packages.Package.named(name, kind, license, author)
+    folder = folder or Path(package.distribution)
+    packages.require_empty(folder)
+    packages.require_free(package, installed())
+    packages.write(package, folder)
+    if not author.known:
+        complain(f"git knows no author: replace {author.name} in pyproject.toml and LICENSE")
+    what = packages.EXAMPLES[kind].what
+    echo(f"{folder} has the {what} {package.provides}, in {package.module}/__init__.py. Next:\n")
+    for command in (
+        f"cd {shlex.quote(str(folder))}",
+        'pip install -e ".[test]"',
+        f"lgbench check {package.module}",
+        f"lgbench run {package.run} --protocol quick",
+    ):
+        echo(f"  {command}")

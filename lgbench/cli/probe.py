@@ -10,8 +10,7 @@ import click
 from click.core import ParameterSource
 
 from lgbench.cli.kept import weights_option
-from lgbench.cli.option_types import Doublings, Folder, Names
-from lgbench.cli.options import plugin_option, results_option
+from lgbench.cli.options import Doublings, Folder, Names, plugin_option, results_option
 from lgbench.cli.probe_model import LONGEST, SHORTEST, ModelOptions, probe_model
 from lgbench.cli.probe_run import probe_run
 from lgbench.errors import UsageError

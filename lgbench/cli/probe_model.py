@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lgbench.cli.option_types import doublings
-from lgbench.cli.options import split
-from lgbench.cli.output import complain, console, echo
-from lgbench.cli.setup import installed
+from lgbench.cli.options import doublings, split
+from lgbench.cli.output import complain, console, echo, installed
 from lgbench.errors import UsageError
 
 if TYPE_CHECKING:

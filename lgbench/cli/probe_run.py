@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lgbench.cli.options import split
-from lgbench.cli.output import complain, console, echo
-from lgbench.cli.setup import installed
+from lgbench.cli.output import complain, console, echo, installed
 
 
 def probe_run(

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from lgbench.cli.option_types import Folder
-from lgbench.cli.output import echo
-from lgbench.cli.setup import installed
+from lgbench.cli.options import Folder
+from lgbench.cli.output import echo, installed
 from lgbench.errors import Interrupted
 
 

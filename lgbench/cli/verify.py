@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from lgbench.cli.option_types import FiniteRange, Folder
-from lgbench.cli.options import device_option, plugin_option
-from lgbench.cli.output import console, echo
-from lgbench.cli.setup import installed
+from lgbench.cli.options import FiniteRange, Folder, device_option, plugin_option
+from lgbench.cli.output import console, echo, installed
 from lgbench.errors import Interrupted, Unverified, UsageError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ class Execution:
 
     device: torch.device
     compile: bool | None = None
-    """Whether to compile the training step; None to compile where that takes less time."""
+    """Whether to compile the training step; None to follow :func:`lgbench.training.cost.compiling_pays`."""
     population: int | None = None
     """How many models to train together at most; None for what is fastest and fits in memory."""
     checkpoint: float = 60.0

@@ -13,14 +13,12 @@ from lgbench.execution import provenance
 from lgbench.execution.claim import Claim
 from lgbench.execution.device import Execution
 from lgbench.execution.lease import Held
-from lgbench.execution.memory import require_memory
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training import cost
-from lgbench.training.train import compiling_gain, step_cost
 
 Group = list[Experiment]
 """Experiments that can train together."""
@@ -53,13 +51,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Stacks:
-    """How a group is trained: what a model costs, how many are trained together, and whether the step is compiled."""
+    """Cost of a model of a group, number of models trained together, and whether the step is compiled."""
 
-    each: cost.Cost
+    each: cost.StepCost
     models: int
     compile: bool
-    why: str = ""
-    """A sentence about that choice, for whoever trains; empty where the user made it."""
     limit: float = math.inf
     """The size of the largest stack for which memory suffices, once a larger one ran out of it."""
 
@@ -161,8 +157,6 @@ class Scheduler:
                 left.clear()
                 self.fail(self.groups[index], error)
                 return None
-            if why := self._stacks[index].why:
-                self.display.say(why)
         if not left:
             return None
         stacks = self._stacks[index]
@@ -196,13 +190,11 @@ class Scheduler:
             self._left[index].move_to_end(experiment.run_id, last=False)
 
     def stacks_of(self, todo: Group) -> Stacks:
-        """How this command trains these runs of a group. Raises what their first training step raises."""
-        each = step_cost(todo[0])
-        require_memory(todo[0], each, cost.free_memory(self.execution.device))
-        models = self._models(len(todo), each)
-        return Stacks(each, models, *self._compile(todo, each, models))
+        """Stacks in which this command trains these runs of a group. Raises any error of a first training step."""
+        each = cost.step_cost(todo[0], self.execution.device)
+        return Stacks(each, self._models(len(todo), each), self._compile(todo))
 
-    def _models(self, left: int, each: cost.Cost) -> int:
+    def _models(self, left: int, each: cost.StepCost) -> int:
         """How many to train together: as asked for, or as many as fit into a CPU's cache; not more than fit into memory."""
         workers, device = self.execution.workers, self.execution.device
         share = -(-left // workers)
@@ -213,13 +205,10 @@ class Scheduler:
         populations = -(-left // min(wanted, fit))
         return -(-left // populations)  # equal populations fill no stack in vain
 
-    def _compile(self, todo: Group, each: cost.Cost, stack: int) -> tuple[bool, str]:
-        """Whether to compile: as asked for, else where it takes less time in all. With the reason."""
+    def _compile(self, todo: Group) -> bool:
+        """Whether to compile: as asked for, or where the longest training with the same programs has enough steps."""
         if self.execution.compile is not None:
-            return self.execution.compile, ""
+            return self.execution.compile
         sharing = self._sharing[todo[0].program_key]
-        saved, needed = compiling_gain(sharing, each, self.execution.device, stack, self.execution.workers)
-        how = "compiling" if saved > needed else "not compiling"
-        would = ("takes", "saves") if saved > needed else ("would take", "save")
-        why = f"{how} the training step, which {would[0]} about {needed:.0f} s and {would[1]} about {saved:.0f} s"
-        return saved > needed, why
+        longest = max((group[0] for group in sharing), key=lambda experiment: experiment.train.steps)
+        return cost.compiling_pays(longest, self.execution.device)

@@ -10,7 +10,6 @@ from typing import Any
 from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
-from lgbench.experiment.building import Trial
 from lgbench.experiment.components import Components, reason
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.json_files import label
@@ -230,14 +229,14 @@ def _require_model(experiment: Experiment) -> None:
     """Raise Unsupported, with the reason, if the model cannot be built, or if its norm scheme places nothing in it."""
     try:
         experiment.parts_to_build()
-        with initial(experiment.seed, "weights"), Trial():
+        with initial(experiment.seed, "weights"):
             experiment.build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(reason(error, "building the model")) from error
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
     if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
         return
-    with initial(experiment.seed, "weights"), Trial():
+    with initial(experiment.seed, "weights"):
         idle = places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build())
     if idle:
         raise Unsupported(

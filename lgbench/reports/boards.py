@@ -244,6 +244,6 @@ def overall_notes(board: Overall) -> list[str]:
     if any(row.improvement for row in board.rows):
         found.append(f"P(better) is the probability that a run is better than one of {board.baseline}, mean over families.")
     if board.left_out:
-        entries = f"{counted(board.left_out, 'entry')} {'is' if board.left_out == 1 else 'are'} left out"
-        found.append(f"{entries} for want of runs on all of {', '.join(board.families)}.")
+        entries = counted(board.left_out, "entry", "is", "are")
+        found.append(f"{entries} left out for want of runs on all of {', '.join(board.families)}.")
     return [*found, *(f"{sentence}." for sentence in board.unsound)]

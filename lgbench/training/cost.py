@@ -1,107 +1,166 @@
-"""The cost of a training step: operators, floating-point operations and bytes, counted while it runs.
-
-It decides how many models are trained together, and whether the step is compiled.
-"""
+"""Cost of a training step, measured on real steps, and two choices: how many models train together, and whether to compile."""
 
 from __future__ import annotations
 
 import math
+import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import psutil
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+
+from lgbench.errors import UsageError, lacks_memory
+from lgbench.experiment.experiment import Experiment
+from lgbench.training.data import CHUNK, Step, batch_shapes, stream
+from lgbench.training.population import Population
 
 STACK_BYTES = 2**20
-"""On a CPU one operator's result, of all models of a stack, has about so many bytes. Where freed memory is kept, stacks of 1 to
-12 Tomita models train within 7 % of each other (benchmarks/stacks.py), so small ones are taken, which fill all workers."""
+"""Bytes of an operator's result over all models of a stack, on a CPU. Where freed memory is kept, stacks of 1 to 12 Tomita
+models train within 7 % of each other (benchmarks/stacks.py). Small stacks keep all workers busy."""
 
 SHARE_OF_MEMORY = 0.5
-"""The share of free memory that a population may fill. The rest is for the allocator, for evaluation, and for others."""
+"""Share of free memory for populations. The rest is for the allocator, for evaluation, and for other programs."""
+
+STEPS_PER_PROGRAM = 300
+"""Training steps from which a program is compiled. Compiling takes 20 to 30 s, as much as 800 to 2,400 steps of one stack save
+(benchmarks/compilation.py), and several stacks and later commands use the same program. A fixed number and no clock: compiled
+and plain steps round differently, and equal commands must give equal numbers."""
+
+TIMED_STEPS = 5
+"""Steps from which the time of a step is measured."""
 
 
 @dataclass(frozen=True)
-class Cost:
-    """One training step of one model. Flops and bytes grow with the population, operators do not."""
+class StepCost:
+    """Memory of one training step of one model, in bytes. In proportion to the models of a population."""
 
-    operators: int
-    flops: int
-    written: int
-    """Bytes of all results that operators made."""
     peak: int
-    """Bytes alive at once, at most."""
+    """Largest sum of operator results alive at the same time."""
     largest: int
-    """Bytes of the largest result of an operator."""
+    """Largest result of one operator."""
     kept: int
-    """Bytes that stay from step to step: weights, moments, averages, data drawn ahead."""
+    """Tensors that stay between steps: weights, moments, averages, batches drawn ahead."""
+
+    @property
+    def memory(self) -> int:
+        return self.peak + self.kept
 
 
-@dataclass(frozen=True)
-class Compiling:
-    """Seconds that compiling costs once, and seconds that it saves in each step; measured by benchmarks/compilation.py."""
+def step_cost(experiment: Experiment, device: torch.device) -> StepCost:
+    """Memory of a step of one model on the longest training contexts, measured by a real step.
 
-    start: float
-    per_operator: float
-    saved_per_operator: float
-    saved_per_byte: float
-
-    def seconds(self, cost: Cost, programs: int) -> float:
-        """Seconds to compile the step for so many shapes of batches."""
-        return programs * (self.start + self.per_operator * cost.operators)
-
-    def saved(self, cost: Cost, models: int, steps: int) -> float:
-        """Seconds that compiling saves in a whole training of one stack."""
-        return steps * (self.saved_per_operator * cost.operators + self.saved_per_byte * cost.written * models)
-
-
-COMPILING: Mapping[str, Compiling] = {
-    "cpu": Compiling(start=10.0, per_operator=0.022, saved_per_operator=19e-6, saved_per_byte=200e-12),
-    # Not measured yet. Launching a captured step costs nothing, so compiling saves memory traffic and gaps between kernels.
-    "cuda": Compiling(start=20.0, per_operator=0.05, saved_per_operator=1e-6, saved_per_byte=0.5e-12),
-}
+    Raises UsageError if one model does not fit into free memory, and any error of building and running the model.
+    """
+    free = free_memory(device)
+    try:
+        with torch.no_grad():
+            population, batch = Population([experiment], device), _longest(experiment, device)
+            with Meter(free) as meter:
+                population.advance(*batch.tensors)
+    except Exception as error:  # a plugin's model may raise anything
+        if lacks_memory(error):
+            raise _too_large(experiment, free) from error
+        raise
+    state, drawn = (sum(t.nbytes for t in tensors) for tensors in (population.tensors().values(), batch.tensors))
+    return StepCost(meter.peak, meter.largest, state + min(experiment.train.steps, CHUNK) * drawn)
 
 
-def measure(step: Callable[[], object], kept: int) -> Cost:
-    """The cost of `step`, which is run once."""
-    with FlopCounterMode(display=False) as counter, _Meter() as meter:
-        step()
-    return Cost(meter.operators, counter.get_total_flops(), meter.written, meter.peak, meter.largest, kept)
+def step_seconds(experiments: Sequence[Experiment], device: torch.device) -> float:
+    """Seconds of a step of a population, not compiled, with data and averages: the median of a few real steps."""
+    training = experiments[0].train
+    few = replace(training, steps=min(training.steps, TIMED_STEPS))
+    members = [(experiment.task, experiment.seed) for experiment in experiments]
+    with torch.no_grad():
+        population = Population(experiments, device)
+        started = time.perf_counter()
+        batches = list(stream(members, few, device))
+        drawing = (time.perf_counter() - started) / len(batches)
+        taken = []
+        for step, batch in enumerate(batches, 1):
+            started = time.perf_counter()
+            population.draw_noise(step)
+            losses = population.advance(*batch.tensors)
+            if step % training.average_every == 0:
+                population.average()
+            losses[0].item()  # waits for a GPU
+            taken.append(time.perf_counter() - started)
+    return drawing + median(taken[1:] or taken)  # libraries set themselves up in the first step
 
 
-def stack_size(cost: Cost, device: torch.device) -> float:
-    """How many models to train together, where memory is free for more. From counts alone: the same on every CPU."""
+def stack_size(cost: StepCost, device: torch.device) -> float:
+    """Models to train together where memory suffices for more. From counted bytes: the same on every CPU."""
     return max(1, STACK_BYTES // cost.largest) if device.type == "cpu" else math.inf
 
 
-def models_that_fit(cost: Cost, device: torch.device) -> int:
-    """How many models can be trained together in the free memory; at least one."""
-    return max(1, int(SHARE_OF_MEMORY * free_memory(device) / (cost.peak + cost.kept)))
+def models_that_fit(cost: StepCost, device: torch.device) -> int:
+    """Models that free memory holds at the same time, at least one."""
+    return max(1, int(SHARE_OF_MEMORY * free_memory(device) / cost.memory))
+
+
+def compiling_pays(experiment: Experiment, device: torch.device) -> bool:
+    """Whether a training has enough steps for each program. From the settings alone: equal commands decide alike."""
+    steps, lengths = experiment.train.steps, batch_shapes(experiment.task, experiment.train)
+    if device.type not in ("cpu", "cuda") or steps < STEPS_PER_PROGRAM:
+        return False
+    # Tracing takes a second or two, and matters only between one program for all lengths and one for each.
+    return steps >= STEPS_PER_PROGRAM * lengths or _traces_all_lengths(experiment)
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes of a device, with those that torch keeps for reuse."""
+    """Free bytes of a device, including cached bytes that torch would use again."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
     return int(psutil.virtual_memory().available)
 
 
-class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts operators and follows the memory that their results hold."""
+def readable(size: int) -> str:
+    """Number of bytes in MB, or in GB from 1 GB on.
 
-    def __init__(self) -> None:
+    >>> readable(2_340_000_000), readable(12_300_000)
+    ('2.3 GB', '13 MB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{math.ceil(size / 1e6)} MB"
+
+
+def _longest(experiment: Experiment, device: torch.device) -> Step:
+    """Batch of one model with contexts of the longest training length."""
+    training = replace(experiment.train, steps=1, min_length=experiment.train.max_length)
+    return next(stream([(experiment.task, experiment.seed)], training, device))
+
+
+def _traces_all_lengths(experiment: Experiment) -> bool:
+    cpu = torch.device("cpu")
+    return Population([experiment], cpu).traces_all_lengths(_longest(experiment, cpu).tensors)
+
+
+def _too_large(experiment: Experiment, free: int) -> UsageError:
+    train = experiment.train
+    sizes = [f"train.batch={train.batch}", f"train.max_length={train.max_length}"]
+    sizes += [f"{key}={value}" for key, value in experiment.record.protocol.changes if key.startswith("model.")]
+    return UsageError(
+        f"{experiment.record.title} does not fit into memory: a training step of one model takes more than the "
+        f"{readable(free)} that are free, with {', '.join(sizes)}; lower one of these"
+    )
+
+
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the memory of operator results. Raises MemoryError beyond a limit: the system would kill the whole command."""
+
+    def __init__(self, limit: float = math.inf) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operators = self.written = self.peak = self.alive = self.largest = 0
+        self.limit = limit
+        self.peak = self.alive = self.largest = 0
         self._sizes: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
-        self.operators += func.namespace == "aten"  # others ask a tensor without numbers for its device
         for result in results if isinstance(results, tuple | list) else [results]:
             if isinstance(result, Tensor):
                 self._follow(result.untyped_storage())
@@ -109,13 +168,15 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
-        if key not in self._sizes:
-            self._sizes[key] = storage.nbytes()
-            self.written += storage.nbytes()
-            self.alive += storage.nbytes()
-            self.largest = max(self.largest, storage.nbytes())
-            self.peak = max(self.peak, self.alive)
-            weakref.finalize(storage, self._forget, key)
+        if key in self._sizes:  # a view of an earlier result
+            return
+        self._sizes[key] = storage.nbytes()
+        self.alive += storage.nbytes()
+        self.largest = max(self.largest, storage.nbytes())
+        self.peak = max(self.peak, self.alive)
+        weakref.finalize(storage, self._forget, key)
+        if self.alive > self.limit:
+            raise MemoryError
 
     def _forget(self, key: int) -> None:
         self.alive -= self._sizes.pop(key)

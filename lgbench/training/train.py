@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,11 +13,10 @@ from torch import nn
 
 from lgbench.errors import RunFileError, first_line
 from lgbench.experiment.experiment import Experiment
-from lgbench.training import cost, estimate
 from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.curve import Curve
-from lgbench.training.data import batch_shapes, stream
+from lgbench.training.data import stream
 from lgbench.training.models import Models, Trained
 from lgbench.training.population import Population, StepFunction
 
@@ -132,30 +130,6 @@ def train(
         resumed=past.step > 0,
         seconds=whole.seconds,
     )
-
-
-def step_cost(experiment: Experiment) -> cost.Cost:
-    """The cost of one training step of one model, the same on every device. Allocates nothing large."""
-    return estimate.step_cost(experiment)
-
-
-def compiling_gain(
-    sharing: Sequence[Sequence[Experiment]], each: cost.Cost, device: torch.device, stack: int, workers: int
-) -> tuple[float, float]:
-    """Seconds that compiling would save groups that share programs and train in stacks, and seconds that it would take.
-
-    Every stack takes all its steps, and workers take stacks at the same time. A program is compiled once for all of them.
-    From counts, not from a clock, so that the same command always trains in the same way.
-    """
-    compiling = cost.COMPILING.get(device.type)
-    if compiling is None:  # nobody has measured whether it pays there
-        return 0.0, math.inf
-    steps = sum(-(-len(group) // (stack * workers)) * group[0].train.steps for group in sharing)
-    saved, needed, some = compiling.saved(each, stack, steps), compiling.seconds(each, 1), sharing[0][0]
-    shapes = batch_shapes(some.task, some.train)
-    if shapes == 1 or saved <= needed:  # tracing takes a second or two, so it is done where it may matter
-        return saved, needed
-    return saved, needed if estimate.traces_all_lengths(some) else compiling.seconds(each, shapes)
 
 
 def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import CHEAP, CPU, plain_training
-from torch import nn
 from toy_registries import experiment_of
 
 from lgbench.errors import UsageError
@@ -23,28 +21,14 @@ from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.training import cost, data
-from lgbench.training.cost import Cost, models_that_fit
-from lgbench.training.train import step_cost, train
+from lgbench.training.cost import StepCost, models_that_fit, step_cost
+from lgbench.training.train import train
 
 FLOAT, INT, DOUBLE = 4, 8, 8
 """Bytes of a number: float32, int64, float64."""
 
 
-def test_flops_of_a_linear_model_are_two_for_each_product_forward_and_back():
-    layer, inputs = nn.Linear(10, 5), torch.randn(100, 10)
-    products = 100 * 10 * 5
-    assert cost.measure(lambda: layer(inputs), kept=0).flops == 2 * products
-    assert cost.measure(lambda: layer(inputs).sum().backward(), kept=0).flops == 2 * 2 * products  # and none for the inputs
-
-
-def test_a_sum_writes_its_result_and_holds_it():
-    a, b = torch.randn(2, 50, 10)
-    assert cost.measure(lambda: a + b, kept=7) == Cost(
-        operators=1, flops=0, written=500 * FLOAT, peak=500 * FLOAT, largest=500 * FLOAT, kept=7
-    )
-
-
-def test_temporaries_that_are_freed_lower_the_peak_and_not_what_is_written():
+def test_a_step_that_frees_its_temporaries_holds_less_at_once():
     a, b = torch.randn(2, 50, 10)
 
     def freed():
@@ -57,16 +41,17 @@ def test_temporaries_that_are_freed_lower_the_peak_and_not_what_is_written():
         return first, second, third, third.sum()
 
     size = 500 * FLOAT
-    assert cost.measure(freed, 0) == Cost(operators=4, flops=0, written=3 * size + FLOAT, peak=2 * size, largest=size, kept=0)
-    assert cost.measure(held, 0) == Cost(
-        operators=4, flops=0, written=3 * size + FLOAT, peak=3 * size + FLOAT, largest=size, kept=0
-    )
+    for function, peak in ((freed, 2 * size), (held, 3 * size + FLOAT)):
+        with cost.Meter() as meter:
+            function()
+        assert (meter.peak, meter.largest) == (peak, size)
 
 
 def test_a_view_of_a_result_takes_no_bytes_of_its_own():
     a, b = torch.randn(2, 50, 10)
-    measured = cost.measure(lambda: (a + b).view(10, 50)[:3], 0)
-    assert (measured.written, measured.peak) == (500 * FLOAT, 500 * FLOAT)
+    with cost.Meter() as meter:
+        (a + b).view(10, 50)[:3]
+    assert meter.peak == 500 * FLOAT
 
 
 @pytest.mark.parametrize("steps", [3, 1000])
@@ -77,28 +62,45 @@ def test_weights_moments_averages_and_the_batches_drawn_ahead_are_kept(toy_regis
     curve = min(steps, 50) * 2 * FLOAT
     average = weights * FLOAT + FLOAT  # toy-mean counts what it has seen
     batches = min(steps, data.CHUNK) * 2 * (7 * 6 * INT)
-    assert step_cost(experiment).kept == moving + curve + average + batches
+    assert step_cost(experiment, CPU).kept == moving + curve + average + batches
 
 
-def test_the_cost_of_a_step_is_that_of_the_longest_context(toy_registry, planned):
+def test_the_memory_of_a_step_is_that_of_the_longest_context(toy_registry, planned):
     short, long = (
-        step_cost(planned(toy_registry, "toy-largest", "toy-table", train_max_length=length)[0]) for length in (10, 1000)
+        step_cost(planned(toy_registry, "toy-walk", "toy-table", train_max_length=length)[0], CPU) for length in (4, 64)
     )
-    assert long.written - short.written >= 16 * 990 * 3 * FLOAT
-    assert long.operators == short.operators
+    assert long.peak - short.peak >= 16 * 60 * 3 * FLOAT
 
 
 def test_measuring_a_step_changes_no_number_of_the_training(toy_registry, planned):
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=3)
     before = train(experiments, CPU).weights["raw"]
     state = torch.random.get_rng_state()
-    step_cost(experiments[0])
+    step_cost(experiments[0], CPU)
+    assert cost.step_seconds(experiments, CPU) > 0
     assert torch.equal(torch.random.get_rng_state(), state)
     after = train(experiments, CPU).weights["raw"]
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-EACH = Cost(operators=1, flops=0, written=0, peak=600, largest=1, kept=400)
+def test_a_run_that_does_not_fit_into_memory_is_refused_in_a_sentence_and_the_others_go_on(
+    toy_registry, planned, tmp_path, monkeypatch
+):
+    experiments = planned(toy_registry, "toy-walk", "toy-table", train_batch="4,16384", train_steps=3)
+    monkeypatch.setattr(cost, "free_memory", lambda device: 2 * 10**6)
+    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), tmp_path, SilentProgress())
+    (failure,) = outcome.failed
+    assert len(outcome.written) == 1
+    for words in (
+        "toy-table+toy-nothing on toy-walk seed 0 does not fit into memory: a training step of one model takes more",
+        "than the 2 MB that are free",
+        "with train.batch=16384, train.max_length=6; lower one of these",
+    ):
+        assert words in str(failure)
+    assert ".py" not in str(failure)
+
+
+EACH = StepCost(peak=600, largest=1, kept=400)
 
 
 @pytest.mark.parametrize(("free", "models"), [(20_000, 10), (21_999, 10), (22_000, 11), (2000, 1), (1999, 1), (0, 1)])
@@ -144,8 +146,8 @@ def test_populations_have_at_most_as_many_models_as_asked_for_in_equal_parts(toy
 @pytest.mark.parametrize(("fit", "expected"), [(4, [4, 4, 2]), (100, [10])])
 def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planned, tmp_path, monkeypatch, fit, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(10))
-    each = step_cost(experiments[0])
-    monkeypatch.setattr(cost, "free_memory", lambda device: int(fit * (each.peak + each.kept) / cost.SHARE_OF_MEMORY) + 1)
+    each = step_cost(experiments[0], CPU)
+    monkeypatch.setattr(cost, "free_memory", lambda device: int(fit * each.memory / cost.SHARE_OF_MEMORY) + 1)
     assert sizes(experiments, tmp_path, Execution(CPU, False)) == expected
 
 
@@ -234,38 +236,32 @@ def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
     assert sum(shown > 6 for shown in full.shown) == 1
 
 
-@pytest.mark.parametrize(("steps", "pays"), [(100, False), (1_000_000, True)])
-def test_a_long_training_is_compiled_and_a_short_one_is_not_and_the_log_says_why(registry, planned, tmp_path, steps, pays):
-    experiments = planned(registry, "tomita-4", "pre-norm", train_steps=steps)
-    said = []
-    display = SilentProgress()
-    display.say = said.append
-    asked = Plan(experiments, ())
-    work = next(iter(Scheduler(asked, tmp_path, Execution(CPU), display, lambda tried, error: None)))
-    with work.claim:
-        assert work.compile == pays
-    (sentence,) = said
-    needed, saved = (int(number) for number in re.findall(r"about (\d+) s", sentence))
-    assert (saved > needed) == pays == sentence.startswith("compiling the training step")
+@pytest.mark.parametrize(
+    ("task", "arch", "protocol", "pays"),
+    [
+        ("dyck-2-3", "pre-norm", "quick", False),
+        ("dyck-2-3", "pre-norm", "short", True),
+        ("set-complement", "pre-norm", "short", True),
+        ("max-retrieval", "pre-norm", "short", True),  # one program for all lengths
+        ("max-retrieval", "set-attention", "short", False),  # a program for each length
+        ("max-retrieval", "set-attention", "standard", True),
+        ("dictionary-lookup", "set-attention", "standard", True),
+    ],
+)
+def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch, protocol, pays):
+    experiment = plan(Request([task], [arch], [], [0], protocol), registry).experiments[0]
+    assert cost.compiling_pays(experiment, CPU) == pays
+    assert not cost.compiling_pays(experiment, torch.device("mps"))
 
 
-@pytest.mark.slow
-def test_both_stages_of_a_command_count_all_steps_that_share_programs(registry):
-    """Tuning runs alone are too short. With the runs that follow, a program pays."""
-    request = Request(["dictionary-lookup"], ["pre-norm"], [], range(5), "standard", {"train.steps": "1200"})
-    whole = plan(request, registry)
+def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
+    """Tuning runs alone are too short for a program."""
+    whole = plan(Request(["set-complement"], ["pre-norm"], [], [0], "standard", {"train.steps": "600"}), registry)
     first = Stage(Path("none"), Path("none"), first=True).plan(whole)
     (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
-    display, said = SilentProgress(), []
-    display.say = said.append
-    gains = [
-        Scheduler(asked, Path("none"), Execution(CPU, workers=2), display, None).stacks_of(group)
-        for asked, group in [
-            (first, tuning),
-            (replace(first, experiments=whole.experiments), runs),
-            (replace(first, every=()), tuning),
-        ]
+    chosen = [
+        Scheduler(asked, Path("none"), Execution(CPU), SilentProgress(), lambda tried, error: None).stacks_of(group).compile
+        for asked, group in [(first, tuning), (replace(first, experiments=whole.experiments), runs)]
     ]
-    assert [gain.compile for gain in gains] == [True, True, False]
-    assert gains[0].why == gains[1].why != gains[2].why
+    assert chosen == [True, True] and not cost.compiling_pays(tuning[0], CPU)

@@ -6,10 +6,8 @@ import json
 import re
 
 import pytest
-import torch
 from click.testing import CliRunner
 from conftest import CPU
-from test_functions import SETTINGS
 
 import lgbench
 from lgbench.cli.main import main
@@ -19,8 +17,8 @@ from lgbench.execution.progress import SilentProgress
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training import pace
 
+SETTINGS = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 16}
 WORDS = [
     "run",
     "--task",
@@ -55,7 +53,7 @@ def test_it_says_what_is_left_and_writes_nothing(toys_alone, tmp_path, monkeypat
     lines = result.stdout.splitlines()
     assert lines[0] == "0 runs done before; 6 runs left"
     assert sum(int(re.search(r": (\d+) runs? in", line)[1]) for line in lines[1:-1]) == 6
-    assert all(" a step, measured over " in line for line in lines[1:-1])
+    assert all(" ms a step, as measured, makes " in line for line in lines[1:-1])
     assert re.fullmatch(r"in all about .* with 2 workers; training takes about \d+ MB of .* free memory", lines[-1])
     assert not folder.exists()
     lgbench.run("toy-walk", "toy-table", average=[], seeds=(1,), protocol="quick", set=SETTINGS, results=folder)
@@ -68,7 +66,7 @@ def test_it_says_what_is_left_and_writes_nothing(toys_alone, tmp_path, monkeypat
 
 def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tmp_path, monkeypatch):
     """Not on a terminal's other stream either. A line says what the run would do."""
-    monkeypatch.setattr("lgbench.execution.scheduler.compiling_gain", lambda *about: (1000.0, 100.0))
+    monkeypatch.setattr("lgbench.training.cost.STEPS_PER_PROGRAM", 1)
     words = ["--results", str(tmp_path), "--average", "none", "--workers", "1"]
     result = CliRunner().invoke(main, [*WORDS, *CHANGES, *words, "--dry-run"])
     assert result.exit_code == 0 and result.stderr == ""
@@ -102,24 +100,15 @@ def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(t
     def no_memory(population, device):
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr(module, "measured", no_memory)
+    monkeypatch.setattr(module, "step_seconds", no_memory)
     result = dry(tmp_path)
     assert result.exit_code == 1 and "would fail: RuntimeError: can't allocate memory" in result.output
-
-
-def test_the_pace_is_that_of_real_steps_and_moves_no_global_state(toys_alone):
-    experiments = [e for e in planned().experiments if e.record.task == "toy-walk"]
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    found = pace.measured(experiments, CPU)
-    assert found.steps == SETTINGS["train.steps"] - 1 and found.seconds > 0
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 40.0), (2, 20.0), (8, 10.0)])
 def test_workers_share_the_time_and_none_is_shorter_than_a_population(workers, seconds):
     from lgbench.execution.forecast import GroupForecast
 
-    groups = [GroupForecast("a", 7, 2, False, 100, pace.Pace(0.1, 3), 10.0)]
+    groups = [GroupForecast("a", 7, 2, False, 100, 0.1, 10.0)]
     forecast = Forecast(0, 0, workers, 10**9, groups)
     assert forecast.seconds == seconds and forecast.memory == 100 * min(4, workers)
