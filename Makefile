@@ -2,7 +2,7 @@
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-PACKS := $(wildcard plugins/contrib/*)
+PACKS := $(filter-out plugins/contrib/lgbench-ray,$(wildcard plugins/contrib/*))
 
 unexport PYTHONDONTWRITEBYTECODE # or each of the hundreds of processes in the tests compiles lgbench again
 
@@ -56,6 +56,7 @@ lowest:
 	$(LOWEST)/pip install --quiet uv
 	$(LOWEST)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header pyproject.toml --output-file .venv-lowest/lowest.txt
 	$(LOWEST)/pip install --quiet --constraint .venv-lowest/lowest.txt --editable ".[dev]" $(PACKS:%=--editable %)
+	$(LOWEST)/pip install --quiet --no-deps --editable plugins/contrib/lgbench-ray
 	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not long and not engine and not gpu" --ignore tests/test_site_browser.py
 
 clean:
@@ -70,13 +71,14 @@ clean:
 # What only tests, checks and documentation need.
 .venv/ready: .venv/lgbench $(PACKS:%=%/pyproject.toml)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,huggingface]" $(PACKS:%=--editable %)
+	$(BIN)/pip install --quiet --no-deps --editable plugins/contrib/lgbench-ray
 	touch $@
 
 .venv/trackers: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[mlflow,tensorboard,trackio,wandb]"
 	touch $@
 
-# Ray takes 250 MB: only the tests that need it install it.
+# Ray takes 250 MB: only the tests that need it install it. Its pack imports it when a command asks for Ray.
 .venv/engines: .venv/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[ray,slurm]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable plugins/contrib/lgbench-ray
 	touch $@

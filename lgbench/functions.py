@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lgbench.execution.engines import carry_out
-from lgbench.execution.manner import Command, Engine, Manner
+from lgbench.execution.engines import carry_out, executor_named
+from lgbench.execution.manner import Command, Manner
 from lgbench.execution.populations import PlannedPopulation, scheduled
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.remote import run_population
@@ -106,11 +106,11 @@ def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay
         workers=options.workers,
         keep_weights=options.keep_weights,
     )
-    slurm = tuple(options.slurm_options.items())
-    engine = Engine(options.executor, options.ray_address, options.slurm_partition, options.jobs, options.time, slurm)
+    own = {option: str(value) for option, value in options.executor_options.items()}
+    executor = executor_named(options.executor, own, registry.executors)
     trackers = usable(_listed(options.track), registry.trackers)
     plugins = [*map(Path, options.plugins)]
-    return Command(request, resolve(request, registry), manner, engine, plugins, display, trackers=trackers)
+    return Command(request, resolve(request, registry), manner, plugins, display, executor, trackers=trackers)
 
 
 def with_functions(options: RunOptions) -> RunOptions:

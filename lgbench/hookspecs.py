@@ -1,4 +1,4 @@
-"""The extension points: ten hooks. Each returns objects of one type, which :mod:`lgbench.contracts` describes.
+"""The extension points: eleven hooks. Each returns objects of one type, which :mod:`lgbench.contracts` describes.
 
 A plugin is a module under the ``lgbench`` entry-point group. Functions with these names are marked with ``@lgbench.hookimpl``.
 """
@@ -62,6 +62,11 @@ def lgbench_measurements() -> Iterable[c.Measurement]:  # type: ignore[empty-bod
 @hookspec
 def lgbench_trackers() -> Iterable[c.Tracker]:  # type: ignore[empty-body]
     """Trackers: places where people follow and keep their trainings."""
+
+
+@hookspec
+def lgbench_executors() -> Iterable[c.Executor]:  # type: ignore[empty-body]
+    """Executors: engines that train populations elsewhere, such as the jobs of a cluster."""
 
 
 @hookspec

@@ -112,28 +112,17 @@ class RunOptions:
     executor: str = field(
         default="local",
         metadata=about(
-            "Where populations are trained: local, for worker processes on this machine, ray, or slurm.",
-            "text",
+            "Where populations are trained: local, for worker processes on this machine, or an executor of a plugin.",
+            "name",
+            of=("executors",),
         ),
     )
-    ray_address: str | None = field(
-        default=None,
-        metadata=about("Ray cluster to use, or auto for the one of this machine.  [default: a new one]", "text"),
-    )
-    slurm_partition: str | None = field(
-        default=None, metadata=about("SLURM partition of the jobs.  [default: the cluster's]", "text")
-    )
-    jobs: int | None = field(default=None, metadata=about("SLURM jobs at the same time, at most.  [default: 1]", "number"))
-    time: int | None = field(
-        default=None,
-        metadata=about("Minutes of a SLURM job, which goes on in another one after that.  [default: 60]", "number"),
-    )
-    slurm_options: Mapping[str, str] = field(
+    executor_options: Mapping[str, Any] = field(
         default_factory=dict,
         metadata=about(
-            "Option of sbatch for the jobs, as in --slurm-option mem=8G or gres=gpu:1. Can be repeated.",
+            "Option of the executor, as in --executor-option partition=gpu. Can be repeated; see lgbench show EXECUTOR.",
             "changes",
-            flag="--slurm-option",
+            flag="--executor-option",
         ),
     )
     plugins: Sequence[str | Path] = field(

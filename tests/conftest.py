@@ -39,8 +39,6 @@ from lgbench.results.run_schema import METADATA_KEY, SCHEMA
 from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
-collect_ignore = ["ray_cluster.py"]
-"""It imports Ray, which not everybody has."""
 BUILT_IN = (
     "lgbench_averaging",
     "lgbench_measurements",

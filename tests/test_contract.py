@@ -13,20 +13,13 @@ from lgbench import attending, chain, contracts, hookspecs, noise, testing
 VERSION = (3, 4)
 
 HOOKS = {
-    "architectures",
-    "attentions",
-    "averagers",
-    "commands",
-    "measurements",
-    "norms",
-    "optimizers",
-    "positions",
-    "tasks",
-    "trackers",
+    *("architectures", "attentions", "averagers", "commands", "executors", "measurements"),
+    *("norms", "optimizers", "positions", "tasks", "trackers"),
 }
 
 NAMES = {
     *("Answers", "Architecture", "Attention", "AttentionModule", "AttentionSpec", "Averager", "Batch", "BiasModule", "Budget"),
+    *("Demand", "Executor", "Pool", "Submitted"),
     *("OpenRun", "RunEnd", "TrackedRun", "Tracker"),
     *("AttentionInside", "Insides", "JsonFile", "Reading", "SublayerInside"),
     *("EmbeddingModule", "Language", "Matrix", "Measurement", "Model", "Need", "NormScheme", "Optimizer", "Parts", "Position"),
@@ -84,6 +77,8 @@ METHODS = {
         "text": "(self, inputs)",
     },
     "TensorModule": {"__call__": "(self, x)", "forward": "(self, x)"},
+    "Executor": {"open": "(self, demand)"},
+    "Submitted": {"cancel": "(self)", "done": "(self)", "result": "(self)"},
     "Tracker": {"missing": "(self)", "resume": "(self, run, handle)", "start": "(self, run)"},
 }
 
@@ -119,6 +114,8 @@ ATTRIBUTES = {
     },
     "TensorModule": set(),
     "Tracker": {"about", "name"},
+    "Executor": {"about", "name"},
+    "Submitted": set(),
 }
 
 CONFIGURABLE = {"Attention", "NormScheme", "Optimizer", "Position"}
@@ -128,6 +125,8 @@ RECORDS = {
     "AttentionSpec": ["layer", "layers", "width", "heads", "train_keys", "has_bias", "cross_attention", "unscaled"],
     "Batch": ["inputs", "distribution", "weights"],
     "Budget": ["steps", "batch", "lr", "max_length"],
+    "Demand": ["workers", "gpu", "environ", "folder"],
+    "Pool": ["submit", "workers"],
     "Insides": ["length", "inputs", "logits", "distribution", "sources", "attentions", "sublayers", "final"],
     "Parts": ["norm", "attention", "position", "train_positions", "test_positions"],
     "Predictions": ["logits", "distribution"],

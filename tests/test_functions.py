@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,38 +115,12 @@ def test_plugin_files_are_loaded_for_a_plan_a_population_and_a_run(tmp_path, mon
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"executor": "slrum"}, "no executor 'slrum'; did you mean 'slurm'"),
-        ({"ray_address": "auto"}, "--ray-address says nothing to the executor local: use it with --executor ray"),
-        ({"executor": "ray", "jobs": 2}, "--jobs says nothing to the executor ray: use it with --executor slurm"),
-        ({"executor": "slurm", "jobs": 0}, "--jobs is 0, expected at least 1 job"),
-        ({"executor": "slurm", "time": 0}, "--time is 0, expected minutes, at least 1"),
+        ({"executor": "locale"}, "no executor 'locale'; did you mean 'local'"),
+        ({"executor_options": {"jobs": 2}}, "--executor-option jobs needs another executor: local has no options"),
         ({"checkpoint": -1.0}, "--checkpoint is -1.0, expected seconds, at least 0"),
     ],
 )
 def test_a_wrong_choice_of_executor_is_a_sentence_and_nothing_is_written(tmp_path, options, said):
     with pytest.raises(UsageError, match=said):
         lgbench.run(**GRID, **options, results=tmp_path / "results")
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize(("executor", "library"), [("ray", "ray"), ("slurm", "submitit")])
-def test_an_executor_without_its_library_says_what_to_install_and_writes_nothing(tmp_path, monkeypatch, executor, library):
-    for module in [name for name in sys.modules if name.partition(".")[0] == library]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, library, None)
-    for module in ("ray_tasks", "slurm_jobs", "slurm_queue"):
-        monkeypatch.delitem(sys.modules, f"lgbench.execution.{module}", raising=False)
-        monkeypatch.delattr(f"lgbench.execution.{module}", raising=False)
-    with pytest.raises(
-        UsageError, match=rf"is not installed, which --executor {executor} needs: pip install 'lgbench\[{executor}\]'"
-    ):
-        lgbench.run(**GRID, executor=executor, results=tmp_path / "results")
-    assert not (tmp_path / "results").exists()
-
-
-def test_without_slurm_on_this_machine_the_executor_says_so(tmp_path, monkeypatch):
-    pytest.importorskip("submitit")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="SLURM is not on this machine, since sbatch, srun, squeue, scancel cannot be found"):
-        lgbench.run(**GRID, executor="slurm", results=tmp_path / "results")
     assert not (tmp_path / "results").exists()

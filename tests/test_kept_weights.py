@@ -19,9 +19,8 @@ from safetensors.torch import load_file
 import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import RunFailed
-from lgbench.execution.arrivals import filed
 from lgbench.execution.claim import Claim
-from lgbench.execution.device import Execution
+from lgbench.execution.jobs import filed
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.scheduler import Work
 from lgbench.execution.work_queue import WorkQueue, by_id
@@ -226,12 +225,6 @@ def test_worker_processes_keep_the_same_weights(tmp_path, toys_alone):
     for name, workers in (("one", 1), ("two", 2)):
         lgbench.run("toy-walk", "toy-table", **asked, workers=workers, keep_weights=True, results=tmp_path / name)
     assert files(tmp_path / "one") == files(tmp_path / "two") and len(files(tmp_path / "two")) == 4
-
-
-def test_jobs_of_a_cluster_keep_weights_as_the_command_does():
-    from lgbench.execution.manner import Manner
-
-    assert Manner("cpu", keep_weights=True).here() == Execution(CPU, workers=torch.get_num_threads(), keep_weights=True)
 
 
 def test_a_copied_folder_is_a_folder_of_runs_with_their_weights(kept, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,11 +15,8 @@ from typing import Protocol
 import psutil
 import pytest
 from helpers import published
-from slurm_cluster import cluster
 from test_filing import SUBMITS, check_filed, content, whole
-from test_ray import needs_ray
 from test_resume import GRID, left, lgbench, rows
-from test_slurm import needs_slurm
 from warm import COMMAND
 
 from lgbench.results import run_files
@@ -181,39 +177,3 @@ def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
         assert not [path for path in folder.rglob("*") if "partial" in path.name]
 
     kill_at_random(start, check, tmp_path / "killed", 10, 0.8)
-
-
-@needs_ray
-@pytest.mark.engine
-def test_ten_kills_of_a_run_on_ray_and_of_its_tasks(tmp_path, environ, grid):
-    words = [*LGBENCH, *GRID, "--seeds", "0:3", "--checkpoint", "0", "--population", "1", "--executor", "ray", "--workers", "2"]
-    setting = os.environ | environ | {"TOYS_SLEEP": "0.05"}
-
-    def start(folder: Path) -> Command:
-        pipe = subprocess.PIPE
-        return subprocess.Popen([*words, "--results", str(folder)], env=setting, stdout=pipe, stderr=pipe, text=True)
-
-    def tasks(command: Command, folder: Path) -> list[int]:
-        children = psutil.Process(command.pid).children(recursive=True)
-        return [child.pid for child in children if child.name().startswith("ray::")]
-
-    kill_at_random(start, grid, tmp_path / "killed", 10, 25.0, tasks)
-
-
-@needs_slurm
-@pytest.mark.engine
-def test_ten_kills_of_a_run_on_slurm_and_of_its_jobs(tmp_path, environ, grid):
-    words = [*LGBENCH, *GRID, "--seeds", "0:3", "--checkpoint", "0", "--population", "1", "--executor", "slurm", "--jobs", "2"]
-    words += ["--slurm-partition", "main"]
-    (tmp_path / "slurm").mkdir()
-    with cluster(tmp_path / "slurm") as setting:
-        setting |= environ | {"TOYS_SLEEP": "0.05"}
-
-        def start(folder: Path) -> Command:
-            pipe = subprocess.PIPE
-            return subprocess.Popen([*words, "--results", str(folder)], env=setting, stdout=pipe, stderr=pipe, text=True)
-
-        def jobs(command: Command, folder: Path) -> list[int]:
-            return processes_of(folder, "submitit")
-
-        kill_at_random(start, grid, tmp_path / "killed", 10, 20.0, jobs)

@@ -22,8 +22,7 @@ import lgbench
 from lgbench import PlannedPopulation, UsageError
 from lgbench.cli.main import main
 from lgbench.execution import remote, runner
-from lgbench.execution.manner import Manner
-from lgbench.execution.tuning import FOLDER, Stage
+from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
@@ -195,19 +194,6 @@ def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(t
             lgbench.run_population(population, results=shared)
     assert made(shared) == made(results)
     remote._replanner.cache_clear()
-
-
-def test_jobs_of_slurm_choose_from_the_same_files(tuned_everywhere, tmp_path):
-    slurm_jobs = pytest.importorskip("lgbench.execution.slurm_jobs", exc_type=ImportError)
-    lgbench.run(**ASKED, **HOW, seeds=[0], results=tmp_path / "whole")
-    folder = tmp_path / "jobs"
-    request = Request(ASKED["task"], [ASKED["arch"]], ASKED["average"], [0], "tuned")
-    for first in (True, False):
-        stage = Stage(folder, folder / FOLDER, first)
-        place = stage.tuning if first else folder
-        assert slurm_jobs.Job(request, Manner("cpu", False, workers=1), str(place), (), stage)() == []
-    for place in (".", FOLDER):
-        assert made(folder / place) == made(tmp_path / "whole" / place) != {}
 
 
 def test_dry_run_says_both_stages(tuned_everywhere, tmp_path):

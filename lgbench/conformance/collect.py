@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from lgbench.conformance.architectures import checks_of_architecture, checks_of_options
 from lgbench.conformance.attention import checks_of_attention, checks_of_position
@@ -22,6 +22,7 @@ from lgbench.contracts import (
     Attention,
     Averager,
     Configurable,
+    Executor,
     Measurement,
     NormScheme,
     Optimizer,
@@ -30,6 +31,7 @@ from lgbench.contracts import (
     Task,
     Tracker,
 )
+from lgbench.contracts.executors import option_types
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
 from lgbench.extensions.declared import require_declared
@@ -52,6 +54,16 @@ def _says_whether(tracker: Tracker) -> Outcome:
         not new, f"`missing` imports {', '.join(new)}, which `--track` waits for: look for modules by importlib.util.find_spec"
     )
     return f"it cannot be used here: {why}" if why else None
+
+
+def checks_of_executor(executor: Executor) -> Checks:
+    return {"its options are fields with simple types": lambda: _has_simple_options(executor)}
+
+
+def _has_simple_options(executor: Executor) -> None:
+    for name, kind in option_types(executor).items():
+        simple = {str, int, float, bool, type(None)} >= set(get_args(kind) or (kind,))
+        expect(simple, f"the option {name} has the type {kind}, expected str, int, float, bool or None")
 
 
 def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
@@ -106,6 +118,8 @@ def _checks(thing: Any, registry: Registry) -> Checks:
             return checks_of_measurement(thing, list(registry.tasks))
         case Tracker():
             return checks_of_tracker(thing)
+        case Executor():
+            return checks_of_executor(thing)
     raise NotImplementedError(type(thing))
 
 

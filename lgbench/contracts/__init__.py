@@ -1,7 +1,8 @@
-"""The contracts between the core and its plugins: tasks, architectures and their parts, training, measurements, trackers."""
+"""The contracts between the core and its plugins: tasks, architectures and their parts, training, measurements and services."""
 
 from __future__ import annotations
 
+from lgbench.contracts.executors import Demand, Executor, Pool, Submitted
 from lgbench.contracts.insides import AttentionInside, Insides, Reading, SublayerInside
 from lgbench.contracts.measurements import Measurement, Predictions, Source, StringScores
 from lgbench.contracts.models import (
@@ -77,7 +78,9 @@ __all__ = [
     "BiasModule",
     "Budget",
     "Configurable",
+    "Demand",
     "EmbeddingModule",
+    "Executor",
     "Insides",
     "JsonFile",
     "Language",
@@ -89,6 +92,7 @@ __all__ = [
     "OpenRun",
     "Optimizer",
     "Parts",
+    "Pool",
     "Position",
     "Predictions",
     "Reading",
@@ -103,6 +107,7 @@ __all__ = [
     "Strings",
     "SublayerInside",
     "SublayerSpec",
+    "Submitted",
     "Task",
     "TensorModule",
     "Tokens",

@@ -1,22 +1,37 @@
-"""The choice of an executor: this machine, a Ray cluster, or SLURM."""
+"""Carrying out a command: first its tuning runs, then its runs, by worker processes or by an executor of a plugin."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from lgbench.errors import RunFailed, UsageError
+import msgspec
+
+from lgbench.contracts import Demand, Executor
+from lgbench.contracts.executors import option_types
+from lgbench.errors import RunFailed, UsageError, first_line, unknown
+from lgbench.execution.device import choose_device
+from lgbench.execution.jobs import Jobs, JobSettings
 from lgbench.execution.manner import Command, PlanOutcome
 from lgbench.execution.runner import run_plan
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
 from lgbench.execution.work_queue import unfinished
-from lgbench.execution.workers import Workers
+from lgbench.execution.workers import ONE_THREAD, Workers
+from lgbench.extensions.catalog import Catalog
+
+LOCAL = "local"
+"""Name of the executor of the core: worker processes on this machine."""
+PASSED_ON = ("LGBENCH_PLUGINS", "LGBENCH_TRACE")
+"""Environment variables that other machines need."""
 
 
 def carry_out(command: Command, results: Path) -> PlanOutcome:
-    """Run everything of a command's plan on its engine; first the tuning runs that choose learning rates, if there are any.
+    """Run everything of a command's plan on its executor; first the tuning runs that choose learning rates, if there are any.
 
-    Raises UsageError where the engine is not here, or nothing can be written to `results`.
+    Raises UsageError where the executor cannot be used, or nothing can be written to `results`.
     """
     planned = command.plan.experiments
     if not any(experiment.tuning_runs for experiment in planned):
@@ -41,30 +56,41 @@ def carry_out(command: Command, results: Path) -> PlanOutcome:
 
 def _of_stage(command: Command, stage: Stage) -> Command:
     """The same command for one stage of its plan."""
-    return replace(command, plan=stage.plan(command.plan), stage=stage)
+    return replace(command, plan=stage.plan(command.plan))
 
 
 def _run(command: Command, folder: Path) -> PlanOutcome:
-    plan, engine, display = command.plan, command.engine, command.display
-    if engine.executor == "slurm":
-        try:
-            from lgbench.execution import slurm_jobs
-        except ImportError as error:
-            raise _not_installed("submitit", "slurm") from error
-        return slurm_jobs.run_in_jobs(command, folder)
-    if engine.executor == "ray":
-        try:
-            from lgbench.execution import ray_tasks
-        except ImportError as error:
-            raise _not_installed("Ray", "ray") from error
-        with ray_tasks.connected(engine.ray_address):
-            execution = ray_tasks.execution(command.manner)
-            tasks = ray_tasks.RayTasks(execution, len(plan.experiments), command.plugins, display)
-            return run_plan(plan, execution, folder, display, tasks, later=command.later)
-    execution = command.manner.here()
-    workers = Workers(execution, folder, command.plugins, display, command.trackers)
-    return run_plan(plan, execution, folder, display, workers, later=command.later, trackers=command.trackers)
+    plan, display, trackers = command.plan, command.display, command.trackers
+    if command.executor is None:
+        execution = command.manner.here()
+        workers = Workers(execution, folder, command.plugins, display, trackers)
+        return run_plan(plan, execution, folder, display, workers, later=command.later, trackers=trackers)
+    gpu = choose_device(command.manner.device).type == "cuda"
+    environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    hidden = folder.resolve() / f".{command.executor.name}"
+    with command.executor.open(Demand(command.manner.workers, gpu, environ, hidden)) as pool:
+        execution = replace(command.manner, workers=pool.workers).here()
+        settings = JobSettings(execution, command.plugins, {each.thing.name: each.origin.name for each in trackers})
+        jobs = Jobs(pool, settings, len(plan.experiments), display)
+        return run_plan(plan, execution, folder, display, jobs, later=command.later)
 
 
-def _not_installed(library: str, extra: str) -> UsageError:
-    return UsageError(f"{library} is not installed, which --executor {extra} needs: pip install 'lgbench[{extra}]'")
+def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executor]) -> Executor | None:
+    """Executor with the options of a user; None for "local". Raises UsageError for unknown names and wrong values."""
+    if name == LOCAL:
+        if options:
+            raise UsageError(f"--executor-option {next(iter(options))} needs another executor: {LOCAL} has no options")
+        return None
+    executor = known.get(name)
+    if executor is None:
+        raise unknown("executor", name, [LOCAL, *known.names()])
+    hints = option_types(executor)
+    own: dict[str, Any] = {}
+    for option, text in options.items():
+        if option not in hints:
+            raise unknown(f"option of the executor {name}", option, hints)
+        try:
+            own[option] = msgspec.convert(text, hints[option], strict=False)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"the option {option} of the executor {name} cannot be {text!r}: {first_line(error)}") from error
+    return replace(executor, **own) if own else executor  # type: ignore[type-var]

@@ -62,7 +62,8 @@ def run_population(
     execution = Execution(choose_device(device), checkpoint=checkpoint, keep_weights=keeps)
     if results is None:
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
-            files = made_in(Path(scratch), Private(Path(scratch)), population, plugins, execution)
+            setup = Setup(Path(scratch), execution, _resolved(plugins), {})
+            files = made_in(setup, Private(Path(scratch)), population, SilentProgress())
     else:
         folder = Path(results) / FOLDER if population.tuning else Path(results)
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,17 +96,9 @@ def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
     return files | {name: (folder / name).read_bytes() for name in kept}
 
 
-def made_in(
-    folder: Path,
-    held: Held,
-    population: PlannedPopulation,
-    plugins: Sequence[str | Path],
-    execution: Execution,
-    display: ProgressDisplay | None = None,
-) -> dict[str, bytes]:
+def made_in(setup: Setup, held: Held, population: PlannedPopulation, display: ProgressDisplay) -> dict[str, bytes]:
     """Train a population in an empty folder, with its checkpoints in a folder that is held, on the same disk."""
-    setup = Setup(folder, execution, _resolved(plugins), {})
-    return _contents(folder, [path.name for path in trained_alone(population, held, setup, display or SilentProgress())])
+    return _contents(setup.results, [path.name for path in trained_alone(population, held, setup, display)])
 
 
 def _resolved(plugins: Sequence[str | Path]) -> tuple[Path, ...]:

@@ -52,16 +52,14 @@ def run_plan(
     folder: Path,
     display: ProgressDisplay,
     executor: Executor | None = None,
-    wait: bool = True,
     later: Sequence[Experiment] = (),
     trackers: Sequence[Found[Tracker]] = (),
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
     `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
-    failed here; unless it is to `wait`, already when other commands have all that is left. The display counts what comes
-    `later`, too. `trackers` follow what this process trains. Raises UsageError where nothing can be written to `folder`, before
-    anything is trained.
+    failed here. The display counts what comes `later`, too. `trackers` follow what this process trains. Raises UsageError where
+    nothing can be written to `folder`, before anything is trained.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -75,7 +73,7 @@ def run_plan(
         not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
 
     runner = PopulationRunner(execution, folder, display, plan.loaded, Tracking([each.thing for each in trackers], display.say))
-    scheduler = Scheduler(plan, folder, execution, display, fail, wait)
+    scheduler = Scheduler(plan, folder, execution, display, fail)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):

@@ -83,10 +83,9 @@ class Scheduler:
         execution: Execution,
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
-        wait: bool = True,
     ) -> None:
-        """Calls `fail` with experiments whose first training step raises an error. Ends early unless it is to `wait`."""
-        self.execution, self.display, self.fail, self.wait = execution, display, fail, wait
+        """Calls `fail` with experiments whose first training step raises an error."""
+        self.execution, self.display, self.fail = execution, display, fail
         self.folder = folder
         self._queue = WorkQueue(folder, plan.experiments)
         self.groups = grouped(unfinished(plan.experiments, folder))
@@ -111,7 +110,7 @@ class Scheduler:
             elsewhere = sum(self._count(index) for index in range(len(self.groups)))
             if not elsewhere:
                 self._queue.clear()
-            if not elsewhere or not self.wait:
+            if not elsewhere:
                 return
             if not waiting:
                 waiting = True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lgbench.contracts import Answers, Architecture, Configurable, Language, Measurement, Task, Tokens, Tracker
+from lgbench.contracts import Answers, Architecture, Configurable, Executor, Language, Measurement, Task, Tokens, Tracker
 from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
@@ -16,7 +16,7 @@ from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
 
-Described = Task | Architecture | Configurable | Measurement | Protocol | Tracker
+Described = Task | Architecture | Configurable | Measurement | Protocol | Tracker | Executor
 
 KINDS = {
     "tasks": "task",
@@ -28,6 +28,7 @@ KINDS = {
     "averagers": "averager",
     "metrics": "measurement",
     "trackers": "tracker",
+    "executors": "executor",
     "protocols": "protocol",
 }
 """The user's word for each kind of thing: those that plugins provide, and protocols."""
@@ -184,6 +185,9 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
             yield from (item.name, about(item))
             if item.about and documentation(item):
                 yield from ("", documentation(item))
+            if isinstance(item, Executor) and is_dataclass(item):
+                own = [f"{f.name}={getattr(item, f.name)}" for f in fields(item)]
+                yield from ("", f"options: {', '.join(own) or 'none'}")
             if isinstance(item, Architecture) or kind in OPTION_SECTIONS:
                 own = [f"{name}={value}" for name, value in options(kind, item).items()]
                 yield from ("", f"options: {', '.join(own) or 'none'}")

@@ -15,7 +15,18 @@ from typing import Any
 import pluggy
 
 from lgbench import hookspecs
-from lgbench.contracts import Architecture, Attention, Averager, Measurement, NormScheme, Optimizer, Position, Task, Tracker
+from lgbench.contracts import (
+    Architecture,
+    Attention,
+    Averager,
+    Executor,
+    Measurement,
+    NormScheme,
+    Optimizer,
+    Position,
+    Task,
+    Tracker,
+)
 from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.extensions.catalog import Catalog
 from lgbench.extensions.declared import require_declared
@@ -70,6 +81,7 @@ class Registry:
         self.averagers: Catalog[Averager] = Catalog("averager", Averager)
         self.measurements: Catalog[Measurement] = Catalog("measurement", Measurement)
         self.trackers: Catalog[Tracker] = Catalog("tracker", Tracker)
+        self.executors: Catalog[Executor] = Catalog("executor", Executor)
         self.plugins: list[Plugin] = []
         self._manager = pluggy.PluginManager("lgbench")
         self._manager.add_hookspecs(hookspecs)
@@ -176,7 +188,7 @@ class Registry:
         """All catalogs, by kind."""
         parts = (self.norms, self.attentions, self.positions)
         every: tuple[Catalog[Any], ...] = (self.tasks, self.architectures, *parts)
-        others = (self.optimizers, self.averagers, self.measurements, self.trackers)
+        others = (self.optimizers, self.averagers, self.measurements, self.trackers, self.executors)
         return {catalog.kind: catalog for catalog in (*every, *others)}
 
     def _provided(self, module: object) -> list[tuple[Catalog[Any], Any]]:

@@ -214,10 +214,6 @@ def test_trackers_that_are_unknown_or_cannot_be_used_are_refused_before_anything
         lgbench.run("toy-largest", "toy-table", track=["notebok"], plugins=[NOTEBOOK])
 
 
-def test_ray_is_refused_since_its_tasks_tell_nothing_while_they_train(refused):
-    assert "--track cannot follow --executor ray" in refused("--track", "notebook", "--executor", "ray")
-
-
 class Telling(Kind):
     """Keeps what it hears."""
 
