@@ -1,4 +1,4 @@
-# make run: the main job. make test: the tests. make slow, make long, make trackers, make engines: longer ones. make check: style and types. make docs: the documentation site.
+# make run: the main job. make test: the tests. make slow, make long, make trackers, make engines: longer ones. make check: style, types and imports. make docs: the documentation site.
 # All set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,6 +33,7 @@ check: .venv/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # The Markdown of leaderboards/, from the runs that stand beside it.
 boards: .venv/ready
