@@ -16,11 +16,10 @@ from lgbench.results.boards import Board, Cell
 from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.exponents import exponent
-from lgbench.results.leaderboard import Results
+from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.metrics import Metric
 from lgbench.results.overall import Estimate
 from lgbench.results.predictors import Predictor, predictors
-from lgbench.results.values import EVERYWHERE
 
 HERE = Path(__file__).parent
 

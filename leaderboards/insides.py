@@ -10,11 +10,9 @@ from findings import SCHEMES, boards_of, markdown_table
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.results.boards import Board, Row
 from lgbench.results.exponents import exponent
-from lgbench.results.leaderboard import Results
+from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import interval
-from lgbench.results.sweep_rows import Asked
-from lgbench.results.sweeps import Sweep, SweepCell, sweeps
-from lgbench.results.values import EVERYWHERE
+from lgbench.results.sweeps import Asked, Sweep, SweepCell, sweeps
 
 NO_NORM = "transformer+no-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))

@@ -42,9 +42,9 @@ from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import reasons
 from lgbench.results import run_files
 from lgbench.results.external_models import ExternalModel
-from lgbench.results.footers import digest
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
+from lgbench.results.submission_files import digest
 from lgbench.training.curve import NO_CURVE
 
 Model = nn.Module | Callable[[Tensor], Any]

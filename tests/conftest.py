@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -33,9 +34,8 @@ from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
-from lgbench.results.checksums import sealed
 from lgbench.results.metrics import descriptions
-from lgbench.results.run_schema import METADATA_KEY, SCHEMA
+from lgbench.results.run_schema import METADATA_KEY, SCHEMA, sealed
 from lgbench.training.data import stream
 
 TESTS = Path(__file__).parent
@@ -224,10 +224,12 @@ def toys_alone(toys_installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: Any) -> list[dict[str, Any]]:
-    """Rows of a run from {length: value}; keywords replace any column. Boards show what they show of the built-in tasks."""
+    """Rows of a run from {length: value}; keywords replace any column. Boards show what they show of the built-in tasks.
+
+    The run id changes with everything that makes another run.
+    """
     shown = {length for length in values if length > 0 and length & (length - 1) == 0} | {trained, max(values, default=0)}
     same = {
-        "run_id": "0123456789abcdef",
         "entry": "arch+norm",
         "task": "alpha",
         "task_version": 1,
@@ -243,6 +245,8 @@ def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: A
         "n": 4,
     } | columns
     same.setdefault("family", same["task"])
+    names = ("entry", "task", "task_version", "protocol", "protocol_version", "changes", "plugins", "seed")
+    same.setdefault("run_id", hashlib.sha256(repr([same[name] for name in names]).encode()).hexdigest()[:16])
     return [
         same | {"length": length, "value": value, "in_distribution": length <= trained, "on_boards": length in shown}
         for length, value in values.items()

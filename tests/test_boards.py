@@ -55,7 +55,7 @@ def swept():
 @pytest.fixture(scope="module")
 def footers():
     """Those of all published runs."""
-    return [footer for path in run_files.find(LEADERBOARDS / "runs") for footer in run_files.footers(path).values()]
+    return [footer for path in run_files.find(LEADERBOARDS / "runs") for footer in run_files.metadata_of_runs(path).values()]
 
 
 @pytest.mark.slow
@@ -125,11 +125,11 @@ def test_runs_of_a_sweep_are_packed_once_and_as_they_were(tmp_path, monkeypatch,
     shutil.copy(first, results)
     pack.main(results, packed)
     (written,) = packed.iterdir()
-    assert run_files.footers(written) == run_files.footers(first)
+    assert run_files.metadata_of_runs(written) == run_files.metadata_of_runs(first)
     assert run_files.read(written).equals(run_files.read(first))
     pack.main(results, packed)
     assert list(packed.iterdir()) == [written]
-    runs = len(run_files.footers(first))
+    runs = len(run_files.metadata_of_runs(first))
     assert capsys.readouterr().out.splitlines() == [
         f"{runs} runs written to {packed}, 0 there before",
         f"0 runs written to {packed}, {runs} there before",

@@ -8,8 +8,8 @@ import pytest
 from conftest import simulated, write_rows
 
 import lgbench_measurements
+from lgbench.results.boards import threshold
 from lgbench.results.compare import compare
-from lgbench.results.fit import threshold
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, descriptions
 

@@ -14,9 +14,9 @@ from conftest import simulated, write_rows
 import lgbench
 from lgbench.cli.main import main
 from lgbench.reports import site
+from lgbench.reports.curves import primary_metric, raw_values
 from lgbench.reports.step_data import marked
 from lgbench.results.columns import Models, Values
-from lgbench.results.drawn_values import primary_metric, raw_values
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import interval
 
@@ -80,20 +80,6 @@ def test_boards_are_those_of_runs_that_have_the_last_step_alone(folder, without,
     assert Results(folder).boards("tvd", apart=apart) == Results(without).boards("tvd", apart=apart)
 
 
-def test_a_board_beyond_the_cache_is_the_same(folder, without, tmp_path, monkeypatch):
-    """From a copy of rows, from the files themselves, and with more files than are kept in memory."""
-    boards = Results(without).boards("tvd")
-    monkeypatch.setattr("lgbench.results.tables.MANY", 2)
-    assert Results(folder).boards("tvd") == boards
-    reopened = Results(folder)
-    assert reopened._cached and reopened.boards("tvd") == boards
-    monkeypatch.setattr("lgbench.results.tables.MANY", 10**6)
-    monkeypatch.setattr("lgbench.results.tables.MOST", 2)
-    monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path))
-    unread = Results(folder)
-    assert unread._unread and unread.boards("tvd") == boards
-
-
 def test_the_curves_that_a_run_draws_are_of_the_last_step(folder):
     paths = sorted(folder.glob("*.parquet"))
     metric = primary_metric(paths[0])
@@ -117,13 +103,6 @@ def test_a_flag_before_the_end_flags_nothing(tmp_path):
     write_rows(tmp_path / "run.parquet", rows)
     ((row,),) = [board.rows for board in Results(tmp_path).boards("tvd")]
     assert not row.not_finite and row.tier == 1
-
-
-def test_a_row_without_a_step_keeps_its_file_off_every_board(tmp_path):
-    write_rows(tmp_path / "good.parquet", simulated({8: 0.5}))
-    write_rows(tmp_path / "bad.parquet", simulated({8: 0.1}, seed=1, step=None))
-    (said,) = Results(tmp_path).left_out
-    assert "bad.parquet" in said and "without a value in a column that must have one" in said
 
 
 def test_the_table_final_has_what_boards_read(folder, without):

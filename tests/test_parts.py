@@ -256,7 +256,9 @@ def test_a_misspelt_entry_is_refused_by_its_own_name_where_there_is_no_baseline(
 
 def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
     footers = {
-        run: footer["experiment"] for path in LEADERBOARDS.glob("*.parquet") for run, footer in run_files.footers(path).items()
+        run: footer["experiment"]
+        for path in LEADERBOARDS.glob("*.parquet")
+        for run, footer in run_files.metadata_of_runs(path).items()
     }
     for task, entry in (("tomita-1", "transformer+peri-norm"), ("max-retrieval", "set-attention")):
         wanted = (task, entry, 0, 3)

@@ -23,7 +23,7 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import boards as boards_report
 from lgbench.reports import html, site
 from lgbench.results import run_files
-from lgbench.results.fit import threshold
+from lgbench.results.boards import threshold
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, descriptions
 from lgbench.results.statistics import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, MIN_PAIRED_SEEDS

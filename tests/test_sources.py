@@ -18,9 +18,9 @@ from lgbench.extensions.registry import Registry
 from lgbench.extensions.sources import UNKNOWN, source_of
 from lgbench.results import run_files
 from lgbench.results.compare import compare
+from lgbench.results.entries import Use, suffixes
 from lgbench.results.leaderboard import Results
 from lgbench.results.stored_runs import typed
-from lgbench.results.variants import Use, suffixes
 from lgbench.submissions.submission import unpublishable
 
 TOYS = (TESTS / "toys.py").read_text()

@@ -85,7 +85,7 @@ def chosen(globs: str) -> Path:
     folder = Path(_drawn.name) / f"runs-{abs(hash(globs))}"
     folder.mkdir(exist_ok=True)
     for path in RUNS.glob("*.parquet"):
-        fitting, footers = {}, run_files.footers(path)
+        fitting, footers = {}, run_files.metadata_of_runs(path)
         for run_id, footer in footers.items():
             about = footer["experiment"]
             name = f"{about['task']}.{about['entry']}.seed-{about['seed']}.{run_id}"

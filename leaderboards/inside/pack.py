@@ -16,7 +16,7 @@ RUNS = Path(__file__).parent / "runs"
 
 
 def main(results: Path, folder: Path = RUNS) -> None:
-    there = {run for path in run_files.find(folder) for run in run_files.footers(path)}
+    there = {run for path in run_files.find(folder) for run in run_files.metadata_of_runs(path)}
     wrong: list[str] = []
     runs = list(inspected(dict.fromkeys(run_files.find(results)), Registry.load(), wrong, whole=True))
     if wrong:

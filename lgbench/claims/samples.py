@@ -9,7 +9,7 @@ import numpy as np
 
 from lgbench.claims.claim import ClaimTest
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board
+from lgbench.results.boards import BoardHeader
 from lgbench.results.columns import ID, OOD, Models
 from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
@@ -54,7 +54,7 @@ def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, S
     return found
 
 
-def _sample(board: Board, models: Models, test: ClaimTest) -> Sample | None:
+def _sample(board: BoardHeader, models: Models, test: ClaimTest) -> Sample | None:
     """None where the board has neither entry."""
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):

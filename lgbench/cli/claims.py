@@ -20,7 +20,7 @@ from lgbench.cli.options import (
     plugin_option,
     results_option,
 )
-from lgbench.cli.output import console, echo, echo_data, installed, opened, warn
+from lgbench.cli.output import console, echo, echo_data, installed, opened
 from lgbench.cli.run import run_request
 from lgbench.errors import RunFailed, UsageError, unknown
 from lgbench.options import RunOptions
@@ -121,8 +121,6 @@ def _judged(
     runs = _opened(results)
     _check_protocol(found, runs, protocol)
     judged = [(claim, decide(claim, runs, protocol)) for claim in found]
-    if runs:
-        warn(runs.no_boards)
     if not any(verdict.state == "not run" for _, verdicts in judged for verdict in verdicts):
         return judged
     from lgbench.claims.missing import with_obstacles

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from lgbench.extensions.registry import Registry
     from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Results
-    from lgbench.results.values import Inside
+    from lgbench.results.leaderboard import Inside, Results
 
 
 class Output:
@@ -169,7 +168,6 @@ def boards_of(
     Raises UsageError if there are none.
     """
     found = results.boards(metric, task, protocol, baseline=baseline, inside=inside)
-    warn(results.no_boards)
     if not found:
         place = printable(str(results.folder))
         raise UsageError(f"no {metric} in {place} for this task and protocol; leave one out to see all boards")

@@ -16,10 +16,9 @@ from lgbench.errors import UsageError
 if TYPE_CHECKING:
     from lgbench.reports.figure import Spec
     from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Results
+    from lgbench.results.leaderboard import Inside, Results
     from lgbench.results.steps import BoardSteps
-    from lgbench.results.sweep_rows import Asked
-    from lgbench.results.values import Inside
+    from lgbench.results.sweeps import Asked
 
 LENGTH, STEP = "length", "step"
 """The horizontal axes besides settings."""
@@ -96,7 +95,7 @@ def plot(
     last half of the steps; or diverged, the share of seeds whose training diverged.
     """
     from lgbench.reports import plots
-    from lgbench.results.sweep_rows import Asked
+    from lgbench.results.sweeps import Asked
 
     _require_fitting(across, lengths, loglog, fit, layer, heatmap)
     kind = f"-by-{across}" if across != LENGTH else "-by-layer" if heatmap else ""
@@ -160,12 +159,12 @@ def _chosen(known: Sequence[str], named: Sequence[str]) -> list[str]:
 
 def _inside(runs: Results, across: str, metric: str, layer: int | None, head: int | None, heatmap: bool) -> Inside | None:
     """Where a probe is drawn; None for any other metric, which has no layers. Raises UsageError for what cannot be drawn."""
-    from lgbench.results.values import Inside
+    from lgbench.results.leaderboard import Inside
 
     if across in (LENGTH, STEP) and metric in TRAINING_METRICS and metric not in runs.metric_names:
         raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
     also = () if across in (LENGTH, STEP) else TRAINING_METRICS  # which no run describes
-    runs.check(metric, None, None, also=also)
+    runs.chosen(metric, also=also)
     known = [] if metric in also else runs.layers(metric)
     if layer is not None and known and layer not in known:
         raise UsageError(f"no run has layer {layer} of {metric}; layers that were read: {', '.join(map(str, known))}")
@@ -190,7 +189,6 @@ def _by_layer(runs: Results, drawn: Sequence[Board], entries: Sequence[str], hea
 
 def _steps(runs: Results, metric: str, task: str | None, protocol: str | None, lengths: Sequence[int]) -> list[BoardSteps]:
     found = runs.steps(metric, task, protocol, lengths=lengths)
-    warn(runs.no_boards)
     if not found:
         raise UsageError(
             f"no {metric} was measured while these models trained: runs need evaluate.points, which protocols have from "
@@ -223,8 +221,9 @@ def _against_setting(runs: Results, asked: Asked, named: Sequence[str], loglog: 
     from lgbench.reports import sweep_figure
     from lgbench.results.sweeps import sweeps
 
-    found = sweeps(runs, asked)
-    warn(runs.no_boards)
+    left_out: dict[str, None] = {}
+    found = sweeps(runs, asked, lambda sentence: left_out.update({sentence: None}))
+    warn(left_out)
     lines = sorted({entry for sweep in found for entry in sweep.lines})
     entries = _chosen(sorted({entry for sweep in found for entry in sweep.cells}) if named else lines, named)
     if alone := [entry for entry in entries if entry not in lines]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lgbench.cli.options import baseline_option, board_options, claims_option, format_option, protocol_option, results_option
-from lgbench.cli.output import boards_of, complain, console, echo, echo_data, opened, warn
+from lgbench.cli.output import boards_of, complain, console, echo, echo_data, opened
 from lgbench.errors import UsageError
 
 
@@ -54,10 +54,7 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     from lgbench.results.compare import compare as compared
 
     runs = opened(results)
-    try:
-        found = compared(runs, first, second, metric, task, protocol)
-    finally:
-        warn(runs.no_boards)
+    found = compared(runs, first, second, metric, task, protocol)
     if form == "json":
         echo_data(as_json(found))
         return
@@ -173,9 +170,6 @@ def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: 
 
     claims = read_claims(claims_folder or default_folder())
     runs = opened(results)
-    try:
-        page = pages.page(runs, protocol, baseline, claims)
-    finally:
-        warn(runs.no_boards)
+    page = pages.page(runs, protocol, baseline, claims)
     path = pages.write(page, out)
     echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -171,17 +171,22 @@ def merge(folders: Sequence[Path], to: Path) -> None:
     """Bring the runs of several folders into one.
 
     FOLDERS are folders of runs, such as those of several machines. The same run in two of them becomes one. If a
-    run has different numbers in two files, lgbench names both files and writes nothing. Tuning runs and kept weights come
-    along. Runs that are there already stay as they are, and nothing is removed.
+    run has different numbers in two files, lgbench names both. Tuning runs and kept weights come along. Runs that are there
+    already stay as they are, and nothing is removed.
     """
     from lgbench.results import merging
 
     try:
-        done = merging.merge(folders, to, complain)
+        done = merging.merge(folders, to)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; every file that was written is whole. The same command merges the others") from None
     weights = f", weights of {done.weights} of them" if done.weights else ""
-    echo(f"{counted(done.written, 'run')} written to {to}/{weights}; {done.there} there before")
+    echo(f"{counted(done.written, 'run')} written to {to}/{weights}; {done.equal} there before, with equal numbers")
+    if done.different:
+        for sentence in done.different:
+            complain(sentence)
+        files = counted(len(done.different), "file", "has", "have")
+        raise RunFileError(f"{files} other numbers than another file of the same run; keep one file of each")
     if done.left_out:
         warn(done.left_out)
         raise RunFileError(f"{counted(len(done.left_out), 'file', 'is', 'are')} left out; all else is merged")

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError
+from lgbench.results import run_files
 from lgbench.results.columns import Models, Value, Values, mean_of_known, rounded
-from lgbench.results.drawn_values import primary_metric, raw_values
-from lgbench.results.metrics import Metric
+from lgbench.results.metrics import Metric, described
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord, ProtocolUse
@@ -86,6 +88,25 @@ def curve(paths: Iterable[Path]) -> LengthCurve | None:
     means = {length: rounded(mean_of_known(models.columns["length", length]).item()) for length in lengths}
     trained = [n for i, n in enumerate(models.lengths) if n in means and models.in_distribution[:, i].all()]
     return LengthCurve(metric, means, max(trained, default=None)) if means else None
+
+
+def primary_metric(path: Path) -> Metric | None:
+    """The primary metric as a run file describes it; None without a description. Raises RunFileError."""
+    return next((metric for metric in described(run_files.metadata(path)) if metric.name == PRIMARY_METRIC), None)
+
+
+def raw_values(path: Path, metric: Metric) -> list[Value]:
+    """Values of the raw weights in a run file at the end of the training, at the lengths that boards show.
+
+    The same choice of rows as results/sql/values.sql, without DuckDB, which a run does not import.
+    """
+    rows = run_files.read(path)
+    last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
+    same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version) & (pc.field("step") == last)
+    rows = rows.filter(same & (pc.field("weights") == "raw") & pc.field("on_boards"))
+    names = ("entry", "seed", "task", "length", "in_distribution", "value", "diverged_step")
+    found = zip(*(rows[name].to_pylist() for name in names), strict=True)
+    return [Value(*row)._replace(diverged=step is not None) for *row, step in found]
 
 
 def bars(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:

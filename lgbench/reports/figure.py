@@ -17,7 +17,7 @@ from lgbench.reports.across import LENGTH, Across
 from lgbench.reports.curve_data import about, above_zero, cells, chance, marked
 from lgbench.reports.marks import CHANCE_DASH, GREY, PANEL, PAPER, Axes, Data, Styles, layers
 from lgbench.reports.scale import ValueScale
-from lgbench.results.boards import Board
+from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.entries import short
 from lgbench.results.exponents import exponent
 from lgbench.results.metrics import Metric
@@ -179,7 +179,7 @@ def seeds_line(counts: Collection[int]) -> str:
     return f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds
 
 
-def panel_title(board: Board, boards: Sequence[Board]) -> list[str]:
+def panel_title(board: BoardHeader, boards: Sequence[BoardHeader]) -> list[str]:
     """Lines: the name of a board, and everything else in which it differs from the other boards."""
     said = [board.name]
     said += [f"({board.tasks} tasks)"] if board.tasks > 1 else []

@@ -12,8 +12,7 @@ from lgbench.reports.figure import LEFT, WIDTH, Spec, heading, on_paper
 from lgbench.reports.marks import PAPER
 from lgbench.results.boards import Board
 from lgbench.results.entries import short
-from lgbench.results.leaderboard import Results
-from lgbench.results.values import Inside
+from lgbench.results.leaderboard import Inside, Results
 
 ROW = 14
 """The height of a layer, in points."""

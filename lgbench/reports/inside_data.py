@@ -7,9 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.database import Database
+from lgbench.results.database import Database, packaged
 from lgbench.results.metrics import Metric
-from lgbench.results.tables import packaged
 
 
 def inside_documents(results: Database, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:

@@ -26,7 +26,7 @@ from lgbench.reports.html import filled
 from lgbench.reports.inside_data import inside_documents
 from lgbench.reports.run_data import run_documents
 from lgbench.reports.step_data import document
-from lgbench.results.boards import Board
+from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 from lgbench.results.steps import BoardSteps
@@ -89,7 +89,7 @@ def write(text: str, folder: Path) -> Path:
 def _families(results: Results) -> dict[str, list[str]]:
     """The tasks of each family."""
     found: dict[str, list[str]] = {}
-    for family, task in results.ask("select distinct family, task from results order by all")[1]:
+    for family, task in results.rows("select distinct family, task from models order by all"):
         found.setdefault(family, []).append(task)
     return found
 
@@ -123,7 +123,7 @@ def _by_name(
     return found
 
 
-def _place(board: Board) -> tuple[object, ...]:
+def _place(board: BoardHeader) -> tuple[object, ...]:
     """Everything that a board has one of."""
     return board.name, board.metric, board.task_version, board.protocol
 
@@ -181,17 +181,10 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
 def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[str, str]]:
     """By entry on the boards, the entry whose training it is, and which of its weights are tested."""
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
-    entries = {}
-    trained: dict[str, str] = {}  # by run, the name of the entry
-    names = "run_id, entry, weights, plugins, protocol, protocol_version"
-    found = results.ask(f"select distinct {names} from results where weights <> 'chance'")[1]
-    for run, entry, weights, plugins, *protocol in sorted(found, key=lambda row: (row[1], row[2] != "raw", row[2], row[0])):
-        label = results.label(entry, weights, plugins, tuple(protocol))
-        if weights == "raw":
-            trained[run] = label
-        if label in ranked:
-            entries[label] = {"base": trained.get(run, entry), "weights": weights}
-    return entries
+    found = results.rows("select distinct run_id, entry, weights from models where entry is not null")
+    trained = {run: entry for run, entry, weights in found if weights == "raw"}
+    known = {(trained.get(run, entry), weights != "raw", weights, entry) for run, entry, weights in found if entry in ranked}
+    return {entry: {"base": base, "weights": weights} for base, _, weights, entry in sorted(known)}
 
 
 def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:

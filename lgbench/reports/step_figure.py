@@ -10,7 +10,7 @@ from lgbench.errors import UsageError
 from lgbench.reports.across import STEP
 from lgbench.reports.figure import LINE, Panel, Spec, assembled, panel_title, seeds_line
 from lgbench.reports.step_data import about, cells, chance, marked
-from lgbench.results.boards import Board
+from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
 from lgbench.results.steps import BoardSteps, StepCurves
 
@@ -18,7 +18,7 @@ from lgbench.results.steps import BoardSteps, StepCurves
 class AtLength(NamedTuple):
     """The curves of a board at one length."""
 
-    board: Board
+    board: BoardHeader
     curves: StepCurves
 
     @property
@@ -48,7 +48,7 @@ def step_figure(drawn: Sequence[AtLength], entries: Sequence[str]) -> Spec:
     return assembled(panels, list(labels.values()), *_heading(drawn, several, entries))
 
 
-def _panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str], boards: Sequence[Board]) -> Panel:
+def _panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str], boards: Sequence[BoardHeader]) -> Panel:
     of_board = [row for other in drawn if other.board is each.board for row in cells(other.curves, labels)]
     values = [row[end] for row in of_board for end in ("mean", "low", "high") if row[end] is not None]
     values += [row["chance"] for row in of_board if row["chance"] is not None]
@@ -65,7 +65,7 @@ def _panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str],
     )
 
 
-def _heading(drawn: Sequence[AtLength], boards: Sequence[Board], entries: Sequence[str]) -> tuple[str, list[str]]:
+def _heading(drawn: Sequence[AtLength], boards: Sequence[BoardHeader], entries: Sequence[str]) -> tuple[str, list[str]]:
     first = boards[0]
     direction = f", {first.metric.direction}" if first.metric.ranks else ""
     title = f"{first.metric.label} while models train{direction}"

@@ -11,10 +11,9 @@ from lgbench.errors import UsageError
 from lgbench.reports.across import SETTING_LABEL, Across
 from lgbench.reports.curve_data import above_zero
 from lgbench.reports.figure import LINE, Panel, Spec, assembled, panel_title, seeds_line
-from lgbench.results.boards import Board
+from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
-from lgbench.results.setting_values import SettingValue, ordered
-from lgbench.results.sweeps import OF_TRAINING, Sweep
+from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered
 
 WIDE = 8
 """Values that span a larger factor stand on a logarithmic axis."""
@@ -111,7 +110,7 @@ def _where(sweep: Sweep) -> list[str]:
 
 
 def _heading(
-    drawn: Sequence[Sweep], boards: Sequence[Board], entries: Sequence[str], columns: Collection[tuple[str, ...]]
+    drawn: Sequence[Sweep], boards: Sequence[BoardHeader], entries: Sequence[str], columns: Collection[tuple[str, ...]]
 ) -> tuple[str, list[str]]:
     first = boards[0]
     title, said = first.metric.headline, []

@@ -1,19 +1,31 @@
-"""Leaderboards as data: the mean of each entry with its interval, and the entries that are significantly different."""
+"""Leaderboards as data: the mean of each entry with its interval, its rank, its difference to the baseline, its fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.baseline import Against, against
 from lgbench.results.columns import DIGITS, ID, OOD, Column, Models, mean_of_known, rounded, significant
-from lgbench.results.fit import NotFitted
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import Standing, effective_length, interval, standings
+from lgbench.results.statistics import (
+    CONFIDENCE,
+    Floats,
+    Moments,
+    Standing,
+    effective_length,
+    holm,
+    interval,
+    moderated_t,
+    standings,
+)
+
+NotFitted = Mapping[str, Mapping[str, set[int]]]
+"""By entry and task, the seeds that have not fitted the task."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,21 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Against:
+    """The mean of entry - baseline over the n seeds that both have, in the column that orders entries."""
+
+    difference: float
+    low: float | None
+    """The ends of its 95 % interval, None with fewer than three seeds."""
+    high: float | None
+    n: int
+    p: float
+    """Of the moderated t-test, corrected (Holm) for all entries that are compared with the baseline."""
+    verdict: Literal["better", "worse"] | None
+    """None where the difference is not significant."""
+
+
+@dataclass(frozen=True)
 class Row:
     """One entry of a board.
 
@@ -65,7 +92,7 @@ class Row:
     not_finite: tuple[int, ...]
     """Seeds with answers that are not finite although the training did not diverge. An entry with such a seed is not ranked."""
     not_fitted: tuple[int, ...]
-    """Seeds that have not fitted some task; :func:`lgbench.results.fit.threshold` has the rule."""
+    """Seeds that have not fitted some task; :func:`threshold` has the rule."""
     not_fitted_tasks: dict[str, int]
     """How many seeds have not fitted each task. Tasks that all seeds have fitted are left out."""
     effective_length: int | None
@@ -84,30 +111,37 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Board:
-    """Entries on one family or task, by one metric, best mean first. Task, protocol and metric have one version each."""
+class BoardHeader:
+    """Family or task, metric and protocol of a board, each in one version."""
 
     name: str
     metric: Metric
     task_version: int
     protocol: ProtocolUse
     tasks: int
+    """Number of tasks."""
     train_length: int
+
+
+@dataclass(frozen=True)
+class Board(BoardHeader):
+    """Entries on one family or task, by one metric, best mean first."""
+
     chance: tuple[Level, ...]
-    """The chance level in each column where it is known."""
+    """Context-free baseline in each column where it is known."""
     rows: tuple[Row, ...]
     incomplete: tuple[str, ...]
-    """A sentence for each entry and seed that is left out because it lacks runs on tasks of the family."""
+    """A sentence for each entry and seed left out because of missing runs on tasks of the family."""
     unsound: tuple[str, ...]
     """A sentence for each entry that is not ranked because its answers cannot be trusted."""
     lacking: dict[str, int]
-    """By entry, how many of its seeds have runs but lack this metric."""
+    """By entry, the number of its seeds with runs but without this metric."""
     baseline: str
-    """The entry that the others are compared with."""
+    """Entry that the others are compared with."""
     learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    """By entry and task, the learning rates that tuning chose; one, unless runs of several results folders are together."""
+    """By entry and task, the learning rates that tuning chose; several only for runs of several results folders."""
     ranked_by: str = OOD[0]
-    """The kind of the column that orders entries: OOD; ID where nothing OOD was measured, or where no model was fitted."""
+    """Kind of the column that orders entries: OOD; ID if nothing OOD was measured, or no model was fitted."""
 
     @property
     def compared(self) -> bool:
@@ -236,3 +270,70 @@ def _multiple(length: int | None, train_length: int) -> float | None:
     if length is None:
         return None
     return round(length / train_length, DIGITS) if train_length else 0.0
+
+
+def against(models: Models, metric: Metric, baseline: str, ranked: Sequence[str]) -> dict[str, Against]:
+    """By entry. Those that have no seed in common with the baseline, or are not ranked, are left out; so is the baseline."""
+    if baseline not in ranked:
+        return {}
+    values = models.column(models.ranked_by, ranked)
+    differences = values - values[list(ranked).index(baseline)]
+    others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
+    moments = Moments.of(differences[others])
+    found = moderated_t(moments, models.spread(models.ranked_by))
+    corrected, most = holm(found.p), metric.highest - metric.lowest
+    low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
+    names = [entry for entry, other in zip(ranked, others, strict=True) if other]
+    return {
+        entry: Against(
+            difference=rounded(moments.mean[i]),
+            low=None if np.isnan(low[i]) else rounded(low[i]),
+            high=None if np.isnan(high[i]) else rounded(high[i]),
+            n=int(moments.seeds[i]),
+            p=float(f"{corrected[i]:.3g}"),
+            verdict=_verdict(metric.sign * moments.mean[i]) if corrected[i] < 1 - CONFIDENCE else None,
+        )
+        for i, entry in enumerate(names)
+    }
+
+
+def _verdict(difference: float) -> Literal["better", "worse"]:
+    return "better" if difference < 0 else "worse"
+
+
+def threshold(metric: Metric, chance: float | None = None) -> float | None:
+    """The value that the ID mean of a seed must be better than, or else the seed has not fitted the task; None for none.
+
+    It is the metric's threshold. Where the task's chance level is known, it must also be better than the value halfway between
+    chance and a perfect answer, for there are tasks on which a model that knows nothing passes the threshold: on flip-flop the
+    chance level is TVD 0.05, and the threshold 0.1. A perfect chance level says nothing about a model: the length alone decides
+    the answer, as on Tomita 1 and 2. There the metric's threshold stands alone.
+    """
+    if chance is None or metric.perfect is None or chance == metric.perfect:
+        return metric.threshold
+    halfway = (metric.perfect + chance) / 2
+    if metric.threshold is None:
+        return halfway
+    return min(metric.threshold, halfway) if metric.lower_is_better else max(metric.threshold, halfway)
+
+
+def not_fitted(models: Models, metric: Metric, chance: Models) -> dict[tuple[str, str, int], bool]:
+    """Of each entry, task and seed with ID lengths, whether the seed has not fitted the task.
+
+    A seed for which the metric is not defined at any ID length has not fitted the task.
+    """
+    ran = (models.measured & models.in_distribution).any(-1)
+    means = id_means(models)
+    levels = dict(zip(chance.tasks, id_means(chance)[0, 0].tolist(), strict=True)) if chance.tasks else {}
+    found = {}
+    for e, s, t in np.argwhere(ran):
+        task = models.tasks[t]
+        limit = threshold(metric, levels.get(task))
+        if limit is not None:
+            found[models.entries[e], task, models.seeds[s]] = not metric.sign * means[e, s, t] < metric.sign * limit
+    return found
+
+
+def id_means(models: Models) -> Floats:
+    """(E, S, T): the mean over the lengths of each task that models are trained on; NaN where there is no value."""
+    return mean_of_known(np.where(models.in_distribution, models.values, np.nan)).round(12)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,11 +23,6 @@ OOD: Column = ("OOD", None)
 
 DIGITS = 4
 """Decimal places of the numbers of a board."""
-
-MAX_ENTRIES = 2000
-"""Of a board: every pair of entries is tested."""
-MAX_PLACES, MIN_SHARE = 4_000_000, 0.25
-"""Entries times seeds times tasks times lengths of a board. There may be more if at least this share of them has a value."""
 
 
 class Value(NamedTuple):
@@ -124,20 +118,10 @@ class Models:
     unlearned: bool = False
     """Whether no model has fitted the lengths that it was trained on, and no entry beats chance on longer ones."""
 
-    @staticmethod
-    def too_many(found: Values) -> str | None:
-        """Why these values are no board, if they are not: there are too many entries, or they have too little in common.
-
-        The tables of a board have a place for every seed of every entry at every length of every task, so a few thousand files
-        that agree in nothing would fill any memory.
-        """
-        counts, size = [len(names) for names in found.axes], len(found.value)
-        counted = "{} entries, {} seeds, {} tasks and {} lengths".format(*counts)
-        if counts[0] > MAX_ENTRIES:
-            return f"it has {counted}, and a board can rank {MAX_ENTRIES} entries"
-        if prod(counts) > max(MAX_PLACES, size / MIN_SHARE):
-            return f"it has {counted} with few values in common, {size} in all"
-        return None
+    @classmethod
+    def of_table(cls, table: pa.Table) -> Models:
+        """From a table with the fields of :class:`Value` as columns."""
+        return cls.of(Values.of_table(table))
 
     @classmethod
     def of(cls, found: Values) -> Models:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board
+from lgbench.results.boards import BoardHeader
 from lgbench.results.columns import Column, Models, rounded
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
@@ -86,7 +86,7 @@ def compare(
 
     Raises UsageError where a name is unknown, or no board has both.
     """
-    results.check(metric, name, protocol)
+    results.chosen(metric, name, protocol)
     results.require_ranks(metric)
     every = results.models(metric, name, protocol)
     known = {entry for _, models in every for entry in models.entries}
@@ -101,7 +101,7 @@ def compare(
     return [_comparison(board, models, first, second, mean, len(shared)) for (board, models), mean in boards]
 
 
-def _comparison(board: Board, models: Models, first: str, second: str, mean: Difference, tests: int) -> Comparison:
+def _comparison(board: BoardHeader, models: Models, first: str, second: str, mean: Difference, tests: int) -> Comparison:
     columns = [column for column in models.columns if column[0] == "length" and _common(models, first, second, column)]
     lengths = _corrected([_difference(board, models, first, second, column) for column in columns])
     if any(map(models.unsound, (first, second))):
@@ -124,7 +124,7 @@ def _comparison(board: Board, models: Models, first: str, second: str, mean: Dif
     )
 
 
-def _unsound(board: Board, models: Models, first: str, second: str) -> str | None:
+def _unsound(board: BoardHeader, models: Models, first: str, second: str) -> str | None:
     """One sentence if the entries cannot be compared: numbers of a model that looks ahead mean nothing."""
     reasons = [f"{entry} is not ranked: {reason}" for entry in (first, second) if (reason := models.unsound(entry))]
     return f"On {board.name} nothing is concluded, for {' and '.join(reasons)}." if reasons else None
@@ -143,7 +143,7 @@ def _moments(models: Models, first: str, second: str, column: Column) -> Moments
     return Moments.of(one - other)
 
 
-def _difference(board: Board, models: Models, first: str, second: str, column: Column) -> Difference:
+def _difference(board: BoardHeader, models: Models, first: str, second: str, column: Column) -> Difference:
     """With its own p, not yet corrected for others."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
@@ -188,7 +188,7 @@ def _outlook(planned: Planned, mean: Difference) -> str:
     return f"{enough}, and there are {mean.n}, so it is hardly larger." if planned.seeds <= mean.n else f"{enough}."
 
 
-def _judged(board: Board, first: str, second: str, mean: Difference) -> str:
+def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> str:
     """One sentence on who is better, if anybody is."""
     where = f"on {board.name} {mean.kind} under {board.protocol}"
     if mean.n < MIN_PAIRED_SEEDS:

@@ -1,101 +1,86 @@
-"""The runs of a results folder as a table of DuckDB, and what their footers say of metrics."""
+"""The runs of a results folder as tables of DuckDB: views on the run files and submission files themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.errors import RunFileError, UsageError
+from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results import cache, run_files
-from lgbench.results.metrics import Metric
-from lgbench.results.run_schema import SCHEMA
-from lgbench.results.tables import SQL_TYPES, Tables, packaged
-from lgbench.results.variants import Plugins, Protocol, Use, suffixes
+from lgbench.results import run_files
+from lgbench.results.entries import Use, suffixes
+from lgbench.results.metrics import Metric, described
 from lgbench.terminal import printable
 
-READINGS = 5
-"""So often a folder is read that changes while it is read."""
-
-_MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
-"""The errors of DuckDB for a wrong query. For a broken file it raises any other error."""
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
-Content = TypeVar("Content")
 
+class Database:
+    """The runs of a folder as the DuckDB views `results` and `final`, and a sentence for each file that is left out.
 
-def _with_names(answer: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
-    return [column[0] for column in answer.description or []], answer.fetchall()
-
-
-class Database(Tables):
-    """The runs of a folder as the DuckDB views `results` and `final`, and the files that had to be left out.
-
-    All that it says is of one moment, even if run files come, change and go meanwhile.
+    The files are checked and listed once. Run files are made once and never replaced, so nothing changes under a reader unless
+    somebody deletes a file.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Raises UsageError where there is no folder, or no run in it."""
+        """Raises UsageError for a missing folder, or one without runs."""
         self.folder = Path(folder)
-        self._guarded = False
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
-        self._open_unchanged()
-        if not self.names:
+        self.files: list[Path] = []
+        self.left_out: list[str] = []
+        self._measurements: Counter[bytes] = Counter()
+        for path in run_files.find(self.folder):
+            self._add(path)
+        if not self.files:
             reasons = "".join(f"\n{printable(sentence)}" for sentence in self.left_out)
-            raise UsageError(f"no runs in {printable(str(self.folder))}; `lgbench run` makes them{reasons}")
+            raise UsageError(f"no runs in {printable(str(folder))}; `lgbench run` makes them{reasons}")
+        self._guarded = False
+        self.connection = duckdb.connect()
+        # Queries ask for the same files several times.
+        self.connection.execute("set parquet_metadata_cache = true")
+        paths = ", ".join(map(_quoted, self.paths))
+        self.connection.execute(
+            f"create view results as from read_parquet([{paths}], hive_partitioning = false, union_by_name = true)"
+        )
+        self.connection.execute(packaged("final"))
 
-    def _open_unchanged(self) -> None:
-        """Open the run files of one moment: those that are the same before and after."""
-        cached = True
-        for _ in range(READINGS):
-            found = self._find()
-            try:
-                self._open(found, cached=cached)
-            except duckdb.Error:  # a file was deleted since it was found
-                cached = False
-                continue
-            if self._find() == found:
-                return
-        if vars(self).get("_files") != found:
-            raise self._changed()
-        self.left_out.append(f"what changed in {self.folder} while it was read, {READINGS} times in a row")
+    def _add(self, path: Path) -> None:
+        try:
+            str(path).encode()
+            self._measurements += run_files.checked(path).measurements()
+        except UnicodeEncodeError:
+            self.left_out.append(f"{str(path)!r} cannot be read: its name is not UTF-8; rename it")
+        except RunFileError as error:
+            self.left_out.append(str(error))
+        else:
+            self.files.append(path)
 
-    def _changed(self) -> RunFileError:
-        return RunFileError(f"run files in {printable(str(self.folder))} changed while they were read; give the command again")
-
-    def _find(self) -> run_files.Files:
-        """The run files as they are now, whatever their names are."""
-        return run_files.states(self.folder)
-
-    def _read_again(self) -> None:
-        """Leave the cache alone, of which something was deleted or is broken. RunFileError if the run files have changed."""
-        if self._find() != self._files:
-            raise self._changed()
-        said = self.left_out
-        self._open(self._files, cached=False)
-        self.left_out = said
-        if "_suffixes" in vars(self):
-            self._name_variants()
-        if "protocols" in vars(self):
-            self.connection.execute(packaged("scores"))
-        if self._guarded:
-            self.guard()
+    @property
+    def paths(self) -> list[str]:
+        """The files, named for DuckDB, which takes brackets and stars for patterns."""
+        return [re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path.absolute())) for path in self.files]
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """Every metric that runs describe, in all its versions: the primary one first, then by name, the newest first.
+        """Metrics that runs describe, in all versions: the primary metric first, then by name, the newest version first.
 
-        Where runs describe one version in several ways, the way of the most runs counts.
+        Of several descriptions of one version, the one in most runs counts.
         """
-        read = cache.descriptions(self._described[name] for name in self._loose + self._unread)
-        counts = sum((own.descriptions for own in self._cached), read)
+        counts: Counter[Metric] = Counter()
+        for text, runs in self._measurements.items():
+            counts.update(dict.fromkeys(described({"measurements": json.loads(text)}), runs))
         found: dict[tuple[str, int], Metric] = {}
         for metric in sorted(counts, key=lambda metric: (counts[metric], repr(metric))):
             found[metric.name, metric.version] = metric
@@ -103,108 +88,108 @@ class Database(Tables):
 
     @property
     def metric_names(self) -> list[str]:
-        """The names of all metrics, the primary one first."""
+        """Names of all metrics, the primary metric first."""
         return list(dict.fromkeys(metric.name for metric in self.metrics))
 
     @property
     def ranking_names(self) -> list[str]:
-        """The names of the metrics that entries can be ranked by, the primary one first."""
+        """Names of the metrics that can rank entries, the primary metric first."""
         return list(dict.fromkeys(metric.name for metric in self.metrics if metric.ranks))
 
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
-        """Every protocol with its version and changes, by its number in the tables that boards are made from."""
-        self._name_variants()
-        self._rows(packaged("scores"))
-        rows = self._rows("select * from protocols")
+        """Protocols with version and changes, by their numbers in the table `models`. Makes all tables of the boards."""
+        self._answer(packaged("runs"))
+        self._name_versions()
+        self._answer(packaged("models"))
+        rows = self._answer("from protocols").fetchall()
         return {number: ProtocolUse(name, version, tuple(sorted(changes.items()))) for number, name, version, changes in rows}
 
-    def label(self, entry: str, weights: str, plugins: Mapping[str, str], protocol: Protocol) -> str:
-        """The name on boards of an entry's weights whose numbers these packages decide, under this version of a protocol."""
-        suffix = self._suffixes.get(((entry, weights), protocol, tuple(sorted(plugins.items()))), "")
-        return entry + suffix + ("" if weights == "raw" else f"@{weights}")
-
-    @cached_property
-    def _suffixes(self) -> Mapping[tuple[tuple[str, str], Protocol, Plugins], str]:
-        """Those that tell the versions of a package apart, by entry with weights, protocol, and packages."""
-        return suffixes(
+    def _name_versions(self) -> None:
+        """Make the table `suffixes` of entries with several versions of a package."""
+        columns = "entry, weights, plugins, task, protocol, protocol_version"
+        made_with = f"select distinct {columns} from runs where weights <> 'chance'"
+        named = suffixes(
             Use((entry, weights), task, (protocol, version), tuple(sorted(plugins.items())))
-            for entry, weights, plugins, task, protocol, version in self._rows(packaged("made_with"))
+            for entry, weights, plugins, task, protocol, version in self._answer(made_with).fetchall()
         )
-
-    def _name_variants(self) -> None:
-        """Make the table of entries with several versions of a package, and of their suffixes."""
-        named = [
-            (entry, weights, *protocol, dict(plugins), suffix)
-            for ((entry, weights), protocol, plugins), suffix in self._suffixes.items()
-            if suffix
-        ]
-        kind = SQL_TYPES[str(SCHEMA.field("plugins").type)]
-        self.connection.execute(
-            f"""create or replace table variants
-            (entry varchar, weights varchar, protocol varchar, protocol_version integer, plugins {kind}, suffix varchar)"""
+        self._answer(
+            """create table suffixes
+            (entry varchar, weights varchar, protocol varchar, protocol_version integer, plugins map(varchar, varchar),
+            suffix varchar)"""
         )
-        if named:
-            self.connection.executemany("insert into variants values (?, ?, ?, ?, ?, ?)", named)
+        for ((entry, weights), protocol, plugins), suffix in named.items():
+            if suffix:
+                row = [entry, weights, *protocol, dict(plugins), suffix]
+                self.connection.execute("insert into suffixes values (?, ?, ?, ?, ?, ?)", row)
 
     @cached_property
     def task_names(self) -> list[str]:
-        """The names of all tasks and families."""
-        return [str(row[0]) for row in self._rows("select distinct unnest([family, task]) from results")]
+        """Names of all tasks and families."""
+        return [name for (name,) in self.rows("select distinct unnest([family, task]) from models")]
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Rows of a query of lgbench, on the tables of sql/models.sql."""
+        self.protocols  # noqa: B018  # makes the tables
+        return self._answer(sql, parameters).fetchall()
+
+    def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """The same as a table of Arrow."""
+        self.protocols  # noqa: B018  # makes the tables
+        with _read():
+            return self.connection.sql(sql, params=parameters).to_arrow_table()
+
+    def _answer(self, sql: str, parameters: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+        with _read():
+            return self.connection.execute(sql, parameters)
+
+    def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Run id and metadata of each run. Files deleted meanwhile are left out."""
+        for path in self.files:
+            try:
+                yield from run_files.metadata_of_runs(path).items()
+            except RunFileError as error:
+                self.left_out.append(str(error))
 
     def guard(self) -> None:
-        """From now on, queries read the results alone. They write no file, load no extension and change no setting."""
-        own = [str(cached.path) for cached in self._cached] + [f"{self._root}/{name}" for name in self._unread]
-        if any(cache.unglobbed(path) != path for path in own):  # which DuckDB searches for, and may not from now on
-            for view in ("results", "lasts"):
-                self.connection.execute(f"create table kept_{view} as from {view}")
-                self.connection.execute(f"create or replace view {view} as from kept_{view}")
-        self.connection.execute(f"set allowed_paths = [{', '.join(map(cache.quoted, own))}]")
+        """From now on, queries read these files alone, write no file, load no extension and change no setting."""
+        own = [str(path.absolute()) for path in self.files]
+        if self.paths != own:  # DuckDB may not search for patterns from now on
+            self.connection.execute("create table kept as from results; create or replace view results as from kept")
+        self.connection.execute(f"set allowed_paths = [{', '.join(map(_quoted, own))}]")
         self.connection.execute("set enable_external_access = false; set lock_configuration = true")
         self._guarded = True
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of any query over these views. UsageError with DuckDB's words where it is wrong."""
+        """Column names and rows of a user's query on `results` and `final`. UsageError for a wrong query, as DuckDB says it."""
         try:
             statements = duckdb.extract_statements(sql)
             if not statements:
                 raise UsageError("the query is empty; try select * from results limit 5")
             if self._guarded and _WRITING & {statement.type for statement in statements}:
                 raise UsageError("the query writes a file, which --unsafe allows")
-            return self._answer(lambda connection: _with_names(connection.execute(sql)))
+            answer = self.connection.execute(sql)
+            return [column[0] for column in answer.description or []], answer.fetchall()
         except duckdb.PermissionException as error:
             more = "the query reaches for more than the tables `results` and `final`, which --unsafe allows"
             raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
 
-    def footers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The footer of each run, with the run id. A file that is gone, or is broken by now, is left out."""
-        for name in self.names:
-            yield from (self._read(name, run_files.footers) or {}).items()
 
-    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of one of the queries of lgbench."""
-        return self._rows(sql, parameters)
+@contextmanager
+def _read() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise RunFileError(f"a run file cannot be read, or was deleted meanwhile: {first_line(error)}") from error
 
-    def _rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self._answer(lambda connection: connection.execute(sql, parameters).fetchall())
 
-    def _arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        return self._answer(lambda connection: connection.sql(sql, params=parameters).to_arrow_table())
+def packaged(name: str) -> str:
+    """Text of an SQL file of lgbench."""
+    return files("lgbench.results").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
-    def _answer(self, ask: Callable[[duckdb.DuckDBPyConnection], Content]) -> Content:
-        """The result of `ask`, which is called again without the cache if a cache file was deleted or is broken."""
-        try:
-            answer = ask(self.connection)
-        except duckdb.Error as error:
-            if self._unread and self._find() != self._files:
-                raise self._changed() from error
-            there = all(own.path.exists() for own in self._cached)
-            if not self._cached or (there and isinstance(error, _MISTAKES)):
-                raise
-            self._read_again()
-            answer = ask(self.connection)
-        if self._unread and self._find() != self._files:
-            raise self._changed()
-        return answer
+
+def _quoted(text: str) -> str:
+    """An SQL literal, for the places where DuckDB takes no parameter."""
+    return "'" + text.replace("'", "''") + "'"

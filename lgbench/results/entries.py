@@ -1,8 +1,10 @@
-"""Names of entries as a person writes them, found among those that results have. Needs no plugin, so readers can use it."""
+"""Names of entries and tasks on boards: short names that users write, and suffixes for plugin versions. Needs no plugin."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from lgbench.contracts import BASELINE
 from lgbench.errors import UsageError, unknown
@@ -10,13 +12,27 @@ from lgbench.errors import UsageError, unknown
 PREFIX = f"{BASELINE}+"
 
 BASELINE_ENTRY = f"{PREFIX}pre-norm"
-"""The entry that boards compare the others with, unless another one is named."""
+"""Default baseline of boards."""
+
+CORE = "lgbench"
+"""Distribution of lgbench. It is among the packages of a number only if uncommitted changes of it made the number."""
+
+FILE = "sha256:"
+"""Beginning of the version of a plugin file. The names of its tasks and parts have the version already."""
+
+Plugins = tuple[tuple[str, str], ...]
+"""Name, and version with source, of each package that decides some numbers; as in the column `plugins`, sorted."""
+
+Protocol = tuple[str, int]
+"""Name and version."""
+
+Entry = TypeVar("Entry", bound=Hashable)
 
 
 def find_entry(name: str, known: Iterable[str]) -> str:
-    """The known entry of that name, or the only one with all the parts that it names; one in the baseline comes first.
+    """The known entry of that name, or the only entry with all parts in the name; entries with the baseline come first.
 
-    Raises UsageError where there is none, or several.
+    Raises UsageError for no entry or several.
 
     >>> find_entry("peri-norm@bema", ["transformer+peri-norm", "transformer+peri-norm@bema"])
     'transformer+peri-norm@bema'
@@ -38,21 +54,45 @@ def find_entry(name: str, known: Iterable[str]) -> str:
     raise unknown("entry", name, names if "+" in name else {full.removeprefix(PREFIX) for full in names})
 
 
-def _parts(entry: str) -> tuple[set[str], str]:
-    """The parts of an entry, and its weights. A part that came from a plugin file is also there without its content's hash.
+def find_task(name: str, known: Iterable[str]) -> str:
+    """The known task or family of that name, or the only task from a plugin file with that short name.
 
-    Versions of packages in brackets are one more part, whatever signs are in them.
+    Raises UsageError for no task or several.
+
+    >>> find_task("copying", ["copying~d798fd1f", "dyck"])
+    'copying~d798fd1f'
+    """
+    names = sorted(set(known))
+    if name in names:
+        return name
+    found = [full for full in names if _short(full) == name]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} may be any of {', '.join(found)}: name one of them")
+    if found:
+        return found[0]
+    raise unknown("task", name, names)
+
+
+def _short(name: str) -> str:
+    """Name without the hash of the plugin file: "copying" of "copying~d798fd1f"."""
+    return name.partition("~")[0]
+
+
+def _parts(entry: str) -> tuple[set[str], str]:
+    """Parts of an entry, and its weights. A part from a plugin file is also there under its short name.
+
+    Versions of packages in brackets are a part, whatever characters they contain.
     """
     name, _, versions = entry.partition(" (")
     model, _, weights = name.partition("@")
     versions, _, later = versions.partition(")@")
     parts = set(model.split("+"))
     own = {versions.removesuffix(")")} if versions else set()
-    return own | parts | {part.partition("~")[0] for part in parts}, weights or later
+    return own | parts | set(map(_short, parts)), weights or later
 
 
 def short(names: Iterable[str]) -> list[str]:
-    """Names without that of the baseline, where all have it.
+    """Names without the baseline's architecture, if all have it.
 
     >>> short(["transformer+pre-norm", "transformer+peri-norm@ema"]), short(["transformer+pre-norm", "set-attention"])
     (['pre-norm', 'peri-norm@ema'], ['transformer+pre-norm', 'set-attention'])
@@ -60,3 +100,64 @@ def short(names: Iterable[str]) -> list[str]:
     names = list(names)
     common = PREFIX if all(name.startswith(PREFIX) for name in names) else ""
     return [name.removeprefix(common) for name in names]
+
+
+class Use(NamedTuple, Generic[Entry]):
+    """Packages that decide numbers of an entry on a task."""
+
+    entry: Entry
+    """Name, or name and weights."""
+    task: str
+    protocol: Protocol
+    plugins: Plugins
+
+
+def suffixes(uses: Iterable[Use[Entry]]) -> dict[tuple[Entry, Protocol, Plugins], str]:
+    """Suffix that tells apart runs of one entry made with different plugin versions, under one version of a protocol.
+
+    It is empty for an entry with one version of each package. Numbers on one task have the same suffix only if they have the
+    same packages, and numbers on several tasks only if no package has several versions: such numbers never meet in a mean.
+
+    >>> one, two = (("lgbench-positions", "0.1.0 1a2b3c4d5e6f7a8b"),), (("lgbench-positions", "0.2.0 9a8b7c6d5e4f3a2b"),)
+    >>> short, long = ("short", 1), ("long", 1)
+    >>> uses = [Use("rope", "dyck-1-2", short, one), Use("rope", "dyck-1-2", short, two), Use("rope", "dyck-1-2", long, two)]
+    >>> found = suffixes(uses)
+    >>> found["rope", short, two], found["rope", long, two]
+    (' (lgbench-positions 0.2.0)', '')
+    """
+    by_entry: dict[tuple[Entry, Protocol], dict[Plugins, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for entry, task, protocol, plugins in uses:
+        by_entry[entry, protocol][plugins].add(task)
+    found: dict[tuple[Entry, Protocol, Plugins], str] = {}
+    for (entry, protocol), own in by_entry.items():
+        several = _several(own)
+        found |= {(entry, protocol, plugins): _suffix(dict(plugins), several) for plugins in own}
+    return found
+
+
+def _several(tasks: Mapping[Plugins, set[str]]) -> dict[str, set[str]]:
+    """Versions of the packages that tell numbers of an entry apart."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    by_task: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for plugins, own in tasks.items():
+        for name, version in plugins:
+            if not version.startswith(FILE):
+                versions[name].add(version)
+        for task in own:
+            by_task[task].append(dict(plugins))
+    without_changes = any(CORE not in dict(plugins) for plugins in tasks)
+    told = {name for name, own in versions.items() if len(own) > 1 or (name == CORE and without_changes)}
+    told |= {name for found in by_task.values() for name in versions if len({used.get(name) for used in found}) > 1}
+    return {name: versions[name] for name in told}
+
+
+def _suffix(plugins: Mapping[str, str], several: Mapping[str, set[str]]) -> str:
+    named = []
+    for name in sorted(several.keys() & plugins.keys()):
+        version, _, source = plugins[name].partition(" ")
+        same = [other for other in several[name] if other.partition(" ")[0] == version]
+        if name == CORE:
+            named.append(f"{name} {version} with changes {source}")
+        else:
+            named.append(f"{name} {version}" + (f" source {source}" if len(same) > 1 else ""))
+    return f" ({', '.join(named)})" if named else ""

@@ -4,39 +4,93 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.results.boards import Board, chance_levels, ranked_rows, unsound
-from lgbench.results.columns import Models, Values
-from lgbench.results.entries import BASELINE_ENTRY
-from lgbench.results.fit import NotFitted
+from lgbench.errors import UsageError, unknown
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results.boards import (
+    Board,
+    BoardHeader,
+    Level,
+    NotFitted,
+    chance_levels,
+    not_fitted,
+    ranked_rows,
+    unsound,
+)
+from lgbench.results.columns import OOD, Models, mean_of_known
+from lgbench.results.database import Database, packaged
+from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Family, Overall, overall
-from lgbench.results.run_schema import SCHEMA
 from lgbench.results.steps import BoardSteps, board_steps
-from lgbench.results.tables import packaged
-from lgbench.results.unranked import Key, Unranked, rows_by_board, seeds_not_fitted, unlearned
-from lgbench.results.values import Inside, MeasuredValues
+from lgbench.terminal import printable
 
-Sentences = Mapping[Key, list[str]]
-Counts = Mapping[Key, dict[str, int]]
-"""By board and entry."""
+if TYPE_CHECKING:
+    from pathlib import Path
 
-
-ByEntry = dict[str, dict[str, list[float]]]
-"""Learning rates by entry and task."""
+    import duckdb
 
 
-class Results(MeasuredValues):
+class Inside(NamedTuple):
+    """Place in models where a probe is shown: the mean over all layers and heads, or over one layer or head."""
+
+    layer: int | None = None
+    head: int | None = None
+
+
+EVERYWHERE = Inside()
+
+
+class Key(NamedTuple):
+    """Identity of a board of one metric."""
+
+    name: str
+    task_version: int
+    protocol: int
+    """Number in :attr:`Database.protocols`."""
+    metric_version: int
+
+    @property
+    def without_metric(self) -> tuple[str, int, int]:
+        """Identity shared by the boards of all metrics."""
+        return self[:3]
+
+
+class Measured(NamedTuple):
+    """Values of a board before entries are ranked."""
+
+    key: Key
+    header: BoardHeader
+    models: Models
+    chance: Models
+    """Context-free baseline as one entry with one seed; without tasks if it is unknown."""
+
+
+class Chosen(NamedTuple):
+    """The rows that boards are made from, apart from the metric."""
+
+    name: str | None = None
+    """Full name of a family or task; None for all families."""
+    protocol: str | None = None
+    """Name of a protocol for its versions without changes, or a full label such as "standard/3 train.lr=0.001"."""
+    apart: bool = False
+    """Whether every task has a board of its own, and families have none."""
+    inside: Inside | None = None
+
+
+class Results(Database):
     """The runs of a folder, and the boards that are made from them."""
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__(folder)
+        # A page or many comparisons ask for the same boards again and again.
+        self._known: dict[tuple[str, Chosen], list[Measured]] = {}
 
     def boards(
         self,
@@ -48,34 +102,30 @@ class Results(MeasuredValues):
         apart: bool = False,
         inside: Inside | None = None,
     ) -> list[Board]:
-        """The boards of one metric, of all families or of one family or task. UsageError where a name is unknown.
+        """Boards of one metric, of all families or of one family or task. UsageError for an unknown name.
 
-        A probe by which no value is better has no board. With `inside` it has one without ranks, for plots: entries are in the
-        order of their names.
-
-        `protocol` is a name, which means its versions without changes, or a full label such as "standard/3 train.lr=0.001".
-        The name "external" means all of what was tested of models that lgbench did not train, whose boards come last.
-        `baseline` is the entry that the others are compared with, as on boards or short; by default it is BASELINE_ENTRY.
-        With `apart`, every task has a board of its own, and families have none.
+        `protocol` and `apart` as in :class:`Chosen`; the protocol "external" means all boards of models that lgbench did not
+        train, which come last. `baseline` is an entry as on boards or short, by default BASELINE_ENTRY. A probe by which no
+        value is better has boards only with `inside`: without ranks, for plots, with entries in the order of their names.
         """
-        self.check(metric, name, protocol)
+        chosen = self.chosen(metric, name, protocol, apart=apart, inside=inside)
         if inside is None:
             self.require_ranks(metric)
-        entry = self.baseline(baseline)
-        asked = name, protocol, apart
-        unfitted = self._not_fitted(*asked)
-        incomplete, lacking = self._missing(metric, *asked)
-        rates = self._learning_rates(*asked)
+        entry, unfitted, rates = self.baseline(baseline), self._not_fitted(chosen), self._learning_rates(chosen)
+        incomplete, lacking = self._missing(metric, chosen)
         return [
-            replace(
-                about,
-                rows=ranked_rows(models, about.metric, about.train_length, unfitted.get(key[:3], {}), entry),
+            Board(
+                **vars(header),
+                chance=_chance_levels(models, chance),
+                rows=ranked_rows(models, header.metric, header.train_length, unfitted.get(key.without_metric, {}), entry),
                 incomplete=tuple(incomplete.get(key, ())),
+                unsound=unsound(models),
                 lacking=dict(lacking.get(key, {})),
                 baseline=entry,
-                learning_rates=rates.get(key[:3], {}),
+                learning_rates=rates.get(key.without_metric, {}),
+                ranked_by=models.ranked_by[0],
             )
-            for key, about, models, _ in self._in_order(metric, *asked, inside)
+            for key, header, models, chance in self._to_rank(metric, chosen)
         ]
 
     def steps(
@@ -87,132 +137,143 @@ class Results(MeasuredValues):
         apart: bool = False,
         lengths: Sequence[int] = (),
     ) -> list[BoardSteps]:
-        """The curves against training steps of each board of :meth:`boards` whose models were tested while they trained.
+        """Curves against training steps, for each board of :meth:`boards` with models that were tested while they trained.
 
-        At these lengths; where none are named, at the default ones of each board.
+        At these lengths, or else at the default lengths of each board.
         """
-        self.check(metric, name, protocol)
+        chosen = self.chosen(metric, name, protocol, apart=apart)
         self.require_ranks(metric)
-        asked = metric, name, protocol, apart
-        rows = dict(rows_by_board(self._table("steps", *asked)))
+        rows = dict(_rows_by_board(self.arrow(packaged("steps"), self._parameters(metric, chosen))))
         found = []
-        for each in self._measured(*asked):
+        for each in self._measured(metric, chosen):
             if each.key in rows:
-                steps, reasons = board_steps(each.about, rows[each.key], lengths)
-                said = f"the curves of {each.key.name} by {metric} under protocol {each.about.protocol} at"
-                self.no_boards.update(dict.fromkeys(f"{said} {reason}" for reason in reasons))
-                found.append(steps)
+                found.append(board_steps(each.header, rows[each.key], lengths))
         return found
 
     def overall(self, metric: str, protocol: str | None = None, *, baseline: str | None = None) -> list[Overall]:
-        """For each protocol under which any entry ran all families, of which there are several, all these entries."""
-        self.check(metric, None, protocol)
+        """Entries with all families together, for each protocol under which an entry ran several families, all of them."""
+        chosen = self.chosen(metric, None, protocol)
         self.require_ranks(metric)
         entry = self.baseline(baseline)
         found: dict[tuple[int, int], dict[str, Family]] = defaultdict(dict)
-        for key, about, models, _ in self._measured(metric, None, protocol, False):  # of versions the newest first
-            found[key.protocol, -key.metric_version].setdefault(key.name, Family(about, models))
+        for key, header, models, chance in self._measured(metric, chosen):  # of versions the newest first
+            family = Family(header, models, _chance_levels(models, chance))
+            found[key.protocol, -key.metric_version].setdefault(key.name, family)
         boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
         return [board for board in boards if board]
 
-    def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[Board, Models]]:
-        """Each board of :meth:`boards`, still without rows, and the values that its rows are made from."""
-        return [(each.about, each.models) for each in self._in_order(metric, name, protocol, False)]
+    def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[BoardHeader, Models]]:
+        """Header and values of each board of :meth:`boards`."""
+        chosen = self.chosen(metric, name, protocol)
+        return [(each.header, each.models) for each in self._to_rank(metric, chosen)]
 
-    def _measured(
-        self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
-    ) -> list[Unranked]:
-        """Boards that have any value, by name and label; of versions the newest first.
+    def chosen(
+        self,
+        metric: str,
+        name: str | None = None,
+        protocol: str | None = None,
+        *,
+        apart: bool = False,
+        inside: Inside | None = None,
+        also: Iterable[str] = (),
+    ) -> Chosen:
+        """The choice with its full names. UsageError for the first unknown name. `also` has metrics that no run describes."""
+        if metric not in (known := [*self.metric_names, *also]):
+            raise self._without(unknown("metric", metric, known))
+        if name is not None:
+            try:
+                name = find_task(name, self.task_names)
+            except UsageError as error:
+                raise self._without(error) from None
+        if protocol is not None and not self.numbers(protocol):
+            uses = self.protocols.values()
+            raise self._without(unknown("protocol", protocol, {u.name for u in uses if not u.changes} | {str(u) for u in uses}))
+        return Chosen(name, protocol, apart, inside)
 
-        Of whole models; but with `inside`, and of a metric that ranks nothing, of their layers and heads.
-        """
-        asked = metric, name, protocol, apart, inside
-        if asked not in self._answers:
-            every = (self._board(metric, *own) for own in rows_by_board(self.values(*asked)))
-            found = [each for each in every if each]
-            found.sort(key=_place)
-            self._answers[asked] = found
-        return self._answers[asked]
+    def _without(self, error: UsageError) -> UsageError:
+        return UsageError(f"in {printable(str(self.folder))} there is {error}")
 
-    def _in_order(
-        self, metric: str, name: str | None, protocol: str | None, apart: bool, inside: Inside | None = None
-    ) -> list[Unranked]:
+    def require_ranks(self, metric: str) -> None:
+        """Raise UsageError for a metric by which no value is better than another."""
+        if metric not in self.ranking_names:
+            raise UsageError(
+                f"no value of {metric} is better than another, so no board ranks entries by it; "
+                f"`lgbench plot --metric {metric}` draws it, and `lgbench sql` has its rows"
+            )
+
+    def layers(self, metric: str) -> list[int]:
+        """Layers in which runs have read a probe; none for a number of whole models."""
+        layers = "select distinct layer from results where metric = $metric and layer is not null order by layer"
+        return [int(layer) for (layer,) in self.rows(layers, {"metric": metric})]
+
+    def baseline(self, name: str | None) -> str:
+        """Full name of an entry. The default baseline may have no runs."""
+        if name is None:
+            return BASELINE_ENTRY
+        return find_entry(name, (entry for (entry,) in self.rows("select distinct entry from models where entry is not null")))
+
+    def values(self, metric: str, chosen: Chosen) -> pa.Table:
+        """The rows that boards are made from; see sql/values.sql. The protocol is a number of :attr:`protocols`."""
+        whole = chosen.inside is None and metric in self.ranking_names
+        more = {"whole": whole, **(chosen.inside or EVERYWHERE)._asdict()}
+        return self.arrow(packaged("values"), self._parameters(metric, chosen) | more)
+
+    def numbers(self, protocol: str | None) -> list[int]:
+        """Numbers of the protocols with this name or label. The name of external models means all that was tested of them."""
+
+        def meant(use: ProtocolUse) -> bool:
+            return protocol in (None, str(use)) or (protocol == use.name and (use.is_external or not use.changes))
+
+        return [number for number, use in self.protocols.items() if meant(use)]
+
+    def _parameters(self, metric: str, chosen: Chosen) -> dict[str, Any]:
+        return {"metric": metric, **self._place(chosen)}
+
+    def _place(self, chosen: Chosen) -> dict[str, Any]:
+        return {"name": chosen.name, "protocols": self.numbers(chosen.protocol), "apart": chosen.apart}
+
+    def _measured(self, metric: str, chosen: Chosen) -> list[Measured]:
+        """Boards with any value, by name and label; of versions the newest first."""
+        if (metric, chosen) not in self._known:
+            every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, chosen)))
+            self._known[metric, chosen] = sorted((each for each in every if each), key=_order)
+        return self._known[metric, chosen]
+
+    def _to_rank(self, metric: str, chosen: Chosen) -> list[Measured]:
         """The same; a board of one task on which longer inputs tell nothing is ranked by the ID mean."""
-        lost = unlearned(self._measured(PRIMARY_METRIC, name, protocol, apart), self._not_fitted(name, protocol, apart))
-        found = []
-        for each in self._measured(metric, name, protocol, apart, inside):
-            models = replace(each.models, unlearned=each.key[:3] in lost)
-            about = replace(each.about, ranked_by=models.ranked_by[0])
-            found.append(each._replace(about=about, models=models))
-        return found
+        primary = self._measured(PRIMARY_METRIC, chosen._replace(inside=None))
+        unlearned = _unlearned(primary, self._not_fitted(chosen))
+        return [
+            each._replace(models=replace(each.models, unlearned=True)) if each.key.without_metric in unlearned else each
+            for each in self._measured(metric, chosen)
+        ]
 
-    def _not_fitted(self, name: str | None, protocol: str | None, apart: bool) -> Mapping[tuple[Any, ...], NotFitted]:
-        """By family or task, version and protocol. Where several versions of the metric are measured, the newest one counts."""
-        asked = name, protocol, apart
-        if asked not in self._lost:
-            self._lost[asked] = seeds_not_fitted(self._measured(PRIMARY_METRIC, *asked))
-        return self._lost[asked]
+    def _not_fitted(self, chosen: Chosen) -> Mapping[tuple[str, int, int], NotFitted]:
+        return _seeds_not_fitted(self._measured(PRIMARY_METRIC, chosen._replace(inside=None)))
 
-    @cached_property
-    def _lost(self) -> dict[tuple[str | None, str | None, bool], Mapping[tuple[Any, ...], NotFitted]]:
-        """The results of :meth:`_not_fitted` so far, kept as those in :meth:`_answers` are."""
-        return {}
-
-    @cached_property
-    def no_boards(self) -> dict[str, None]:
-        """A sentence for each board that was asked for so far, and that is left out because it is too large."""
-        return {}
-
-    @cached_property
-    def _answers(self) -> dict[tuple[str, str | None, str | None, bool, Inside | None], list[Unranked]]:
-        """The results of :meth:`_measured` so far, since a page or many comparisons ask the same again and again."""
-        return {}
-
-    def _board(self, metric: str, key: Key, rows: pa.Table) -> Unranked | None:
-        """None where no run file describes this version of the metric, or nothing has a value."""
-        train_length = rows["train_length"][0].as_py()  # the same in all of them
+    def _board(self, metric: str, key: Key, rows: pa.Table) -> Measured | None:
+        """None if no run describes this version of the metric, or nothing has a value."""
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
-        of_chance = pc.is_null(rows["entry"])
-        values, levels = (
-            Values.of_table(rows.filter(pc.invert(of_chance))),
-            Values.of_table(named_chance(rows.filter(of_chance))),
-        )
-        if reason := Models.too_many(values) or Models.too_many(levels):
-            said = f"the board of {key.name} by {metric} under protocol {self.protocols[key.protocol]}, since {reason}"
-            self.no_boards[f"{said}; put runs that belong together into a results folder of their own"] = None
-            return None
-        models, chance = Models.of(values), Models.of(levels)
+        protocol = self.protocols[key.protocol]
+        models, chance = models_and_chance(rows)
         if described is None or not models.columns:
             return None
-        about = Board(
-            name=key.name,
-            metric=described,
-            task_version=key.task_version,
-            protocol=self.protocols[key.protocol],
-            tasks=len(models.tasks),
-            train_length=train_length or 0,
-            chance=chance_levels(chance) if chance.tasks == models.tasks else (),
-            rows=(),
-            incomplete=(),
-            unsound=unsound(models),
-            lacking={},
-            baseline=BASELINE_ENTRY,
-        )
-        return Unranked(key, about, models, chance)
+        train_length = rows["train_length"][0].as_py() or 0  # equal in all rows
+        header = BoardHeader(key.name, described, key.task_version, protocol, len(models.tasks), train_length)
+        return Measured(key, header, models, chance)
 
-    def _learning_rates(self, name: str | None, protocol: str | None, apart: bool) -> Mapping[tuple[Any, ...], ByEntry]:
-        """By family or task, version and protocol, the learning rates that tuning chose."""
-        asked = {"name": name, "protocols": self._numbers(protocol), "apart": apart}
-        found: dict[tuple[Any, ...], dict[str, dict[str, list[float]]]] = defaultdict(dict)
-        for *place, entry, task, rate in self._rows(packaged("learning_rates"), asked):
-            found[tuple(place)].setdefault(entry, {}).setdefault(task, []).append(rate)
+    def _learning_rates(self, chosen: Chosen) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[float]]]]:
+        """By board, entry and task, the learning rates that tuning chose."""
+        found: dict[tuple[str, int, int], dict[str, dict[str, list[float]]]] = defaultdict(dict)
+        for name, version, protocol, entry, task, rate in self.rows(packaged("learning_rates"), self._place(chosen)):
+            found[name, version, protocol].setdefault(entry, {}).setdefault(task, []).append(rate)
         return found
 
-    def _missing(self, metric: str, name: str | None, protocol: str | None, apart: bool) -> tuple[Sentences, Counts]:
-        """By board, what to say of seeds that lack runs, and how many seeds of each entry have runs that lack the metric."""
-        incomplete: Sentences = defaultdict(list)
-        lacking: Counts = defaultdict(lambda: defaultdict(int))
-        for row in self._query("missing", metric, name, protocol, apart):
+    def _missing(self, metric: str, chosen: Chosen) -> tuple[Mapping[Key, list[str]], Mapping[Key, dict[str, int]]]:
+        """By board, sentences about seeds without all runs, and by entry the number of seeds with runs that lack the metric."""
+        incomplete: dict[Key, list[str]] = defaultdict(list)
+        lacking: dict[Key, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for row in self.rows(packaged("missing"), self._parameters(metric, chosen)):
             key, (entry, seed, present, tasks) = Key(*row[:4]), row[4:]
             if present < tasks:
                 incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
@@ -221,26 +282,82 @@ class Results(MeasuredValues):
         return incomplete, lacking
 
 
-def _place(board: Unranked) -> tuple[Any, ...]:
-    """The order of boards: by name and protocol, of versions the newest first; models that lgbench did not train come last."""
-    key, protocol = board.key, board.about.protocol
+def _rows_by_board(values: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+    """Rows of each board. They follow each other in the answer of the query."""
+    keys = list(zip(*(values[name].to_pylist() for name in ("board", *Key._fields[1:])), strict=True))
+    start = 0
+    for end in range(1, len(keys) + 1):
+        if end == len(keys) or keys[end] != keys[start]:
+            yield Key(*keys[start]), values.slice(start, end - start)
+            start = end
+
+
+def _order(board: Measured) -> tuple[Any, ...]:
+    """By name and protocol, of versions the newest first; models that lgbench did not train come last."""
+    key, protocol = board.key, board.header.protocol
     return protocol.is_external, key.name, -key.task_version, str(protocol), -key.metric_version
 
 
-def named_chance(chance: pa.Table) -> pa.Table:
-    """The chance level as one entry with one seed."""
-    named = {"entry": pa.repeat("chance", len(chance)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(chance))}
-    return pa.table({name: named.get(name, chance[name]) for name in chance.column_names})
+def models_and_chance(rows: pa.Table) -> tuple[Models, Models]:
+    """Values of models, and the context-free baseline as one entry with one seed."""
+    of_chance = pc.is_null(rows["entry"])
+    levels = rows.filter(of_chance)
+    named = {"entry": pa.repeat("chance", len(levels)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(levels))}
+    levels = pa.table({name: named.get(name, levels[name]) for name in levels.column_names})
+    return Models.of_table(rows.filter(pc.invert(of_chance))), Models.of_table(levels)
+
+
+def _chance_levels(models: Models, chance: Models) -> tuple[Level, ...]:
+    """Context-free baseline in each column, if it is known for all tasks."""
+    return chance_levels(chance) if chance.tasks == models.tasks else ()
+
+
+def _seeds_not_fitted(measured: Sequence[Measured]) -> Mapping[tuple[str, int, int], NotFitted]:
+    """By board. Of several versions of the metric, the newest counts."""
+    judged: dict[tuple[str, int, int], dict[tuple[str, str, int], bool]] = defaultdict(dict)
+    for each in reversed(measured):
+        judged[each.key.without_metric] |= not_fitted(each.models, each.header.metric, each.chance)
+    found: dict[tuple[str, int, int], dict[str, dict[str, set[int]]]] = defaultdict(dict)
+    for place, own in judged.items():
+        for (entry, task, seed), lost in own.items():
+            if lost:
+                found[place].setdefault(entry, {}).setdefault(task, set()).add(seed)
+    return found
+
+
+def _unlearned(measured: Sequence[Measured], lost: Mapping[tuple[str, int, int], NotFitted]) -> set[tuple[str, int, int]]:
+    """Boards of one task that no seed of any entry has fitted, and on which no entry beats the context-free baseline OOD."""
+    found, seen = set(), set()
+    for each in measured:
+        key, models = each.key.without_metric, each.models
+        if key in seen or len(models.tasks) > 1:
+            continue  # of several versions of the metric, the newest comes first
+        seen.add(key)
+        (task,) = models.tasks
+        fitted = (set(models.seeds_of(e)) - lost.get(key, {}).get(e, {}).get(task, set()) for e in models.entries)
+        if not any(fitted) and not _beats_chance(each):
+            found.add(key)
+    return found
+
+
+def _beats_chance(board: Measured) -> bool:
+    """Whether the OOD mean of any entry is better than the context-free baseline."""
+    if OOD not in board.models.columns or OOD not in board.chance.columns:
+        return False
+    sign = board.header.metric.sign
+    level = sign * mean_of_known(board.chance.columns[OOD][0])
+    return bool((sign * mean_of_known(board.models.columns[OOD]) < level).any())
 
 
 def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
-    """All rows of the runs in a folder as a DuckDB relation; files that are no runs are left out with a warning.
+    """All rows of the runs in a folder as a DuckDB relation; other files are left out with a warning.
 
-    The relation is of DuckDB's default connection, so `duckdb.sql` can name the variable that holds it. It reads the run files
-    themselves, however much later it is asked.
+    The relation is of DuckDB's default connection, for `duckdb.sql` with the name of the variable. It reads the files whenever
+    it is asked.
     """
-    opened = Results(path)
+    import duckdb
+
+    opened = Database(path)
     for sentence in opened.left_out:
         warnings.warn(f"left out: {sentence}", stacklevel=2)
-    rows = duckdb.read_parquet(opened.files, hive_partitioning=False, union_by_name=True)
-    return rows.project(", ".join(n if n in rows.columns else f"null::integer as {n}" for n in SCHEMA.names))
+    return duckdb.read_parquet(opened.paths, hive_partitioning=False, union_by_name=True)

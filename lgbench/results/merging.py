@@ -1,13 +1,13 @@
-"""Merging folders of runs: every run once, in one folder. A run that is there already stays as it is.
+"""Merging folders of runs: copies of the run files that a folder lacks. A run in both places is compared and stays as it is.
 
-All runs are compared before anything is written. Every file is written whole, weights before their run. So a merge that was
-interrupted has lost nothing, and the same command completes it.
+Every file is written whole, weights before their run: after an interruption the same command completes the merge.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -17,175 +17,168 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.atomic_files import created
-from lgbench.errors import Refused, RunFileError, UsageError
+from lgbench.errors import RunFileError, UsageError
 from lgbench.results import run_files, weights_files
-from lgbench.results.checked_files import content_of
-from lgbench.results.same_runs import compared
 from lgbench.results.weights_files import KeptWeights, kept_by
-
-Say = Callable[[str], None]
 
 PARTS = ("", run_files.TUNING)
 """The folders of a results folder that have runs."""
 
+_KEY = ("weights", "metric", "metric_version", "step", "length", "layer", "head")
+"""The columns that identify a number of a run."""
+
 
 @dataclass(frozen=True)
-class Found:
-    """A run in a file."""
+class RunInFile:
+    """A run in a run file or a submission file."""
 
     path: Path
     run_id: str
-    footer: dict[str, Any] = field(repr=False)
+    metadata: dict[str, Any] = field(repr=False)
+    numbers: int
+    """Number of rows."""
     packed: bool
     """Whether the file is a submission file, with other runs."""
 
     @property
     def where(self) -> str:
+        """File and run, for messages."""
         return f"{self.path}, run {self.run_id}" if self.packed else str(self.path)
 
     @property
-    def rows(self) -> pa.Table:
-        """Its rows, read anew: a merge of many runs keeps those of none."""
-        if not self.packed:
-            return run_files.read(self.path)
-        rows = _of_submission(self.path, self.path.stat().st_mtime_ns)
-        return rows.filter(pc.equal(rows["run_id"], self.run_id))
+    def name(self) -> str:
+        """Name of the run file."""
+        about = self.metadata["experiment"]
+        # The last part alone: nothing is written outside the folder, whatever the metadata say.
+        return Path(f"{about['task']}.{about['entry']}.seed-{about['seed']}.{self.run_id}.parquet").name
 
     @property
     def kept(self) -> KeptWeights | None:
-        return kept_by(self.footer)
+        """Kept weights, by the metadata."""
+        return kept_by(self.metadata)
 
-    @property
-    def name(self) -> str:
-        """The name of its run file. Raises RunFileError where the footer names none."""
-        try:
-            about = self.footer["experiment"]
-            name = f"{about['task']}.{about['entry']}.seed-{about['seed']}.{self.run_id}.parquet"
-        except (KeyError, TypeError):
-            name = ""
-        if not name or "/" in name or "\\" in name or name.startswith("."):
-            raise RunFileError(f"{self.where} does not say which run it is of")
-        return name
+    def rows(self) -> pa.Table:
+        """Rows, read anew: the runs of a merge may not have room in memory together."""
+        rows = _rows(self.path)
+        return rows.filter(pc.equal(rows["run_id"], self.run_id)) if self.packed else rows
 
     def content(self) -> bytes:
-        """The bytes of its run file."""
-        return run_files.serialized(self.rows, self.footer) if self.packed else content_of(self.path)
-
-    def weights(self) -> tuple[str, bytes] | None:
-        """Name and content of its weights; None if it kept none. Raises RunFileError where they are missing or damaged."""
-        if (kept := self.kept) is None:
-            return None
-        name = weights_files.name_of(self.name, kept)
-        return name, weights_files.read(self.path.with_name(name), kept)
+        """Bytes of the run file."""
+        return run_files.serialized(self.rows(), self.metadata) if self.packed else self.path.read_bytes()
 
 
-@lru_cache(maxsize=2)
-def _of_submission(path: Path, changed: int) -> pa.Table:
-    """The rows of a submission file, which are asked for once for each of its runs. Two files may have the same runs."""
+@lru_cache(maxsize=2)  # the runs of a submission file ask for the same rows, one after the other
+def _rows(path: Path) -> pa.Table:
     return run_files.read(path)
 
 
 @dataclass
 class Merged:
-    """The outcome of a merge."""
+    """Outcome of a merge."""
 
     written: int = 0
-    there: int = 0
-    """Runs that were there already."""
+    equal: int = 0
+    """Runs that were there already, with the same numbers."""
     weights: int = 0
+    different: list[str] = field(default_factory=list)
+    """A sentence for each file with other numbers than another file of its run."""
     left_out: list[str] = field(default_factory=list)
-    """A sentence for each file that is not merged, since it is damaged or missing."""
+    """A sentence for each file that is damaged or missing."""
 
 
-def merge(folders: Sequence[Path], to: Path, say: Say) -> Merged:
-    """Bring every run of these folders to another one. The same run twice is one. Calls `say` with sentences for the user.
-
-    Raises Refused, before anything is written, with a sentence for each run that has different numbers in two files, and
-    UsageError for a folder without runs.
-    """
-    done, wrong, notes = Merged(), list[str](), list[str]()
+def merge(folders: Sequence[Path], to: Path) -> Merged:
+    """Copy the runs of these folders that another folder lacks. Raises UsageError for a folder without runs."""
+    done = Merged()
     sources = [each for each in dict.fromkeys(folder.resolve() for folder in folders) if each != to.resolve()]
-    found = {(folder, part): list(_found(folder / part, done.left_out)) for folder in sources for part in PARTS}
-    for folder in sources:
-        if not any(found[folder, part] for part in PARTS):
+    found = {folder: {part: list(_found(folder / part, done.left_out)) for part in PARTS} for folder in sources}
+    for folder, parts in found.items():
+        if not any(parts.values()):
             raise UsageError(f"no run is in {folder}; name a folder in which `lgbench run` wrote results")
-    chosen: dict[str, list[Found]] = {}
     for part in PARTS:
-        there = {run.run_id: run for run in _found(to / part, notes)}
-        by_id: dict[str, list[Found]] = defaultdict(list)
-        for folder in sources:
-            for run in found[folder, part]:
+        there = {run.run_id: run for run in _found(to / part, done.left_out)}
+        by_id: dict[str, list[RunInFile]] = defaultdict(list)
+        for parts in found.values():
+            for run in parts[part]:
                 by_id[run.run_id].append(run)
-        done.there += len(by_id.keys() & there.keys())
-        best = [_best(runs, there.get(run_id), wrong, notes) for run_id, runs in by_id.items()]
-        chosen[part] = [run for run in best if run.run_id not in there]
-    if wrong:
-        count = "1 run" if len(wrong) == 1 else f"{len(wrong)} runs"
-        raise Refused(wrong, f"nothing was written, since the files of {count} contradict each other; keep one file of each:")
-    for sentence in notes:
-        say(sentence)
-    for part, runs in chosen.items():
-        _write(runs, to / part, done, say)
+        for run_id, runs in by_id.items():
+            runs.sort(key=lambda run: (run.kept is None, -run.numbers))  # a file with weights first, or with most numbers
+            first, others = (there[run_id], runs) if run_id in there else (runs[0], runs[1:])
+            different = [sentence for other in others if (sentence := compared(first, other))]
+            done.different += different
+            if run_id in there:
+                done.equal += not different
+            else:
+                _copy(first, to / part, done)
     return done
 
 
-def _found(folder: Path, left_out: list[str]) -> Iterator[Found]:
-    """The runs of a folder. Files that are no run files get a sentence."""
+def _found(folder: Path, left_out: list[str]) -> Iterator[RunInFile]:
+    """Runs of a folder, and a sentence for each other file."""
     for path in run_files.find(folder):
         try:
-            footers, packed = run_files.footers(path), run_files.is_submission(path)
-            runs = [Found(path, run_id, footer, packed) for run_id, footer in footers.items()]
-            for run in runs:
-                run.name  # noqa: B018  # it must have one
+            file = run_files.checked(path)
+            if file.is_submission:
+                yield from (RunInFile(path, run.run_id, run.footer, run.rows, True) for run in file.packed())
+            else:
+                yield from (
+                    RunInFile(path, run_id, about, file.parquet.num_rows, False) for run_id, about in file.runs().items()
+                )
         except RunFileError as error:
             left_out.append(str(error))
-        else:
-            yield from runs
 
 
-def _best(runs: Sequence[Found], there: Found | None, wrong: list[str], notes: list[str]) -> Found:
-    """The file of a run that is taken: the one that is there already, or the one that has most. All must agree with it."""
-    every = [there, *runs] if there else runs
-    if len(every) == 1:
-        return every[0]
-    rows = {run.where: run.rows for run in every}
-    best = there or max(runs, key=lambda run: (run.kept is not None, rows[run.where].num_rows))
-    for other in every:
-        if other is best or rows[other.where].equals(rows[best.where]):
-            more = []
-        elif (found := compared(rows[best.where], rows[other.where])).different:
-            wrong.append(f"{best.where} and {other.where}: {found.different}")
-            continue
-        else:
-            more = [f"{found.first_lacks} numbers"] if found.first_lacks else []
-        if other.kept and not best.kept:
-            more.append("kept weights")
-        if more and there:
-            notes.append(f"{other.where} has {' and '.join(more)} more than {best.where}, which stays as it is")
-        elif more:
-            wrong.append(f"{best.where} and {other.where}: neither has all that the other has")
-    return best
-
-
-def _write(runs: Sequence[Found], to: Path, done: Merged, say: Say) -> None:
-    """Write runs that are not there yet, each after its weights."""
-    if not runs:
-        return
+def _copy(run: RunInFile, to: Path, done: Merged) -> None:
+    """Write a run after its weights."""
     to.mkdir(parents=True, exist_ok=True)
-    for run in runs:
-        content = run.content()
+    if run.kept:
+        name = weights_files.name_of(run.name, run.kept)
         try:
-            weights = run.weights()
-        except RunFileError as error:
-            weights = None
-            done.left_out.append(f"{error}; the run is merged without them")
-        if weights:
-            name, content_of_weights = weights
-            weights_files.write(to / name, content_of_weights)
+            weights_files.write(to / name, weights_files.read(run.path.with_name(name), run.kept))
             done.weights += 1
-        path = to / run.name
-        if said := run_files.make_room(path, run.run_id):
-            say(said)
-        with created(path) as partial:
-            partial.write_bytes(content)
-        done.written += 1
+        except RunFileError as error:
+            done.left_out.append(f"{error}; the run is merged without them")
+    path = to / run.name
+    if renamed := run_files.make_room(path, run.run_id):
+        done.left_out.append(renamed)
+    with created(path) as partial:
+        partial.write_bytes(run.content())
+    done.written += 1
+
+
+def compared(first: RunInFile, second: RunInFile) -> str | None:
+    """The first number that differs between two files of one run, in a sentence; None if all common numbers are equal.
+
+    Metadata of two machines differ in seconds and versions, and one file may have more measurements.
+    """
+    one, other = _numbers(first.rows()), _numbers(second.rows())
+    for key, number in one.items():
+        if key in other and _bits(number) != _bits(other[key]):
+            return f"{first.where} and {second.where}: {_named(key)} is {_shown(number)} and {_shown(other[key])}"
+    return None
+
+
+_Number = tuple[float | None, int | None, int | None]
+
+
+def _numbers(rows: pa.Table) -> dict[tuple[Any, ...], _Number]:
+    """Value, count and step of divergence of each row."""
+    keys = zip(*(rows.column(name).to_pylist() for name in _KEY), strict=True)
+    values = zip(*(rows.column(name).to_pylist() for name in ("value", "n", "diverged_step")), strict=True)
+    return dict(zip(keys, values, strict=True))
+
+
+def _bits(number: _Number) -> tuple[bytes | None, int | None, int | None]:
+    """The number with the bits of its value: NaN equals NaN."""
+    value, *others = number
+    return None if value is None else struct.pack("<d", value), others[0], others[1]
+
+
+def _named(key: tuple[Any, ...]) -> str:
+    weights, metric, _, step, length, layer, head = key
+    at = [f"{name} {value}" for name, value in (("length", length), ("layer", layer), ("head", head)) if value is not None]
+    return f"{metric} ({weights}) {' '.join([f'after step {step}', *(f'at {each}' for each in at)])}"
+
+
+def _shown(number: _Number) -> str:
+    value, n, diverged = number
+    return f"{value!r} (n {n}{'' if diverged is None else f', diverged at step {diverged}'})"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
-from types import NoneType
+from math import inf
 from typing import Any
 
-from lgbench.contracts import METRIC_NAME, Measurement
+import msgspec
+
+from lgbench.contracts import Measurement
 
 
 @dataclass(frozen=True)
@@ -98,45 +99,19 @@ class Metric:
 
 
 def descriptions(measurements: Iterable[Measurement]) -> list[dict[str, Any]]:
-    """For the footer of a run file."""
+    """JSON for the metadata of a run."""
     return [asdict(Metric.of(measurement)) for measurement in measurements]
 
 
 def described(about: Mapping[str, Any]) -> list[Metric]:
-    """The metrics that a footer describes. A description that is not complete, or not of the right types, is left out."""
+    """Metrics in the metadata of a run. Incomplete descriptions, and descriptions with wrong types, are left out."""
     found = about.get("measurements")
     metrics = [_metric(each) for each in found] if isinstance(found, list) else []
     return [metric for metric in metrics if metric]
 
 
-TYPES: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "version": (int,),
-    "label": (str,),
-    "title": (str,),
-    "lower_is_better": (bool, NoneType),
-    "low": (int, float, NoneType),
-    "high": (int, float, NoneType),
-    "worst": (int, float, NoneType),
-    "threshold": (int, float, NoneType),
-    "landmark": (int, float, NoneType),
-    "landmark_name": (str, NoneType),
-}
-"""Of each field of a :class:`Metric`, as JSON has it."""
-
-
 def _metric(description: Any) -> Metric | None:
-    """None where this describes no metric: anybody may have written the footer."""
-    if not isinstance(description, dict) or description.keys() != TYPES.keys():
-        return None
-    if not all(type(description[name]) in types for name, types in TYPES.items()):
-        return None
-    if not all(value.isprintable() for value in description.values() if isinstance(value, str)):
-        return None  # a terminal would obey it
-    numbers = {name: description[name] for name, types in TYPES.items() if float in types and description[name] is not None}
     try:
-        finite = {name: float(value) for name, value in numbers.items() if isfinite(value)}
-    except OverflowError:  # an integer with hundreds of digits
+        return msgspec.convert(description, Metric)
+    except msgspec.ValidationError:
         return None
-    sound = len(finite) == len(numbers) and METRIC_NAME.fullmatch(description["name"])
-    return Metric(**description | finite) if sound else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import Board
+from lgbench.results.boards import BoardHeader, Level, unsound
 from lgbench.results.columns import Models, rounded
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
@@ -27,10 +27,12 @@ LIMITS = np.arange(26) / 20
 
 
 class Family(NamedTuple):
-    """A board without rows, and its values."""
+    """Values of the board of a family."""
 
-    board: Board
+    header: BoardHeader
     models: Models
+    chance: Sequence[Level]
+    """Context-free baseline, by column; empty if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -82,40 +84,37 @@ def overall(families: Sequence[Family], baseline: str) -> Overall | None:
     if len(families) < 2 or None in units:
         return None
     entries = {entry for family in families for entry in family.models.entries}
-    unsound = {entry for entry in entries if any(_unsound(family, entry) for family in families)}
-    found = {entry: _scores(families, units, entry) for entry in sorted(entries - unsound)}
+    untrusted = {entry for entry in entries if any(family.models.unsound(entry) for family in families)}
+    found = {entry: _scores(families, units, entry) for entry in sorted(entries - untrusted)}
     scores = {entry: own for entry, own in found.items() if all(len(values) for values in own)}
     if not scores:
         return None
-    about = families[0].board
+    header = families[0].header
     rows = _rows(scores, baseline)
     return Overall(
-        metric=about.metric,
-        protocol=about.protocol,
-        families=tuple(family.board.name for family in families),
+        metric=header.metric,
+        protocol=header.protocol,
+        families=tuple(family.header.name for family in families),
         limits=tuple(LIMITS.tolist()),
         baseline=baseline,
         rows=rows,
         left_out=len(found) - len(scores),
-        unsound=tuple(f"{family.board.name}: {sentence}" for family in families for sentence in family.board.unsound),
+        unsound=tuple(f"{family.header.name}: {sentence}" for family in families for sentence in unsound(family.models)),
     )
 
 
 def _chance(family: Family) -> float | None:
     """The chance level in the column that orders entries; None where it is unknown, or no worse than perfect."""
-    level, perfect = family.board.chance_level(family.models.ranked_by[0]), family.board.metric.perfect
+    column, perfect = family.models.ranked_by[0], family.header.metric.perfect
+    level = next((level.mean for level in family.chance if level.kind == column), None)
     return None if perfect is None or level == perfect else level
-
-
-def _unsound(family: Family, entry: str) -> bool:
-    return family.models.unsound(entry) is not None
 
 
 def _scores(families: Sequence[Family], units: Sequence[float | None], entry: str) -> list[Floats]:
     """Of each family the scores of an entry's seeds, (seeds,): empty where it did not run the family."""
     found = []
-    for (board, models), chance in zip(families, units, strict=True):
-        perfect = board.metric.perfect
+    for (header, models, _), chance in zip(families, units, strict=True):
+        perfect = header.metric.perfect
         assert chance is not None and perfect is not None
         values = models.column(models.ranked_by, [entry])[0] if entry in models.entries else np.empty(0)
         found.append((values[np.isfinite(values)] - perfect) / (chance - perfect))

@@ -16,6 +16,7 @@ from scipy.stats import rankdata
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
+from lgbench.results.database import packaged
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import Floats, expanded_tail
 
@@ -55,10 +56,13 @@ def predictors(
     Entries with their raw weights alone. `name` is that of a family or of a task. UsageError where a name is unknown, or no run
     has a probe.
     """
-    results.check(metric, name, protocol)
+    chosen = results.chosen(metric, name, protocol)
     results.require_ranks(metric)
+    unranked = [each.name for each in results.metrics if not each.ranks]
+    asked = {"name": chosen.name, "protocols": results.numbers(protocol)}
+    rows = results.rows(packaged("predictors"), {"metric": metric, "unranked": unranked, "times": times, **asked})
     found: dict[tuple[int, str, str], dict[str, dict[str, list[tuple[float, float]]]]] = defaultdict(dict)
-    for number, family, task, probe, entry, _, value, score in results.readings(metric, name, protocol, times):
+    for number, family, task, probe, entry, _, value, score in rows:
         found[number, family, probe].setdefault(task, {}).setdefault(entry, []).append((value, score))
     if not found:
         raise UsageError("no run has a probe beside its scores; `lgbench run --probe all` makes such runs")

@@ -1,11 +1,18 @@
-"""The columns of run files and submission files, and the key of their metadata."""
+"""Columns of run files and submission files, the key of their metadata, and the checksum of a file.
+
+The checksum is the SHA-256 of all bytes of the file, with zeros in place of the digits of the checksum itself. Any changed bit
+of rows or metadata is found at the price of reading the bytes, before Parquet sees them.
+"""
 
 from __future__ import annotations
+
+import hashlib
+import re
 
 import pyarrow as pa
 
 METADATA_KEY = b"lgbench"
-"""The metadata of a Parquet file have what is said of a run, or of a submission, under this key."""
+"""Key, in the metadata of a Parquet file, of the JSON about a run or a submission."""
 
 SCHEMA = pa.schema(
     [
@@ -33,3 +40,37 @@ SCHEMA = pa.schema(
         ("diverged_step", pa.int32()),  # the step at which the training diverged, null if it did not
     ]
 )
+
+CHECKSUM = "checksum"
+ZEROS = "0" * 64
+_SEAL = re.compile(rb'"checksum": "([0-9a-f]{64})"')
+_SEAL_BEGINS = b'"checksum": "'
+
+
+def sealed(content: bytes) -> bytes:
+    """Bytes of a file with the checksum in place of the zeros."""
+    place = _stated(content)
+    assert place
+    start, end = place.span(1)
+    return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[end:]
+
+
+def is_sealed(content: bytes) -> bool | None:
+    """Whether the bytes fit their checksum; None without a checksum."""
+    stated = _stated(content)
+    if stated is None:
+        return None
+    start, end = stated.span(1)
+    digest = hashlib.sha256(memoryview(content)[:start])
+    digest.update(ZEROS.encode())
+    digest.update(memoryview(content)[end:])
+    return digest.hexdigest().encode() == stated[1]
+
+
+def _stated(content: bytes) -> re.Match[bytes] | None:
+    """Last checksum in a file. The metadata of Parquet are at the end, and rows may contain anything."""
+    place = len(content)
+    while (place := content.rfind(_SEAL_BEGINS, 0, place)) >= 0:
+        if stated := _SEAL.match(content, place):
+            return stated
+    return None

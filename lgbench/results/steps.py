@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.experiment.protocols import MULTIPLES
-from lgbench.results.boards import Board
-from lgbench.results.columns import Models, Values, mean_of_known, rounded
+from lgbench.results.boards import BoardHeader
+from lgbench.results.columns import Models, mean_of_known, rounded
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import interval
 
@@ -47,31 +47,23 @@ class StepCurves:
 class BoardSteps:
     """Curves of a board against training steps."""
 
-    board: Board
-    """Without rows."""
+    board: BoardHeader
     measured: tuple[int, ...]
     """Every length that was measured before the end of the training, sorted."""
     curves: Mapping[int, StepCurves]
     """By length, of those that were asked for; in that order."""
 
 
-def board_steps(board: Board, rows: pa.Table, lengths: Sequence[int] = ()) -> tuple[BoardSteps, list[str]]:
-    """The curves of one board at these lengths, or at the default ones, from the rows of steps.sql.
-
-    With a sentence for each length at which the values are too many.
-    """
+def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ()) -> BoardSteps:
+    """Curves of one board at these lengths, or at the default lengths, from the rows of steps.sql."""
     measured = sorted(pc.unique(rows["length"]).to_pylist())
     curves: dict[int, StepCurves] = {}
-    reasons = []
     for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
         own = rows.filter(pc.equal(rows["length"], length))
         of_chance = pc.is_null(own["entry"])
-        values = _by_step(own.filter(pc.invert(of_chance)))
-        if reason := Models.too_many(values):
-            reasons.append(f"length {length}, since {reason}")
-        elif cells := _cells(Models.of(values), board.metric):
+        if cells := _cells(_by_step(own.filter(pc.invert(of_chance))), board.metric):
             curves[length] = StepCurves(length, _chance(own.filter(of_chance), board.tasks), cells)
-    return BoardSteps(board, tuple(measured), curves), reasons
+    return BoardSteps(board, tuple(measured), curves)
 
 
 def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
@@ -87,12 +79,12 @@ def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
     return list(found) or list(measured)[:1]
 
 
-def _by_step(rows: pa.Table) -> Values:
-    """Values in which the step stands where a board has the length."""
+def _by_step(rows: pa.Table) -> Models:
+    """Values with the step in place of the length."""
     no = pa.repeat(pa.scalar(False), len(rows))
     columns = {name: rows[name] for name in ("entry", "seed", "task", "value")}
     columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "looks_ahead", "not_finite"), no)
-    return Values.of_table(pa.table(columns))
+    return Models.of_table(pa.table(columns))
 
 
 def _cells(models: Models, metric: Metric) -> dict[str, tuple[StepCell, ...]]:

@@ -16,10 +16,10 @@ from msgspec import Meta
 from lgbench.errors import RunFileError, first_line, unknown
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files, weights_files
-from lgbench.results.checked_files import CheckedFile, checked, packed_runs
 from lgbench.results.external_models import KEY as EXTERNAL_KEY
 from lgbench.results.external_models import ExternalModel
 from lgbench.results.metrics import Metric
+from lgbench.results.run_files import CheckedFile, checked
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.weights_files import KEY as WEIGHTS_KEY
 from lgbench.results.weights_files import KeptWeights
@@ -70,7 +70,7 @@ class RunMetadata:
     environment: EnvironmentRecord
     seconds: Seconds
     checksum: str
-    """Checksum of the run file; see :mod:`lgbench.results.checksums`."""
+    """Checksum of the run file; see :mod:`lgbench.results.run_schema`."""
     kept_weights: KeptWeights | None = None
     """None, and no field of the JSON, for a run without kept weights."""
     external: ExternalModel | None = None
@@ -201,12 +201,12 @@ def with_rows(path: Path, only: Collection[str] | None = None) -> Iterator[tuple
     """
     file = checked(path)
     runs = _stored(path, file)
-    sizes = [run.rows for run in packed_runs(path, file.footer)] if file.is_submission else [file.footer.num_rows]
+    sizes = [run.rows for run in file.packed()] if file.is_submission else [file.parquet.num_rows]
     left = list(zip(runs, sizes, strict=True))[::-1]
     parquet = pq.ParquetFile(pa.BufferReader(file.content))
     groups = range(parquet.num_row_groups) if file.is_submission else [None]
     for group in groups:
-        end = file.footer.num_rows if group is None else file.footer.row_group(group).num_rows
+        end = file.parquet.num_rows if group is None else file.parquet.row_group(group).num_rows
         start, wanted = 0, []
         while start < end and left:
             run, size = left.pop()
@@ -225,9 +225,9 @@ def with_rows(path: Path, only: Collection[str] | None = None) -> Iterator[tuple
 
 def _stored(path: Path, file: CheckedFile) -> list[StoredRun]:
     if not file.is_submission:
-        return [StoredRun(path, _metadata(str(path), file.said))]
+        return [StoredRun(path, _metadata(str(path), about)) for about in file.runs().values()]
     found = []
-    for run in packed_runs(path, file.footer):
+    for run in file.packed():
         own = StoredRun(path, _metadata(f"{path}, run {run.run_id!a:.50}", run.footer), run.content)
         if own.run_id != run.run_id:
             raise RunFileError(f"{path}, run {run.run_id!a:.50}: by its metadata it is run {own.run_id}")

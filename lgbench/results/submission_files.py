@@ -1,55 +1,82 @@
 """Submission files: the runs of a submission in one Parquet file, written once, whole.
 
-A run file is small, and half of it describes its columns. Together, runs take half of the space, and open many times faster.
+A run file is small, and half of it describes its columns. Together, runs take half the space and open many times faster.
+
+A submission file has the rows of its runs, one run after the other, and a table with one line of JSON per run, compressed and
+in Base64: Parquet does not compress its metadata, and the metadata of the runs of one submission are nearly equal.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lgbench.results.checksums import CHECKSUM, sealed
-from lgbench.results.footers import KEY, PackedRun, digest, packed
-from lgbench.results.run_schema import METADATA_KEY, SCHEMA
+from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, SCHEMA, ZEROS, sealed
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord
 
+KEY = b"lgbench.footers"
+"""Key of the table in the metadata of a submission file. Run files have no such key."""
+
 GROUP_ROWS = 2**17
-"""A row group ends with the run that brings it to so many rows, so that readers need little memory."""
+"""Rows after which a row group ends with its run, for readers with little memory."""
+
+_LENGTH_BYTES = 4
+"""Size of the number before the compressed table: its length without compression."""
+
+
+@dataclass(frozen=True)
+class PackedRun:
+    """A line of the table: a run within a submission file."""
+
+    run_id: str
+    rows: int
+    """Number of rows."""
+    content: str
+    """:func:`digest` of metadata and rows."""
+    footer: dict[str, Any]
+    """Metadata as in the run file, with the checksum of the run file."""
 
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """A run that a submission file gets."""
+    """A run on its way into a submission file."""
 
     record: ExperimentRecord
-    footer: Mapping[str, Any]
-    """As in its run file."""
+    metadata: Mapping[str, Any]
+    """Metadata as in the run file."""
     rows: pa.Table
     """In the schema of run files."""
 
     @property
     def order(self) -> tuple[str, str, int, str]:
-        """Runs of one task and entry stand together."""
+        """Sort key: runs of one task and entry stand together."""
         return self.record.task, self.record.entry, self.record.seed, self.record.run_id
 
 
 def written(runs: Sequence[SubmittedRun]) -> tuple[str, bytes]:
-    """The name and the bytes of the submission file of these runs. Raises ValueError where they are too many for one file."""
+    """Name and bytes of the submission file of these runs."""
     ordered = sorted(runs, key=lambda run: run.order)
-    about = [PackedRun(run.record.run_id, run.rows.num_rows, digest(run.footer, run.rows), dict(run.footer)) for run in ordered]
-    return name_for([run.record for run in ordered], [run.content for run in about]), _serialized(ordered, about)
+    lines = [
+        PackedRun(run.record.run_id, run.rows.num_rows, digest(run.metadata, run.rows), dict(run.metadata)) for run in ordered
+    ]
+    return name_for([run.record for run in ordered], [run.content for run in lines]), _serialized(ordered, lines)
 
 
 def name_for(records: Sequence[ExperimentRecord], contents: Sequence[str]) -> str:
-    """The name of the submission file of these runs: their family, their entry, and 16 digits that change with any of them."""
+    """Name of the submission file of these runs: family, entry, and 16 hexadecimal digits of a hash of all contents."""
     families = sorted({record.family for record in records})
     entries = sorted({record.entry for record in records})
     of = families[0] if len(families) == 1 else f"{len(families)}-families"
@@ -57,9 +84,62 @@ def name_for(records: Sequence[ExperimentRecord], contents: Sequence[str]) -> st
     return f"{of}.{by}.{hashlib.sha256(''.join(sorted(contents)).encode()).hexdigest()[:16]}.parquet"
 
 
-def _serialized(runs: Sequence[SubmittedRun], about: Sequence[PackedRun]) -> bytes:
-    table, out = packed(about), pa.BufferOutputStream()
-    # Most of a file is values, of which neighbours have bytes in common: see the decision "A submission is one file".
+def packed(runs: Iterable[PackedRun]) -> bytes:
+    """Table of the metadata of runs."""
+    text = "".join(json.dumps(asdict(run), separators=(",", ":")) + "\n" for run in runs).encode()
+    compressed: bytes = pa.Codec("zstd", compression_level=9).compress(text, asbytes=True)
+    return base64.b64encode(len(text).to_bytes(_LENGTH_BYTES, "big") + compressed)
+
+
+def lines(table: bytes) -> list[bytes]:
+    """JSON of each run of a table. Raises ValueError with the reason for a broken table."""
+    try:
+        raw = base64.b64decode(table, validate=True)
+        size = int.from_bytes(raw[:_LENGTH_BYTES], "big")
+        text: bytes = pa.Codec("zstd").decompress(raw[_LENGTH_BYTES:], size, asbytes=True)
+    except (binascii.Error, pa.ArrowException, OSError) as error:
+        raise ValueError("its table of runs is not a compressed table") from error
+    return text.splitlines()
+
+
+def unpacked(table: bytes) -> list[PackedRun]:
+    """Runs of a table. Raises ValueError with the reason for a broken table."""
+    try:
+        # The parser of Python, which takes NaN: a learning rate that diverged in tuning has such a loss.
+        runs = [msgspec.convert(json.loads(line), PackedRun) for line in lines(table)]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a line of its table of runs is broken ({error})") from error
+    if len({run.run_id for run in runs}) < len(runs):
+        raise ValueError("its table of runs has a run twice")
+    return runs
+
+
+def digest(metadata: Mapping[str, Any], rows: pa.Table) -> str:
+    """SHA-256 of the metadata and the rows of a run, independent of how a file encodes them.
+
+    The metadata count as JSON with sorted keys and no spaces. Each column follows with its name: of numbers, a byte for each
+    row that says whether it has a value, and the values, little-endian, 0 for null; of other types, its rows as JSON.
+    """
+    found = hashlib.sha256(_json(metadata))
+    for name in rows.column_names:
+        found.update(name.encode())
+        column = rows[name].combine_chunks()
+        if pa.types.is_primitive(column.type):
+            found.update(pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes())
+            values = pc.fill_null(column, pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
+            found.update(np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes())
+        else:
+            found.update(_json(column.to_pylist()))
+    return found.hexdigest()
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _serialized(runs: Sequence[SubmittedRun], table: Sequence[PackedRun]) -> bytes:
+    out = pa.BufferOutputStream()
+    # Most of a file is values. Neighbouring values have bytes in common, which a byte stream split lets zstd find.
     options: dict[str, Any] = {
         "compression": "zstd",
         "compression_level": 9,
@@ -69,20 +149,20 @@ def _serialized(runs: Sequence[SubmittedRun], about: Sequence[PackedRun]) -> byt
     with pq.ParquetWriter(out, SCHEMA, **options) as writer:
         for group in _groups(runs):
             writer.write_table(group, row_group_size=group.num_rows)
-        said = {"runs": len(runs), CHECKSUM: "0" * 64}
-        writer.add_key_value_metadata({KEY: table, METADATA_KEY: json.dumps(said).encode()})
+        about = {"runs": len(runs), CHECKSUM: ZEROS}
+        writer.add_key_value_metadata({KEY: packed(table), METADATA_KEY: json.dumps(about).encode()})
     return sealed(out.getvalue().to_pybytes())
 
 
 def _leaves() -> Iterator[str]:
-    """The columns as Parquet names them: a map is a column of keys and one of values."""
+    """Columns under their Parquet names: a map is a column of keys and a column of values."""
     for field in SCHEMA:
         parts = (".key_value.key", ".key_value.value") if pa.types.is_map(field.type) else ("",)
         yield from (field.name + part for part in parts)
 
 
 def _groups(runs: Sequence[SubmittedRun]) -> Iterator[pa.Table]:
-    """The rows of all runs, in tables of whole runs."""
+    """Rows of all runs, in tables of whole runs."""
     waiting: list[pa.Table] = []
     for run in runs:
         waiting.append(run.rows.cast(SCHEMA).replace_schema_metadata(None))

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.contracts import DIVERGED
-from lgbench.errors import UsageError
-from lgbench.results.boards import Board
-from lgbench.results.columns import OOD, Column, Models, Values, mean_of_known, rounded, significant
-from lgbench.results.leaderboard import Results, named_chance
+from lgbench.errors import UsageError, unknown
+from lgbench.experiment.record import ProtocolUse
+from lgbench.results.boards import BoardHeader
+from lgbench.results.columns import OOD, Column, Models, mean_of_known, rounded, significant
+from lgbench.results.database import Database
+from lgbench.results.leaderboard import Chosen, Inside, Results, models_and_chance
 from lgbench.results.metrics import Metric
-from lgbench.results.setting_values import SettingValue
 from lgbench.results.statistics import Floats, interval, share_interval
-from lgbench.results.sweep_rows import Asked, SweptRows, several, swept_rows
-from lgbench.results.training_numbers import LENGTH, NUMBERS
+from lgbench.results.trainings import LENGTH, NUMBERS, training_numbers
+
+LeaveOut = Callable[[str], None]
+"""Gets a sentence for everything that is not drawn."""
 
 OF_TRAINING: Column = ("length", LENGTH)
 """The column of numbers of a training."""
@@ -40,8 +45,8 @@ class SweepCell:
 class Sweep:
     """A line for each entry on one family or task, in one column of its boards."""
 
-    board: Board
-    """As in :class:`lgbench.results.sweep_rows.SweptRows`."""
+    board: BoardHeader
+    """As in :class:`SweptRows`."""
     column: Column
     cells: Mapping[str, tuple[SweepCell, ...]]
     """By entry, in the order of the values."""
@@ -54,57 +59,45 @@ class Sweep:
         return sorted(entry for entry, cells in self.cells.items() if len(cells) > 1)
 
 
-def sweeps(results: Results, asked: Asked) -> list[Sweep]:
-    """By family or task, protocol and column. Raises UsageError where a name is unknown, or no entry has several values.
-
-    A sentence for what had to be left out is in `results.no_boards`.
-    """
+def sweeps(results: Results, asked: Asked, leave_out: LeaveOut = lambda sentence: None) -> list[Sweep]:
+    """By family or task, protocol and column. Raises UsageError for an unknown name, and if no entry has several values."""
     if asked.lengths and asked.metric in NUMBERS:
         raise UsageError(f"{asked.metric} is one number of a training, and has no lengths: leave --length out")
-    swept = swept_rows(results, asked)
+    swept = swept_rows(results, asked, leave_out)
     measured = sorted({length for own in swept for length in pc.unique(own.rows["length"]).to_pylist()})
     for length in asked.lengths:
         if length not in measured:
             raise UsageError(f"length {length} was not measured; measured: {', '.join(map(str, measured))}")
     columns: list[Column] = [("length", length) for length in asked.lengths] or [OOD]
     columns = [OF_TRAINING] if asked.metric in NUMBERS else columns
-    found = [sweep for own in swept for sweep in _of_columns(results, own, columns, asked.setting) if sweep.lines]
+    found = [sweep for own in swept for sweep in _of_columns(own, columns, asked.setting, leave_out) if sweep.lines]
     if not found:
         where = "above the training lengths; choose others with --length" if columns == [OOD] else "there"
         raise UsageError(f"no entry has {asked.metric} at several values of {asked.setting} {where}")
     return found
 
 
-def _of_columns(results: Results, swept: SweptRows, columns: Sequence[Column], setting: str) -> list[Sweep]:
+def _of_columns(swept: SweptRows, columns: Sequence[Column], setting: str, leave_out: LeaveOut) -> list[Sweep]:
     cells: Mapping[Column, dict[str, list[SweepCell]]] = {column: defaultdict(list) for column in columns}
     levels: Mapping[Column, dict[SettingValue, float]] = {column: {} for column in columns}
     entries = several(swept.rows, "entry")
     for place in sorted(pc.unique(swept.rows["point"]).to_pylist()):
         value = swept.points[place]
-        models, chance = _models(results, swept.rows.filter(pc.equal(swept.rows["point"], place)), f"{setting} {value}")
+        models, chance = models_and_chance(swept.rows.filter(pc.equal(swept.rows["point"], place)))
         for column in columns:
             for entry, cell in _cells(models, column, swept.board, value):
                 cells[column][entry].append(cell)
             if column in chance.columns and len(chance.tasks) == swept.board.tasks:
                 levels[column][value] = significant(chance.columns[column].item())
-            results.no_boards.update(dict.fromkeys(_left_out(models, column, swept.board, entries, f"{setting} {value}")))
+            for sentence in _left_out(models, column, swept.board, entries, f"{setting} {value}"):
+                leave_out(sentence)
     return [
         Sweep(swept.board, column, {entry: tuple(own) for entry, own in cells[column].items()}, levels[column])
         for column in columns
     ]
 
 
-def _models(results: Results, rows: pa.Table, at: str) -> tuple[Models, Models]:
-    """The values at one point, and the chance level. Without both where they are too many."""
-    of_chance = pc.is_null(rows["entry"])
-    own, levels = Values.of_table(rows.filter(pc.invert(of_chance))), Values.of_table(named_chance(rows.filter(of_chance)))
-    if reason := Models.too_many(own) or Models.too_many(levels):
-        results.no_boards[f"everything with {at}, since {reason}"] = None
-        own = levels = Values.of(())
-    return Models.of(own), Models.of(levels)
-
-
-def _cells(models: Models, column: Column, board: Board, value: SettingValue) -> Iterable[tuple[str, SweepCell]]:
+def _cells(models: Models, column: Column, board: BoardHeader, value: SettingValue) -> Iterable[tuple[str, SweepCell]]:
     """By entry, over the seeds that have a value on every task of the board."""
     if len(models.tasks) < board.tasks or column not in models.columns:
         return
@@ -126,7 +119,7 @@ def _of_seeds(values: Floats, metric: Metric) -> tuple[Floats, tuple[Floats, Flo
     return values, interval(values)
 
 
-def _left_out(models: Models, column: Column, board: Board, entries: Sequence[str], at: str) -> Iterable[str]:
+def _left_out(models: Models, column: Column, board: BoardHeader, entries: Sequence[str], at: str) -> Iterable[str]:
     """A sentence for the seeds of each entry with a line that are not in its mean."""
     per_task = models.measured.any(-1)  # (E, S, T)
     any_task, complete = np.asarray(per_task.any(-1)), np.asarray(per_task.all(-1))
@@ -146,3 +139,254 @@ def _left_out(models: Models, column: Column, board: Board, entries: Sequence[st
                 seeds = [str(seed) for seed, own in zip(models.seeds, lost, strict=True) if own]
                 named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds)}"
                 yield f"{named} of {entry} with {at}, which {'lacks' if len(seeds) == 1 else 'lack'} {why}"
+
+
+MODEL = ("task_version", "protocol", "entry", "seed", "task")
+"""The columns that name a model."""
+PLACE = ("board", "task_version", "base", "metric_version")
+"""The columns that are the same on one line. The base is the protocol without the setting, as a number."""
+
+
+class Asked(NamedTuple):
+    """A request for a sweep: a metric to draw, and the setting to draw it against."""
+
+    setting: str
+    metric: str
+    name: str | None = None
+    """A family or a task; None for all families."""
+    protocol: str | None = None
+    """A name, which means its versions without other changes, or a label without the setting."""
+    lengths: Sequence[int] = ()
+    """None of them for the OOD mean."""
+    inside: Inside | None = None
+
+
+class SweptRows(NamedTuple):
+    """Everything that is on one line of each entry, on one family or task."""
+
+    board: BoardHeader
+    """The protocol without the setting, and the tasks on which the setting has several values."""
+    points: Sequence[SettingValue]
+    """Every value of the setting, in order."""
+    rows: pa.Table
+    """As values.sql makes them, with the column `point`: which of the values."""
+
+
+def swept_rows(results: Results, asked: Asked, leave_out: LeaveOut) -> list[SweptRows]:
+    """By family or task and protocol. Raises UsageError for an unknown name, and for a setting with one value."""
+    chosen = results.chosen(asked.metric, asked.name, inside=asked.inside, also=NUMBERS)
+    models = _models(results, chosen)
+    bases = {number: without(use, asked.setting) for number, use in results.protocols.items()}
+    numbers = _numbers(bases, asked.protocol)
+    models = models.filter(pc.is_in(models["protocol"], pa.array(sorted(numbers), models["protocol"].type)))
+    runs = dict(zip(models["run_id"].to_pylist(), models["protocol"].to_pylist(), strict=True))
+    values = setting_values(results, asked.setting, {run: results.protocols[number] for run, number in runs.items()})
+    points = ordered(values.values())
+    _require_several(results, asked, points)
+    places = {run: points.index(value) for run, value in values.items()}
+    of_models = models.append_column("point", pa.array([places.get(run) for run in models["run_id"].to_pylist()], pa.int32()))
+    of_training = asked.metric in NUMBERS
+    rows = training_numbers(results, models, asked.metric) if of_training else results.values(asked.metric, chosen)
+    placed = _placed(rows, _once(results, of_models, asked.setting, leave_out), {number: bases[number] for number in numbers})
+    found = [SweptRows(board, points, rows) for board, rows in _groups(results, placed, asked, leave_out)]
+    if not found:
+        raise _nothing(asked, points[0])
+    return found
+
+
+def _models(results: Results, chosen: Chosen) -> pa.Table:
+    """Every model with the run that made it."""
+    return results.arrow(
+        """select distinct
+            board_of(family, task, $name, false) as board, task_version, protocol, entry, seed, task, weights, run_id
+        from models
+        where entry is not null and belongs(family, task, $name)
+        order by all""",
+        {"name": chosen.name},
+    )
+
+
+def without(use: ProtocolUse, setting: str) -> ProtocolUse:
+    """A protocol as it is but for one setting."""
+    return ProtocolUse(use.name, use.version, tuple(change for change in use.changes if change[0] != setting))
+
+
+def _numbers(bases: Mapping[int, ProtocolUse], protocol: str | None) -> set[int]:
+    """The numbers of the protocols that are meant. Raises UsageError where there is none."""
+    meant = {n for n, base in bases.items() if protocol in (None, str(base)) or (protocol == base.name and not base.changes)}
+    if not meant:
+        every = bases.values()
+        raise unknown("protocol", str(protocol), {base.name for base in every if not base.changes} | {str(b) for b in every})
+    return meant
+
+
+def _require_several(results: Results, asked: Asked, points: Sequence[SettingValue]) -> None:
+    setting = asked.setting
+    if not points:
+        if setting in (known := known_settings(results)):
+            raise UsageError(f"no run on {asked.name or 'a family'} has {setting}; choose with --task and --protocol")
+        if within := sorted(name for name in known if name.endswith(f".{setting}")):
+            raise UsageError(f"no setting {setting!r}; did you mean {' or '.join(map(repr, within))}?")
+        raise unknown("setting", setting, {"length", "step", *known})
+    if len(points) == 1:
+        raise UsageError(f"all runs have {setting} {points[0]}; {_others(setting, points[0])}")
+
+
+def _nothing(asked: Asked, value: SettingValue) -> UsageError:
+    return UsageError(
+        f"no entry has {asked.metric} at several values of {asked.setting} with nothing else changed; "
+        f"{_others(asked.setting, value)}"
+    )
+
+
+def _others(setting: str, value: SettingValue) -> str:
+    """The command that makes runs with other values, in a sentence."""
+    if setting == PRECISION:
+        return "`lgbench run --precision bfloat16` makes others"
+    if isinstance(value, str):
+        several = "on,off" if value in ("on", "off") else f"{value},ANOTHER"
+    elif isinstance(value, int):
+        several = ",".join(map(str, sorted({max(1, value // 2), value, 2 * value}))) if value > 0 else f"{value},{value + 1}"
+    else:
+        several = f"{value / 2:g},{value:g},{value * 2:g}"
+    about = "; --x step draws how good entries were while they trained" if setting == "train.steps" else ""
+    return f"`lgbench run --set {setting}={several}` makes others{about}"
+
+
+def _once(results: Results, models: pa.Table, setting: str, leave_out: LeaveOut) -> pa.Table:
+    """The point of each model that has one. A model whose runs have several values is left out."""
+    known = models.filter(pc.is_valid(models["point"]))
+    each = known.group_by(list(MODEL), use_threads=False).aggregate([("point", "min"), ("point", "max")])
+    same = pc.equal(each["point_min"], each["point_max"])
+    for row in each.filter(pc.invert(same)).to_pylist():
+        protocol = results.protocols[row["protocol"]]
+        model = f"{row['entry']} on {row['task']} seed {row['seed']}"
+        leave_out(f"{model}, whose runs under {protocol} have several values of {setting}")
+    return each.filter(same).drop_columns(["point_max"]).rename_columns([*MODEL, "point"])
+
+
+def _placed(rows: pa.Table, models: pa.Table, bases: Mapping[int, ProtocolUse]) -> pa.Table:
+    """The rows of values.sql with their points and the numbers of their bases. The chance level has a row at each point."""
+    names = {use: number for number, use in sorted(bases.items(), reverse=True)}  # the least number with that base
+    protocols = pa.array(list(bases), rows["protocol"].type)
+    numbers = pa.array([names[use] for use in bases.values()], pa.int64())
+    of_models = rows.join(models, list(MODEL), join_type="inner")
+    levels = rows.filter(pc.is_null(rows["entry"]))
+    at = models.group_by(["task_version", "protocol", "task", "point"], use_threads=False).aggregate([])
+    of_chance = levels.join(at, ["task_version", "protocol", "task"], join_type="inner")
+    both = pa.concat_tables([of_models, of_chance.select(of_models.column_names)])
+    # In the order of the protocols, so that the same row is the last one wherever this is done.
+    return both.join(pa.table({"protocol": protocols, "base": numbers}), "protocol", join_type="inner").sort_by("protocol")
+
+
+def _groups(results: Results, placed: pa.Table, asked: Asked, leave_out: LeaveOut) -> list[tuple[BoardHeader, pa.Table]]:
+    """Of each board, the rows of the tasks on which any entry has several points."""
+    found = []
+    for key in placed.group_by(list(PLACE), use_threads=False).aggregate([]).to_pylist():
+        rows = placed
+        for name in PLACE:
+            rows = rows.filter(pc.equal(rows[name], key[name]))
+        base = without(results.protocols[key["base"]], asked.setting)
+        if (metric := _metric(results, asked.metric, key["metric_version"])) and (tasks := several(rows, "task")):
+            others = sorted({*pc.unique(rows["task"]).to_pylist()} - {*tasks})
+            if others:
+                leave_out(f"{', '.join(others)} under {base}, where no entry has several values of {asked.setting}")
+            rows = rows.filter(pc.is_in(rows["task"], pa.array(tasks)))
+            name = tasks[0] if len(tasks) == 1 else key["board"]
+            found.append((_header(name, key["task_version"], base, metric, rows), rows))
+    found.sort(key=lambda own: (own[0].name, -own[0].task_version, str(own[0].protocol), -own[0].metric.version))
+    return found
+
+
+def _header(name: str, task_version: int, base: ProtocolUse, metric: Metric, rows: pa.Table) -> BoardHeader:
+    lengths = {n for n in pc.unique(rows["train_length"]).to_pylist() if n}
+    train_length = lengths.pop() if len(lengths) == 1 else 0
+    return BoardHeader(name, metric, task_version, base, len(pc.unique(rows["task"])), train_length)
+
+
+def _metric(results: Results, name: str, version: int) -> Metric | None:
+    """None where no run file describes this version of the metric."""
+    if name in NUMBERS:
+        return NUMBERS[name][0]
+    return next((own for own in results.metrics if (own.name, own.version) == (name, version)), None)
+
+
+def several(rows: pa.Table, name: str) -> list[str]:
+    """The entries that have several points on any task, or the tasks on which any entry has several; sorted."""
+    own = rows.filter(pc.is_valid(rows["entry"]))
+    counts = own.group_by(["entry", "task"], use_threads=False).aggregate([("point", "count_distinct")])
+    return sorted({*counts.filter(pc.greater(counts["point_count_distinct"], 1))[name].to_pylist()})
+
+
+SettingValue = int | float | str
+"""A switch is "on" or "off"."""
+
+PRECISION = "precision"
+"""A change of a protocol that is no setting of `--set`: `--precision` makes it."""
+
+
+def setting_values(results: Database, setting: str, runs: Mapping[str, ProtocolUse]) -> dict[str, SettingValue]:
+    """By run id, for the runs that have the setting. Metadata are read only if changes do not say the value."""
+    found: dict[str, SettingValue] = {}
+    for run, use in runs.items():
+        changes = {PRECISION: use.precision, **dict(use.changes)}
+        if setting in changes:
+            found[run] = of_text(changes[setting])
+    missing = runs.keys() - found.keys()
+    if missing:
+        for run, metadata in results.metadata():
+            if run in missing and (value := settings_in(metadata).get(setting)) is not None:
+                found[run] = value
+    return found
+
+
+def known_settings(results: Database) -> set[str]:
+    """Names of all settings of all runs."""
+    names = {PRECISION, *(setting for use in results.protocols.values() for setting, _ in use.changes)}
+    return names.union(*(settings_in(metadata) for _, metadata in results.metadata()))
+
+
+def settings_in(metadata: Mapping[str, Any]) -> dict[str, SettingValue]:
+    """Settings in the metadata of a run, under the names by which `--set` reaches them."""
+    experiment = metadata["experiment"]
+    found = [(f"{part}.{name}", value) for part in ("train", "evaluate") for name, value in experiment.get(part, {}).items()]
+    found += experiment.get("options", [])
+    named = {name: _of_json(value) for name, value in found}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def of_text(text: str) -> SettingValue:
+    """A value from how it is written, as changes of a protocol have it.
+
+    >>> of_text("64"), of_text("1e-05"), of_text("True"), of_text("exact")
+    (64, 1e-05, 'on', 'exact')
+    """
+    if text in ("True", "False"):
+        return "on" if text == "True" else "off"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return _whole(number) if isfinite(number) else text
+
+
+def ordered(values: Iterable[SettingValue]) -> list[SettingValue]:
+    """Each value once: numbers by size, then texts in alphabetical order.
+
+    >>> ordered([64, 16, "auto", 16.0])
+    [16, 64, 'auto']
+    """
+    return sorted(set(values), key=lambda value: (isinstance(value, str), value if isinstance(value, str) else 0, value))
+
+
+def _of_json(value: Any) -> SettingValue | None:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str):
+        return of_text(value)
+    return _whole(float(value)) if isinstance(value, int | float) else None
+
+
+def _whole(number: float) -> int | float:
+    """1 for 1.0, so that a number has one way to be written."""
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number

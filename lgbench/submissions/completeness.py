@@ -11,8 +11,8 @@ from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.replan import arch_of
+from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import StoredRun
-from lgbench.results.variants import Use, suffixes
 
 
 class Series(NamedTuple):

@@ -28,10 +28,10 @@ from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate, evaluate_point
 from lgbench.measurement.extent import probes_of
 from lgbench.results import run_files
-from lgbench.results.footers import digest
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
 from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, with_rows
+from lgbench.results.submission_files import digest
 from lgbench.training.curve import Curve, curve_steps
 
 

@@ -11,12 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lgbench.results import footers, run_files
-from lgbench.results.checked_files import packed_runs
-from lgbench.results.checksums import CHECKSUM, sealed
-from lgbench.results.footers import PackedRun
-from lgbench.results.run_schema import METADATA_KEY
-from lgbench.results.submission_files import SubmittedRun, written
+from lgbench.results import run_files, submission_files
+from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, sealed
+from lgbench.results.submission_files import PackedRun, SubmittedRun, written
 
 NAMES = ("task", "family", "entry", "seed", "run_id")
 
@@ -49,14 +46,13 @@ def repacked(
     **options: Any,
 ) -> Path:
     """A copy of a submission file with changes to its runs made in place, its rows or its table, and a checksum that fits."""
-    about = pq.read_metadata(path)
-    found = packed_runs(path, about)
+    found = run_files.checked(path).packed()
     runs(found)
     out = pa.BufferOutputStream()
     changed = rows(run_files.read(path))
     with pq.ParquetWriter(out, changed.schema.remove_metadata(), compression="zstd", **options) as writer:
         writer.write_table(changed.replace_schema_metadata(None))
         said = json.dumps({"runs": len(found), CHECKSUM: "0" * 64}).encode()
-        writer.add_key_value_metadata({footers.KEY: table(footers.packed(found)), METADATA_KEY: said})
+        writer.add_key_value_metadata({submission_files.KEY: table(submission_files.packed(found)), METADATA_KEY: said})
     to.write_bytes(sealed(out.getvalue().to_pybytes()))
     return to

@@ -373,7 +373,7 @@ def tuned_run(tuned_runs) -> Path:
 
 def test_tuned_runs_are_filed_without_their_tuning_runs(tuned_runs, tmp_path, installed):
     filed = submit([tuned_runs[0].parent], tmp_path, installed).file
-    assert run_files.footers(filed).keys() == {run for path in tuned_runs for run in run_files.footers(path)}
+    assert run_files.metadata_of_runs(filed).keys() == {run for path in tuned_runs for run in run_files.metadata_of_runs(path)}
     assert check_filed(tmp_path, installed) == []
     with pytest.raises(Refused, match="it changes its protocol"):
         submit([tuned_runs[0].parent / FOLDER], tmp_path, installed)

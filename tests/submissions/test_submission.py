@@ -21,7 +21,7 @@ from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
-from lgbench.results import footers, run_files, submission_files
+from lgbench.results import run_files, submission_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.stored_runs import with_rows
@@ -316,13 +316,6 @@ def test_a_run_within_a_submission_file_that_is_not_as_it_was_filed_is_named(fil
     repacked(filed_in(filled), filed_in(filled), runs, rows)
     said = check_filed(filled, installed)
     assert any(sentence.startswith(f"{filed_in(filled)}, run ") and why in sentence for sentence in said), said
-
-
-def test_more_runs_than_a_submission_file_takes_are_refused(made, board, installed, monkeypatch):
-    monkeypatch.setattr(footers, "MAX_RUNS", 19)
-    with pytest.raises(RunFileError, match="nothing was filed: a submission has 19 runs and 64 MB of footers at most"):
-        submit(made, board, installed)
-    assert list(board.iterdir()) == []
 
 
 def lgbench(*arguments, registry):

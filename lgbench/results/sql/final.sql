@@ -1,10 +1,11 @@
--- The step at the end of each training. Models are also tested while they train, which no board shows.
+-- The step at the end of each training. Models are also tested while they train; no board shows those tests.
 create view lasts as
-select run_id, max(last_step) as step
-from kinds
+select run_id, max(step) as step
+from results
+where length is not null
 group by run_id;
 
--- The rows that were measured at the end, for queries.
+-- The rows that were measured at the end of a training, for queries.
 create view final as
 select r.*
 from results as r

@@ -3,15 +3,7 @@
 --
 -- Parameter: $unranked, the metrics by which no value is better; any other with a layer is a probe, too.
 
-with chosen as (
-    select * exclude (points), unnest(points) as point
-    from scores
-    where entry is not null
-        and not diverged
-        and (layer is not null or list_contains($unranked, metric))
-),
-
-each_head as (
+with each_head as (
     select
         entry,
         task,
@@ -22,14 +14,16 @@ each_head as (
         layer,
         head,
         seed,
-        point.length as length,
+        length,
         -- the same in all files, unless something is wrong with one of them
-        median(point.value) as value
-    from chosen
-    where point.length is not null
-        and point.on_boards
-        and point.step = last_step
-        and isfinite(point.value)
+        median(value) as value
+    from scores
+    where entry is not null
+        and not diverged
+        and (layer is not null or list_contains($unranked, metric))
+        and on_boards
+        and step = last_step
+        and isfinite(value)
     group by all
 )
 

@@ -1,17 +1,28 @@
 -- Seeds of which something is missing on a board of one metric. `tasks` counts the tasks of the board, `present` those that the
 -- seed has a run on, and `complete` those where the run has the metric. Parameters as in values.sql.
 
-with chosen as (
-    select *, board_of(family, task, $name, $apart) as board
-    from measured
-    where list_contains($protocols, protocol)
+with ran as (
+    select distinct board_of(family, task, $name, $apart) as board, task_version, protocol, task, entry, seed
+    from models
+    where entry is not null
+        and list_contains($protocols, protocol)
+        and belongs(family, task, $name)
+),
+
+measured as (
+    select distinct board_of(family, task, $name, $apart) as board, task_version, protocol, task, entry, seed, metric_version
+    from scores
+    where metric = $metric
+        and on_boards
+        and step = last_step
+        and entry is not null
+        and list_contains($protocols, protocol)
         and belongs(family, task, $name)
 ),
 
 tasks as (
     select distinct board, task_version, protocol, metric_version, task
-    from chosen
-    where metric = $metric
+    from measured
 ),
 
 counts as (
@@ -22,16 +33,17 @@ counts as (
 
 seeds as (
     select
-        c.board,
-        c.task_version,
-        c.protocol,
+        r.board,
+        r.task_version,
+        r.protocol,
         t.metric_version,
-        c.entry,
-        c.seed,
-        count(distinct c.task) as present,
-        count(distinct c.task) filter (c.metric = $metric and c.metric_version = t.metric_version) as complete
-    from chosen as c
+        r.entry,
+        r.seed,
+        count(distinct r.task) as present,
+        count(distinct m.task) as complete
+    from ran as r
     join tasks as t using (board, task_version, protocol, task)
+    left join measured as m using (board, task_version, protocol, task, entry, seed, metric_version)
     group by all
 )
 

@@ -6,25 +6,19 @@
 --
 -- Parameters: $metric, the score; $unranked, the metrics by which no value is better; $times; $name and $protocols as in values.sql.
 
-with points as (
-    select * exclude (points), unnest(points) as point
+with newest as (
+    select *
     from scores
+    anti join (from unsound where looks_ahead or not_finite) using (task, task_version, protocol, entry, seed)
     where entry is not null
         and not contains(entry, '@')
         and not diverged
         and list_contains($protocols, protocol)
         and belongs(family, task, $name)
         and (metric = $metric or layer is not null or list_contains($unranked, metric))
-),
-
-newest as (
-    select * exclude (point, last_step), point.length as length, point.value as value, point.in_distribution as in_distribution
-    from points
-    anti join (from unsound where looks_ahead or not_finite) using (task, task_version, protocol, entry, seed)
-    where point.length is not null
-        and point.on_boards
-        and point.step = last_step
-        and isfinite(point.value)
+        and on_boards
+        and step = last_step
+        and isfinite(value)
     qualify task_version = max(task_version) over (partition by task, protocol)
         and metric_version = max(metric_version) over (partition by task, task_version, protocol, metric)
 ),

@@ -3,23 +3,28 @@
 --
 -- Parameters as in values.sql.
 
-with chosen as (
-    select
-        * exclude (points, point, earlier, diverged),
-        point.length as length,
-        point.step as step,
-        point.value as value
-    from (
-        select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
-        from scores
-        where metric = $metric
-            and layer is null
-            and head is null
-            and list_contains($protocols, protocol)
-            and belongs(family, task, $name)
-            and (earlier or entry is null)
-    )
-    where point.length is not null
+with measured as (
+    select *, board_of(family, task, $name, $apart) as board
+    from scores
+    where metric = $metric
+        and layer is null
+        and head is null
+        and list_contains($protocols, protocol)
+        and belongs(family, task, $name)
+),
+
+-- Models without a test before the end have no curve.
+tested_earlier as (
+    select distinct run_id, weights, metric_version
+    from measured
+    where step < last_step
+),
+
+chosen as (
+    select *
+    from measured
+    where entry is null
+        or (run_id, weights, metric_version) in (from tested_earlier)
 ),
 
 before as (

@@ -2,30 +2,21 @@
 -- hold it. The chance level has no entry and no seed. Nothing is averaged here but a probe, over the layers and heads that are
 -- asked for. All are of the end of the training; steps.sql has the points before it.
 --
--- ../drawn_values.py makes the same choice of rows for the curves that `lgbench run` draws.
+-- ../../reports/curves.py makes the same choice of rows, of raw weights, without DuckDB, for the curves that `lgbench run` draws.
 --
 -- Parameters: $metric; $name, a family or task, null for all families; $apart, whether every task has a board instead;
 -- $protocols, numbers of the table `protocols`; $whole, for numbers of whole models alone, else $layer and $head, null for all.
 
 with chosen as (
-    select
-        * exclude (points, point, last_step, earlier),
-        point.length as length,
-        point.value as value,
-        point.in_distribution as in_distribution,
-        point.on_boards as on_boards
-    from (
-        select *, board_of(family, task, $name, $apart) as board, unnest(points) as point
-        from scores
-        where metric = $metric
-            and (layer is null and head is null or not $whole)
-            and ($layer is null or layer = $layer)
-            and ($head is null or head = $head)
-            and list_contains($protocols, protocol)
-            and belongs(family, task, $name)
-    )
-    where point.length is not null
-        and point.step = last_step
+    select * exclude (step, last_step), board_of(family, task, $name, $apart) as board
+    from scores
+    where metric = $metric
+        and step = last_step
+        and (layer is null and head is null or not $whole)
+        and ($layer is null or layer = $layer)
+        and ($head is null or head = $head)
+        and list_contains($protocols, protocol)
+        and belongs(family, task, $name)
 ),
 
 trained as (

@@ -8,8 +8,8 @@ import numpy as np
 from conftest import simulated, write_rows
 
 import lgbench_measurements
+from lgbench.reports.curves import primary_metric, raw_values
 from lgbench.results.columns import Models, Values
-from lgbench.results.drawn_values import primary_metric, raw_values
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 

@@ -16,16 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import site_runs
-from conftest import simulated, write_rows
 from helpers.packing import repacked, together
 
-from lgbench.errors import RunFileError, UsageError
+from lgbench.errors import RunFileError
 from lgbench.reports import site
-from lgbench.results import cache, footers, run_files, submission_files, tables
+from lgbench.results import run_files, submission_files
 from lgbench.results.compare import compare
-from lgbench.results.footers import digest
 from lgbench.results.leaderboard import Results, read_results
 from lgbench.results.run_schema import SCHEMA
+from lgbench.results.submission_files import digest
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +74,9 @@ def expected(apart) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("least", [1, 10**6], ids=["cached", "in memory"])
-def test_boards_comparisons_and_queries_are_those_of_the_run_files(expected, filed, monkeypatch, least):
-    monkeypatch.setattr(tables, "MANY", least)
-    for found in [Results(filed), Results(filed)][-1 if least > 1 else 0 :]:  # the second from the cache, if there is one
-        assert found.left_out == [] and everything(found) == expected
+def test_boards_comparisons_and_queries_are_those_of_the_run_files(expected, filed):
+    found = Results(filed)
+    assert found.left_out == [] and everything(found) == expected
 
 
 def test_the_page_is_that_of_the_run_files(tmp_path_factory, tmp_path):
@@ -97,9 +94,9 @@ def test_read_results_has_the_rows_of_both_kinds(apart, filed):
 
 
 def test_the_footer_of_every_run_comes_back(paths, tmp_path):
-    found = run_files.footers(together(paths, tmp_path))
+    found = run_files.metadata_of_runs(together(paths, tmp_path))
     for path in paths:
-        assert run_files.footers(path) == {path.stem: found[path.stem]}
+        assert run_files.metadata_of_runs(path) == {path.stem: found[path.stem]}
         assert found[path.stem] == run_files.metadata(path)
 
 
@@ -167,27 +164,16 @@ def test_a_change_of_any_byte_is_found(few, tmp_path, many):
         content[place] ^= 1 << draw.randrange(8)
         path.write_bytes(content)
         with pytest.raises(RunFileError, match=re.escape(path.name)):
-            run_files.footers(path)
+            run_files.metadata_of_runs(path)
 
 
 TABLES = {
-    "nothing": (lambda table: b"", "they are of 0 runs"),
-    "no text": (lambda table: b"\xff\xfe", "they are no compressed table"),
-    "half": (lambda table: table[: len(table) // 8 * 4], "they are no compressed table"),
-    "too large": (lambda table: base64.b64encode(b"\xff" * 4 + base64.b64decode(table)[4:]), "they take 4294967295 bytes"),
-    "deep": (
-        lambda table: compressed(b'{"run_id": "a", "rows": 1, "content": "", "footer": ' + b'{"a":' * 900 + b"1" + b"}" * 901),
-        "a line of them is not as it must be|nested deeper than 20 levels|of other rows",
-    ),
-    "a list": (lambda table: compressed(b"[1]"), "a line of them is not as it must be"),
-    "a type": (lambda table: compressed(b'{"run_id": 1, "rows": 1, "content": "", "footer": {}}'), "a value of a wrong type"),
-    "no rows": (lambda table: compressed(b'{"run_id": "", "rows": 0, "content": "", "footer": {}}'), "of a wrong type"),
-    "other rows": (lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}'), "are of other rows"),
-    "twice": (
-        lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}\n' * 2),
-        "a run is there twice",
-    ),
-    "many": (lambda table: compressed(b"{}\n" * 5001), "they are of 5001 runs, and a submission has 1 to 5000"),
+    "no text": (lambda table: b"\xff\xfe", "its table of runs is not a compressed table"),
+    "half": (lambda table: table[: len(table) // 8 * 4], "its table of runs is not a compressed table"),
+    "a list": (lambda table: compressed(b"[1]"), "a line of its table of runs is broken"),
+    "a type": (lambda table: compressed(b'{"run_id": 1, "rows": 1, "content": "", "footer": {}}'), "Expected `str`, got `int`"),
+    "other rows": (lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}'), "about other rows"),
+    "twice": (lambda table: compressed(b'{"run_id": "", "rows": 1, "content": "", "footer": {}}\n' * 2), "has a run twice"),
 }
 
 
@@ -196,48 +182,12 @@ def compressed(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_table_of_footers_that_is_none_is_told_by_every_reader(few, tmp_path, kind):
+def test_a_broken_table_of_runs_is_refused_with_the_reason(few, tmp_path, kind):
     change, why = TABLES[kind]
     path = together(few, tmp_path)
     repacked(path, path, table=change)
     with pytest.raises(RunFileError, match=why):
-        run_files.footers(path)
-    with pytest.raises(UsageError, match="no runs in"):
-        Results(tmp_path)
-
-
-def test_rows_of_other_runs_than_the_footers_keep_a_file_off_boards(few, tmp_path):
-    path = together(few, tmp_path)
-    repacked(path, path, rows=lambda rows: pa.concat_tables([rows.slice(0, 1)] * rows.num_rows))
-    write_rows(tmp_path / "good.parquet", simulated({8: 0.1}, run_id="good"))
-    found = Results(tmp_path)
-    (sentence,) = found.left_out
-    assert sentence == f"{path} cannot be on a board: its rows are of 1 runs, and its footers of 7"
-    assert found.names == ["good.parquet"]
-
-
-def test_a_run_whose_rows_name_two_seeds_keeps_its_file_off_boards(few, tmp_path):
-    path = together(few, tmp_path)
-    seed = SCHEMA.get_field_index("seed")
-    seeds = pa.array(range(pq.read_metadata(path).num_rows), pa.int64())
-    repacked(path, path, rows=lambda rows: rows.set_column(seed, "seed", seeds))
-    with pytest.raises(UsageError, match="its rows of one run name several entries, tasks, protocols or seeds"):
-        Results(tmp_path)
-
-
-def test_a_submission_file_is_in_the_cache_as_many_runs_and_read_anew_when_it_changes(few, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MANY", len(few))
-    folder = tmp_path / "filed"
-    together(few, folder)
-    before = Results(folder).boards("tvd")
-    read, original = [], run_files.footers
-    monkeypatch.setattr(run_files, "footers", lambda path: read.append(path) or original(path))
-    assert Results(folder).boards("tvd") == before and not read
-    path = together(few[:3], folder)
-    assert Results(folder).boards("tvd") == before and read == [path]
-    next(file for file in run_files.find(folder) if file != path).unlink()
-    assert Results(folder).ask("select count(distinct run_id) from results")[1] == [(3,)]
-    assert cache.RULES
+        run_files.metadata_of_runs(path)
 
 
 def test_names_say_what_a_submission_is_of_and_change_with_its_runs(paths, few, tmp_path):
@@ -245,9 +195,3 @@ def test_names_say_what_a_submission_is_of_and_change_with_its_runs(paths, few, 
     families = {name.split(".")[0] for name in names}
     assert len(names) == 4 and families <= {"alpha", "beta", "2-families"} and "2-families" in families
     assert together(reversed(few), tmp_path).name in names
-
-
-def test_a_submission_has_bounds(few, tmp_path, monkeypatch):
-    monkeypatch.setattr(footers, "MAX_BYTES", 100)
-    with pytest.raises(ValueError, match="a submission has 5000 runs and 0 MB of footers at most, and this one has 7"):
-        together(few, tmp_path)
