@@ -61,7 +61,7 @@ serve({pipe})
 
 @dataclass(frozen=True)
 class Setup:
-    """First message to a worker: everything its populations have in common."""
+    """Everything that the populations of a command have in common."""
 
     results: Path
     execution: Execution
@@ -73,8 +73,9 @@ class Setup:
 
 @dataclass(frozen=True)
 class Train:
-    """Message to a worker: a population to train and test. All populations of one worker have the same plugins."""
+    """Message to a worker: a population to train and test. All populations of one worker have the same setup and plugins."""
 
+    setup: Setup
     population: PlannedPopulation
     held: Held
     """Folder of its checkpoint."""
@@ -109,7 +110,6 @@ class Finished:
     error: Exception | None = None
 
 
-ToWorker = Setup | Train
 FromWorker = Say | Phase | Progress | Written | Finished
 """A phase is over when the next one begins, or the population is finished."""
 
@@ -122,7 +122,7 @@ class Worker:
 
         `said` has the sentences that the user has read. Workers share it.
         """
-        self.plugins, self.display, self._said = tuple(plugins), display, said
+        self.setup, self.plugins, self.display, self._said = setup, tuple(plugins), display, said
         self.work: Work | None = None
         self.written: list[Path] = []
         self._phase = ExitStack()
@@ -135,16 +135,12 @@ class Worker:
         # What plugins print is no output of the command.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])
         theirs.close()
-        self.send(setup)
-
-    def send(self, message: ToWorker) -> None:
-        with suppress(OSError):  # a dead worker is noticed when it is asked for its next message
-            self.pipe.send(message)
 
     def train(self, population: PlannedPopulation, held: Held, work: Work | None = None) -> None:
         """Begin a population."""
         self.work, self.written = work, []
-        self.send(Train(population, held))
+        with suppress(OSError):  # a dead worker is noticed when it is asked for its next message
+            self.pipe.send(Train(self.setup, population, held))
 
     def heard(self) -> Finished | None:
         """Wait for the next message and show it. Returns the message that ends a population."""
@@ -300,7 +296,7 @@ def serve(descriptor: int) -> None:
     """Main function of a worker process. It ends when the pipe does: then the command was interrupted or killed."""
     signal.signal(signal.SIGTERM, _interrupt)
     pipe: Connection[Any, Any] = Connection(descriptor)
-    orders: queue.Queue[ToWorker | None] = queue.Queue()
+    orders: queue.Queue[Train | None] = queue.Queue()
     busy = threading.Event()
 
     def read() -> None:
@@ -312,16 +308,12 @@ def serve(descriptor: int) -> None:
             _thread.interrupt_main(signal.SIGTERM)
 
     threading.Thread(target=read, name="orders", daemon=True).start()
+    trainer: Trainer | None = None
     try:
-        setup = orders.get()
-        if not isinstance(setup, Setup):
-            return
-        trainer: Trainer | None = None
-        while (order := orders.get()) is not None:
-            assert isinstance(order, Train)
+        while order := orders.get():
             busy.set()
             try:
-                trainer = trainer or Trainer(setup, order.population.plugins, _Telling(pipe))
+                trainer = trainer or Trainer(order.setup, order.population.plugins, _Telling(pipe))
                 for path in trainer.train(order):
                     pipe.send(Written(path))
             except BrokenPipeError:

@@ -19,7 +19,7 @@ from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.execution.workers import Train, Workers
+from lgbench.execution.workers import Setup, Train, Workers
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Plan, Request, plan
 
@@ -58,7 +58,7 @@ def alone(registry, tmp_path_factory) -> dict[str, str]:
 
 def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
     sent = PlannedPopulation.of(planned(registry).experiments, 4, True)
-    again = pickle.loads(pickle.dumps(Train(sent, Lent(tmp_path))))
+    again = pickle.loads(pickle.dumps(Train(Setup(tmp_path, Execution(CPU), (), {}), sent, Lent(tmp_path))))
     assert again.population == sent and again.held.folder == tmp_path
     experiments = list(experiments_of(again.population.runs, again.population.measurements, registry))
     assert experiments == list(planned(registry).experiments)

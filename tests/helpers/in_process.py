@@ -34,4 +34,4 @@ def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _trained_here(population, held, setup, display) -> list[Path]:
-    return list(Trainer(setup, population.plugins, display).train(Train(population, held)))
+    return list(Trainer(setup, population.plugins, display).train(Train(setup, population, held)))
