@@ -71,7 +71,7 @@ clean:
 
 # What only tests, checks and documentation need.
 .venv/ready: .venv/lgbench $(PACKS:%=%/pyproject.toml)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs,huggingface]" $(PACKS:%=--editable %)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,docs]" $(PACKS:%=--editable %)
 	$(BIN)/pip install --quiet --no-deps --editable plugins/contrib/lgbench-ray
 	touch $@
 

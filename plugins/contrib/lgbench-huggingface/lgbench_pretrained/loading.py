@@ -15,9 +15,6 @@ from torch import Tensor, nn
 from lgbench.errors import UsageError, first_line
 from lgbench.insides.decoder import Decoder
 
-PREFIX = "hf:"
-NEEDS = "transformers is not installed, which --model hf: needs: pip install 'lgbench[huggingface]'"
-
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
 
@@ -26,19 +23,16 @@ class Source:
     """Where a model is: a folder on this machine, or a name on the hub."""
 
     name: str
-    """As the user wrote it, without the prefix."""
+    """As the user wrote it."""
     folder: Path | None
     """None for a name on the hub."""
 
     @classmethod
-    def of(cls, text: str) -> Source:
-        """The source that `hf:PATH_OR_NAME` names: a folder that is there, or a name on the hub.
+    def of(cls, name: str) -> Source:
+        """A folder that is there, or else a name on the hub.
 
         Text that looks like a path is no name on the hub. Raises UsageError for text that is neither.
         """
-        name = text.removeprefix(PREFIX)
-        if name == text or not name:
-            raise UsageError(f"--model is {text!r}, expected hf: and a folder or a name on the hub, as in hf:./my-model")
         folder = Path(name).expanduser()
         if folder.is_dir():
             if not (folder / "config.json").is_file():
@@ -47,7 +41,7 @@ class Source:
         if folder.exists():
             raise UsageError(f"{name!r} is a file: expected the folder that it is in, which save_pretrained wrote")
         if not _HUB_NAME.fullmatch(name):
-            raise UsageError(f"there is no folder {name!r}: expected one that save_pretrained wrote, or a name such as hf:gpt2")
+            raise UsageError(f"there is no folder {name!r}: expected one that save_pretrained wrote, or a name such as gpt2")
         return cls(name, None)
 
     @property
@@ -83,7 +77,6 @@ class Pretrained:
 
 def load(source: Source, dtype: str, device: torch.device) -> Pretrained:
     """Load a model. A folder is loaded without the network. Raises UsageError where transformers cannot load it."""
-    require()
     from transformers import AutoConfig, AutoModelForCausalLM
 
     local = source.folder is not None
@@ -142,14 +135,6 @@ def tokens_of(text: str, pretrained: Pretrained) -> Tensor:
         why = f"the tokenizer of {source.name!r} has the token {largest}, and the model knows {pretrained.vocabulary}"
         raise UsageError(f"{why}: the two do not belong together; --tokens takes a file of token numbers")
     return numbers
-
-
-def require() -> None:
-    """Raises UsageError where transformers is not installed."""
-    try:
-        import transformers  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UsageError(NEEDS) from error
 
 
 def _why(source: Source, what: str, error: Exception) -> str:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import socket
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,16 +23,16 @@ from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
 from lgbench.insides import attending
 from lgbench.insides.decoder_sight import DecoderSight
-from lgbench.pretrained import probing
-from lgbench.pretrained.loading import Source, load
-from lgbench.pretrained.probing import Probing
-from lgbench.pretrained.tokens import Pieces, RandomTokens, check_lengths
 from lgbench.reports.curve_data import above_zero
+from lgbench_pretrained import probing
+from lgbench_pretrained.loading import Source, load
+from lgbench_pretrained.probing import Probing
+from lgbench_pretrained.tokens import Pieces, RandomTokens, check_lengths
 
 transformers = pytest.importorskip("transformers")
 
 CPU = torch.device("cpu")
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parents[1] / "README.md"
 VOCABULARY = 300
 SMALL = {
     "vocab_size": VOCABULARY,
@@ -111,7 +110,7 @@ def with_tokenizer(saved):
 
 
 def loaded(folder: Path, dtype: str = "float32"):
-    return load(Source.of(f"hf:{folder}"), dtype, CPU)
+    return load(Source.of(f"{folder}"), dtype, CPU)
 
 
 def seen(folder: Path, inputs: torch.Tensor, dtype: str = "float32", tolerance: float = 1e-3):
@@ -135,7 +134,7 @@ def tokens(length: int = 24, n: int = 3) -> torch.Tensor:
 
 
 def command(*words: object):
-    return CliRunner().invoke(main, ["probe", *map(str, words)])
+    return CliRunner().invoke(main, ["probe-model", *map(str, words)])
 
 
 def refused(result, *parts: str) -> None:
@@ -354,7 +353,7 @@ def test_memory_is_linear_in_the_length(saved, monkeypatch):
     ],
 )
 def test_outputs_of_random_weights_vanish_like_one_over_the_root_of_n(kind, dtype, saved):
-    result = command("--model", f"hf:{saved(kind)}", "--dtype", dtype, "--probe", "output_std", "--lengths", "16:256")
+    result = command(f"{saved(kind)}", "--dtype", dtype, "--probe", "output_std", "--lengths", "16:256")
     assert result.exit_code == 0, result.output
     exponent = re.search(r"output_std of layer 1 goes like N\^(-0\.\d\d) \[(.*), (.*)\]", result.output)
     assert float(exponent[1]) == pytest.approx(-0.5, abs=0.06)
@@ -385,7 +384,7 @@ def test_random_tokens_are_all_of_the_vocabulary_and_a_seed_decides_them():
 def test_a_text_is_read_as_its_tokens_are(dtype, with_tokenizer, tmp_path):
     (numbers,) = transformers.AutoTokenizer.from_pretrained(with_tokenizer)([README.read_text(encoding="utf-8")])["input_ids"]
     (tmp_path / "tokens.txt").write_text("\n".join(map(str, numbers)))
-    common = ("--model", f"hf:{with_tokenizer}", "--lengths", "8,16", "--contexts", "4", "--dtype", dtype)
+    common = (f"{with_tokenizer}", "--lengths", "8,16", "--contexts", "4", "--dtype", dtype)
     text = command(*common, "--text", README, "--out", tmp_path / "a.csv")
     by_number = command(*common, "--tokens", tmp_path / "tokens.txt", "--out", tmp_path / "b.csv")
     assert text.exit_code == by_number.exit_code == 0, text.output + by_number.output
@@ -404,7 +403,7 @@ def test_a_text_is_read_as_its_tokens_are(dtype, with_tokenizer, tmp_path):
 
 def test_rows_and_figures_are_what_the_tables_show(saved, tmp_path):
     folder, rows = saved("llama", stirred=True), tmp_path / "rows.parquet"
-    words = ("--model", f"hf:{folder}", "--lengths", "16:64", "--contexts", "4", "--seed", "3")
+    words = (f"{folder}", "--lengths", "16:64", "--contexts", "4", "--seed", "3")
     result = command(*words, "--out", rows, "--plot", tmp_path / "all.json")
     assert result.exit_code == 0, result.output
     table = pq.read_table(rows).to_pylist()
@@ -429,7 +428,7 @@ def test_an_interval_on_a_logarithmic_axis_ends_where_it_ends():
 
 def test_the_figure_of_one_probe_has_its_exponents(saved, tmp_path):
     words = ("--lengths", "16:64", "--contexts", "4", "--probe", "output_std", "--plot", tmp_path / "std.json")
-    result = command("--model", f"hf:{saved('llama')}", *words)
+    result = command(f"{saved('llama')}", *words)
     assert result.exit_code == 0, result.output
     fit = re.search(r"layer 1 goes like (N\^-0\.\d+ \[.*?\])", result.output)[1]
     assert f"layer 1  {fit}" in (tmp_path / "std.json").read_text()
@@ -438,7 +437,7 @@ def test_the_figure_of_one_probe_has_its_exponents(saved, tmp_path):
 @pytest.mark.parametrize("kind", ["mamba", pytest.param("rwkv", marks=pytest.mark.slow)])
 def test_a_model_without_attention_says_which_probes_do_not_apply_and_goes_on(kind, saved, tmp_path):
     folder = saved(kind, stirred=True)
-    result = command("--model", f"hf:{folder}", "--lengths", "16", "--out", tmp_path / "rows.csv")
+    result = command(folder, "--lengths", "16", "--out", tmp_path / "rows.csv")
     assert result.exit_code == 0 and "lgbench sees no attention in it" in result.output, result.output
     assert "falling back" not in result.output
     found = csv_of(tmp_path / "rows.csv")
@@ -456,7 +455,7 @@ def test_a_model_without_attention_says_which_probes_do_not_apply_and_goes_on(ki
 
 
 def test_where_no_probe_applies_the_command_says_why(saved):
-    result = command("--model", f"hf:{saved('mamba')}", "--lengths", "16", "--probe", "output_std,logit_gap")
+    result = command(f"{saved('mamba')}", "--lengths", "16", "--probe", "output_std,logit_gap")
     refused(result, "logit_gap does not apply: nobody knows", "output_std does not apply to MambaForCausalLM")
 
 
@@ -493,33 +492,31 @@ def test_weights_that_a_folder_lacks_are_named(saved, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "gpt2"], "--model is 'gpt2', expected hf: and a folder or a name on the hub"),
-        (["--model", "hf:"], "--model is 'hf:', expected hf:"),
-        (["--model", "hf:./nowhere"], "there is no folder './nowhere': expected one that save_pretrained wrote"),
-        (["--model", "hf:a/b/c"], "there is no folder 'a/b/c'"),
-        (["--model", "hf:EMPTY"], "has no config.json: expected a folder that save_pretrained of transformers wrote"),
-        (["--model", "hf:FILE"], "is a file: expected the folder that it is in"),
-        (["--model", "hf:BROKEN"], "transformers cannot load the model in"),
-        (["--model", "hf:NO_WEIGHTS"], "transformers cannot load the model in"),
-        (["--model", "hf:T5"], "is a t5 model, which is no causal language model"),
-        (["--model", "hf:LLAMA", "--lengths", "16:1024"], "the model reads 512 positions at most (max_position_embeddings)"),
-        (["--model", "hf:LLAMA", "--lengths", "16", "--contexts", "999999999999"], "use fewer --contexts or shorter --lengths"),
-        (["--model", "hf:LLAMA", "--lengths", "0,3"], "--lengths names a length below 1"),
-        (["--model", "hf:LLAMA", "--lengths", "64:16"], "use the first and the last of lengths that double, as in 16:4096"),
-        (["--model", "hf:LLAMA", "--lengths", "long"], "'long' names no lengths"),
-        (["--model", "hf:LLAMA", "--tokens", "FILE"], "FILE' has 'x': expected token numbers from 0 to 299"),
-        (["--model", "hf:LLAMA", "--tokens", "NUMBERS", "--lengths", "16"], "16 tokens need 256, and NUMBERS has 3"),
-        (["--model", "hf:LLAMA", "--text", "nowhere.txt"], "cannot read 'nowhere.txt' as a text: No such file"),
-        (["--model", "hf:LLAMA", "--text", "BINARY"], "as a text: it is not UTF-8"),
-        (["--model", "hf:GPT_NEOX", "--text", "FILE"], "knows no token of this text; --tokens takes"),
-        (["--model", "hf:MISTRAL", "--text", "FILE"], "transformers cannot load the tokenizer in"),
-        (["--model", "hf:LLAMA", "--text", "FILE", "--tokens", "FILE"], "use one of them"),
-        (["--model", "hf:LLAMA", "--probe", "tvd"], "tvd is no probe"),
-        (["--model", "hf:LLAMA", "--probe", "none"], "--probe none reads nothing"),
-        (["--model", "hf:LLAMA", "--out", "rows.txt"], "no format '.txt'"),
-        (["--model", "hf:LLAMA", "--plot", "rows.csv"], "no format '.csv'"),
-        (["--model", "hf:LLAMA", "--device", "nowhere"], "device 'nowhere' cannot be used here"),
-        (["--model", "hf:LLAMA", "--contexts", "1", "--probe", "output_std", "--plot", "a.json"], "nothing to draw"),
+        (["./nowhere"], "there is no folder './nowhere': expected one that save_pretrained wrote"),
+        (["a/b/c"], "there is no folder 'a/b/c'"),
+        (["EMPTY"], "has no config.json: expected a folder that save_pretrained of transformers wrote"),
+        (["FILE"], "is a file: expected the folder that it is in"),
+        (["BROKEN"], "transformers cannot load the model in"),
+        (["NO_WEIGHTS"], "transformers cannot load the model in"),
+        (["T5"], "is a t5 model, which is no causal language model"),
+        (["LLAMA", "--lengths", "16:1024"], "the model reads 512 positions at most (max_position_embeddings)"),
+        (["LLAMA", "--lengths", "16", "--contexts", "999999999999"], "use fewer --contexts or shorter --lengths"),
+        (["LLAMA", "--lengths", "0,3"], "--lengths names a length below 1"),
+        (["LLAMA", "--lengths", "64:16"], "use the first and the last of lengths that double, as in 16:4096"),
+        (["LLAMA", "--lengths", "long"], "'long' names no lengths"),
+        (["LLAMA", "--tokens", "FILE"], "FILE' has 'x': expected token numbers from 0 to 299"),
+        (["LLAMA", "--tokens", "NUMBERS", "--lengths", "16"], "16 tokens need 256, and NUMBERS has 3"),
+        (["LLAMA", "--text", "nowhere.txt"], "cannot read 'nowhere.txt' as a text: No such file"),
+        (["LLAMA", "--text", "BINARY"], "as a text: it is not UTF-8"),
+        (["GPT_NEOX", "--text", "FILE"], "knows no token of this text; --tokens takes"),
+        (["MISTRAL", "--text", "FILE"], "transformers cannot load the tokenizer in"),
+        (["LLAMA", "--text", "FILE", "--tokens", "FILE"], "use one of them"),
+        (["LLAMA", "--probe", "tvd"], "tvd is no probe"),
+        (["LLAMA", "--probe", "none"], "--probe none reads nothing"),
+        (["LLAMA", "--out", "rows.txt"], "no format '.txt'"),
+        (["LLAMA", "--plot", "rows.csv"], "no format '.csv'"),
+        (["LLAMA", "--device", "nowhere"], "device 'nowhere' cannot be used here"),
+        (["LLAMA", "--contexts", "1", "--probe", "output_std", "--plot", "a.json"], "nothing to draw"),
     ],
 )
 def test_a_bad_request_is_answered_in_a_sentence(words, said, saved, with_tokenizer, tmp_path):
@@ -533,7 +530,7 @@ def test_a_bad_request_is_answered_in_a_sentence(words, said, saved, with_tokeni
     (tmp_path / "T5" / "config.json").write_text('{"model_type": "t5"}')
     places = {"LLAMA": saved("llama"), "GPT_NEOX": saved("gpt_neox"), "MISTRAL": saved("mistral")}
     places |= {name: tmp_path / name for name in ("EMPTY", "FILE", "NUMBERS", "BINARY", "BROKEN", "NO_WEIGHTS", "T5")}
-    words = [re.sub(r"^(hf:)?([A-Z][A-Z0-9_]+)$", lambda m: f"{m[1] or ''}{places[m[2]]}", word) for word in words]
+    words = [re.sub(r"^[A-Z][A-Z0-9_]+$", lambda m: str(places[m[0]]), word) for word in words]
     refused(command(*words), said)
 
 
@@ -557,21 +554,15 @@ def no_network(monkeypatch):
 
 
 def test_a_folder_is_read_without_the_network(no_network, with_tokenizer):
-    result = command("--model", f"hf:{with_tokenizer}", "--text", README, "--lengths", "8", "--contexts", "2")
+    result = command(with_tokenizer, "--text", README, "--lengths", "8", "--contexts", "2")
     assert result.exit_code == 0 and not no_network, result.output
 
 
 def test_a_name_on_the_hub_without_a_network_is_answered_in_a_sentence(no_network, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    result = command("--model", "hf:someone/some-model", "--lengths", "8")
+    result = command("someone/some-model", "--lengths", "8")
     refused(result, "there is no folder 'someone/some-model', and the model of this name could not be had from the hub: ")
     assert len(result.output.splitlines()) == 1
-
-
-def test_without_transformers_a_sentence_says_what_to_install(monkeypatch, saved):
-    folder = saved("llama")
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    refused(command("--model", f"hf:{folder}"), "transformers is not installed, which --model hf: needs: pip install")
 
 
 def test_lengths_are_checked_against_the_limit():

@@ -18,10 +18,10 @@ from lgbench.insides.decoder_sight import DecoderSight
 from lgbench.insides.joining import joined
 from lgbench.insides.weights import TOLERANCES
 from lgbench.measurement.probing import scores_of
-from lgbench.pretrained.loading import Pretrained, quiet
-from lgbench.pretrained.tokens import Contexts
 from lgbench.randomness import device_of_data
-from lgbench.results.probe_rows import ProbeRow
+from lgbench_pretrained.loading import Pretrained, quiet
+from lgbench_pretrained.readings import ProbeRow
+from lgbench_pretrained.tokens import Contexts
 
 POSITIONS = {"cpu": 2**12, "cuda": 2**14}
 """Positions that a model reads at once, at most, by device; at least one context is read."""
