@@ -3,7 +3,7 @@
 #
 #     leaderboards/grid.sh RESULTS
 #
-# Runs that `lgbench submit` takes need a checkout without changes, and the packs installed from wheels: docs/how-to/submit-results.md
+# Runs that `lgbench submit` takes need a checkout without changes, and the packs installed from wheels: docs/how-to/submit-and-verify.md
 # says how. After each line, the runs of whole families can be submitted. LGBENCH names the command, if it is not on the path.
 set -eu
 results=${1:?a results folder}

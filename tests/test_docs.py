@@ -59,7 +59,6 @@ QUICK_SESSIONS = {
     "explanation/code.md",
     "how-to/add-a-task.md",
     "how-to/change-lgbench.md",
-    "how-to/submit-results.md",
     "reference/plugins.md",
 }
 """The others take seconds of work each, publishing a plugin a minute."""
