@@ -1,38 +1,34 @@
-"""Files that a reader sees whole or not at all, whenever the writer is interrupted or killed."""
+"""Atomic writes: a reader sees a file whole or not at all, whenever the writer is interrupted or killed."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
-from glob import escape
 from itertools import count
 from pathlib import Path
 
-import psutil
+from lgbench.lock import is_running, machine
 
 SUFFIX = ".partial"
 MAX_PREFIX = 100
-"""Characters of a file's name that its other name begins with."""
+"""Characters of a file's name in its temporary name, short enough for files with the longest name of a file system."""
 WRITER = re.compile(rf"\.([0-9a-f]{{8}})-(\d+)\.[^.]*{re.escape(SUFFIX)}$")
-"""Which machine and which process the other name says is writing the file."""
+"""Machine and process id of the writer, in a temporary name."""
 ABANDONED = 24 * 60 * 60
-"""Seconds after which nobody is writing a file any more."""
+"""Age in seconds from which a temporary file of another machine counts as left by a killed process."""
 
 
 @contextmanager
 def created(path: Path, scratch: Path | None = None) -> Iterator[Path]:
-    """Another name to write a file under. When the block ends without an error, the file is at `path`, whole and on the disk.
+    """Temporary name for a new file. After the block, without an error, the file is at `path`, flushed to the disk.
 
-    A file that is already at `path` stays as it is. The other name is in the folder `scratch`, on the same disk, or beside
-    `path`. A kill leaves it behind, until something in that folder is :func:`replaced`.
+    A file that exists at `path` stays. The temporary file is in `scratch`, a folder on the same disk, or beside `path`. A
+    killed process leaves it behind until the next :func:`replaced` in that folder.
     """
-    with _written(path, scratch) as partial:
+    with _temporary(path, scratch) as partial:
         yield partial
         _flush(partial)
         _link(partial, path)
@@ -40,33 +36,27 @@ def created(path: Path, scratch: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """The same, except that the new file takes the place of one that is already at `path`.
+    """Temporary name for a file that replaces the file at `path` after the block, if there was no error.
 
-    What killed processes left in that folder is removed.
+    Temporary files of killed processes in the same folder are removed.
     """
-    with _written(path, None) as partial:
-        _remove_dead(partial)
+    with _temporary(path, None) as partial:
+        _remove_abandoned(partial)
         yield partial
         _flush(partial)
         partial.replace(path)
 
 
 def set_aside(path: Path) -> Path:
-    """Give a damaged file, which stands where another one belongs, a name that nothing has; returns that."""
+    """New name of a damaged file, which is renamed to make room."""
     aside = next(place for n in count(1) if not (place := path.with_name(f"{path.name}.damaged-{n}")).exists())
     path.rename(aside)
     return aside
 
 
-def remove_partial(path: Path) -> None:
-    """Remove what killed processes left beside `path`. Only for a file that no other process may be writing now."""
-    for partial in path.parent.glob(f"{escape(_prefix(path))}*{SUFFIX}"):
-        partial.unlink(missing_ok=True)
-
-
 @contextmanager
-def _written(path: Path, scratch: Path | None) -> Iterator[Path]:
-    prefix = f"{_prefix(path)}{_machine()}-{os.getpid()}."
+def _temporary(path: Path, scratch: Path | None) -> Iterator[Path]:
+    prefix = f".{path.name[:MAX_PREFIX]}.{machine()}-{os.getpid()}."
     handle, name = tempfile.mkstemp(prefix=prefix, suffix=SUFFIX, dir=scratch or path.parent)
     os.close(handle)
     partial = Path(name)
@@ -76,34 +66,14 @@ def _written(path: Path, scratch: Path | None) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def _remove_dead(partial: Path) -> None:
-    """Remove the files in the folder of `partial`, just made, whose writers are dead.
-
-    A process of this machine is asked for. That of another one counts as dead after a day, by the clock of the disk.
-    """
+def _remove_abandoned(partial: Path) -> None:
+    """Remove temporary files of killed processes in the folder of `partial`, a new file, whose time is that of the disk."""
     for other in partial.parent.glob(f".*{SUFFIX}"):
         if found := WRITER.search(other.name):
-            machine, process = found.groups()
-            with suppress(OSError):  # it has got its name meanwhile, or belongs to somebody else
-                if machine == _machine():
-                    dead = not psutil.pid_exists(int(process))
-                else:
-                    dead = partial.stat().st_mtime - other.stat().st_mtime > ABANDONED
-                if dead:
+            with suppress(OSError):  # the file got its name meanwhile, or belongs to another user
+                old = partial.stat().st_mtime - other.stat().st_mtime > ABANDONED
+                if old if found[1] != machine() else not is_running(int(found[2])):
                     other.unlink()
-
-
-@cache
-def _machine() -> str:
-    """Eight characters that other machines do not have, nor other containers, whose processes have numbers of their own."""
-    with suppress(OSError):
-        return hashlib.sha256(f"{platform.node()} {os.stat('/proc/self/ns/pid').st_ino}".encode()).hexdigest()[:8]
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-
-
-def _prefix(path: Path) -> str:
-    """The beginning of the other name, short enough that a file of the longest name can be written."""
-    return f".{path.name[:MAX_PREFIX]}."
 
 
 def _flush(partial: Path) -> None:
@@ -114,7 +84,7 @@ def _flush(partial: Path) -> None:
 
 
 def _link(partial: Path, path: Path) -> None:
-    """Give a finished file its name. Linking, unlike renaming, never replaces a file; not every file system can."""
+    """Give a finished file its name. Unlike a rename, a link never replaces a file, but some file systems have none."""
     try:
         os.link(partial, path)
     except FileExistsError:

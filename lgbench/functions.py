@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lgbench.execution.engines import carry_out, executor_named
 from lgbench.execution.manner import Command, Manner
-from lgbench.execution.populations import PlannedPopulation, scheduled
+from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
@@ -87,7 +87,7 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
         planned = replace(stage, first=tuning).plan(planned)
         folder = stage.tuning if tuning else stage.results
     scheduler = Scheduler(planned, folder, command.manner.here(), command.display, lambda group, error: None)
-    return list(scheduled(scheduler, tuning))
+    return list(scheduler.planned(tuning))
 
 
 def _command(options: RunOptions) -> Command:

@@ -13,7 +13,8 @@ import pytest
 from conftest import python
 
 from lgbench import atomic_files
-from lgbench.atomic_files import created, remove_partial, replaced
+from lgbench.atomic_files import created, replaced
+from lgbench.lock import machine
 
 BOTH = pytest.mark.parametrize("writing", [created, replaced])
 
@@ -114,23 +115,8 @@ def test_the_longest_name_that_a_file_can_have_can_be_written(tmp_path, writing)
     assert path.read_text() == "done" and names(tmp_path) == [path.name]
 
 
-def test_half_written_files_of_killed_processes_are_removed_and_nothing_else(tmp_path):
-    path, other = tmp_path / "a[1]*.file", tmp_path / "a1.file"
-    for each in (path, other):
-        with created(each) as partial:
-            partial.write_text("whole")
-            Path(f"{partial}-kept").write_text("")
-            os.link(partial, partial.with_name(f"{partial.name[:-8]}x.partial"))
-    remove_partial(path)
-    assert [name for name in names(tmp_path) if name.endswith(".partial")] == [
-        name for name in names(tmp_path) if name.startswith(".a1.file.") and name.endswith("x.partial")
-    ]
-    assert path.read_text() == other.read_text() == "whole"
-    assert len([name for name in names(tmp_path) if name.endswith("-kept")]) == 2
-
-
-def left_by(path: Path, process: int, machine: str | None = None, days: float = 0) -> Path:
-    left = path.with_name(f".{path.name}.{machine or atomic_files._machine()}-{process}.a1b2.partial")
+def left_by(path: Path, process: int, where: str = "", days: float = 0) -> Path:
+    left = path.with_name(f".{path.name}.{where or machine()}-{process}.a1b2.partial")
     left.write_text("half")
     then = left.stat().st_mtime - days * 24 * 60 * 60
     os.utime(left, (then, then))
@@ -250,5 +236,5 @@ def test_nothing_in_the_core_gives_a_name_to_a_file_in_another_way():
     ways = ("os.link", "os.rename", "os.replace", ".rename(", "mkstemp", "NamedTemporaryFile", "shutil.move")
     others = [path for path in core.rglob("*.py") if path.name != "atomic_files.py"]
     using = {path.name for path in others for way in ways if way in path.read_text(encoding="utf-8")}
-    of_folders_and_links = {"new_plugin.py", "lease.py", "markers.py", "filing.py"}
+    of_folders_and_links = {"new_plugin.py", "lock.py"}
     assert using <= of_folders_and_links

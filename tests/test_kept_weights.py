@@ -19,11 +19,9 @@ from safetensors.torch import load_file
 import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import RunFailed
-from lgbench.execution.claim import Claim
 from lgbench.execution.jobs import filed
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.scheduler import Work
-from lgbench.execution.work_queue import WorkQueue, by_id
+from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Request, plan
 from lgbench.results import run_files, weights_files
@@ -205,15 +203,13 @@ def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_
     if damage != "missing":
         came[name] = content[:-1] + bytes([content[-1] ^ (damage == "flipped")])
     experiments = list(experiments_of(population.runs, population.measurements, installed))
-    queue = WorkQueue(tmp_path, experiments)
-    claim = queue.take(by_id(experiments), 2, lambda members: {})
-    assert isinstance(claim, Claim)
-    with claim:
+    left = {experiment.run_id: experiment for experiment in experiments}
+    with WorkQueue(tmp_path, experiments, CPU).take(left, 2) as locked:
         if damage == "none":
-            assert len(filed(Work(claim, 2, False), came, SilentProgress())) == 2
+            assert len(filed(locked, came, SilentProgress())) == 2
         else:
             with pytest.raises(RunFailed, match=re.escape(f"{name} came back damaged")):
-                filed(Work(claim, 2, False), came, SilentProgress())
+                filed(locked, came, SilentProgress())
     expected = {n: c for n, c in files(kept).items() if damage == "none" or ".seed-0." in n}
     assert files(tmp_path) == expected
 

@@ -14,9 +14,7 @@ from typing import Protocol
 
 import psutil
 import pytest
-from helpers import published
-from test_filing import SUBMITS, check_filed, content, whole
-from test_resume import GRID, left, lgbench, rows
+from helpers.commands import GRID, left, lgbench, rows
 from warm import COMMAND
 
 from lgbench.results import run_files
@@ -140,20 +138,6 @@ def test_ten_kills_of_a_run_in_two_workers_and_of_its_workers(tmp_path, warm, en
         return [child.pid for child in psutil.Process(command.pid).children()]
 
     kill_at_random(start, grid, tmp_path / "killed", 10, 12.0, workers)
-
-
-@pytest.mark.long
-def test_twenty_kills_of_a_submission(tmp_path, warm):
-    made, installed = published.make(tmp_path / "made", tasks=["alone"]), published.registry()
-
-    def start(board: Path) -> Command:
-        board.mkdir(parents=True, exist_ok=True)
-        return warm.start(["submit", *made, "--to", board], SUBMITS)
-
-    def check(board: Path, said: str) -> None:
-        assert content(board) == whole(board, made) and check_filed(board, installed) == []
-
-    kill_at_random(start, check, tmp_path / "boards", 20, 2.0)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import pytest
 import torch
 import toys
 from conftest import CPU, with_model
-from test_checkpoint import numbers, stopping_after
+from helpers.trainings import numbers, stopping_after
 from torch import nn
 from toy_registries import Marked
 

@@ -1,70 +1,74 @@
 """Executors: where populations are trained and tested.
 
-The scheduler says which populations are left. An executor runs them and reports each as it ends. Determinism, claims,
+The scheduler says which populations are left. An executor runs them and reports each as it ends. Determinism, locks,
 checkpoints and run files are the scheduler's and the population's; starting, placing and retrying are the executor's.
 
-An executor keeps two rules. It ends each claim by `ended`, after a failure too. And it runs one population at a time in one
-process, for initial weights come from torch's global generator.
+An executor keeps two rules. It ends each population by :func:`ended`, after a failure too. And it runs one population at a time
+in one process, since initial weights come from torch's global generator.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from lgbench.errors import LgbenchError, lacks_memory
-from lgbench.execution.scheduler import Assignment, Work
+from lgbench.execution.populations import PlannedPopulation
+from lgbench.execution.work_queue import LockedPopulation
+from lgbench.experiment.experiment import Experiment
 
 WAIT_SECONDS = 1.0
-"""Between two looks at the claims of other commands, once nothing else is left to do."""
+"""Time between two looks at the locks of other commands, once nothing else is left to do."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """One population that ended. `error` is the exception that stopped it; None after success."""
+    """Population that has ended."""
 
-    work: Work
+    population: LockedPopulation
     written: list[Path]
-    """The run files that it wrote, also where it failed later."""
+    """Run files of this command, also where the population failed later."""
     error: Exception | None = None
+    """Exception that stopped the population."""
 
 
-RunPopulation = Callable[[Assignment], Iterator[Path]]
-"""Train and test one population: yields each run file when it is written."""
+RunPopulation = Callable[[PlannedPopulation, Sequence[Experiment], Path], Iterator[Path]]
+"""Function that trains and tests a population, with its checkpoint in a folder, and yields each run file when it is written."""
 
 
 class Executor(Protocol):
     """Runs populations."""
 
-    def run(self, left: Iterable[Work | None], run_population: RunPopulation) -> Iterator[Done]:
+    def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
         """Run every population of `left`.
 
-        `left` is lazy: each population is claimed when it is taken from it. None means that no population is free now, and that
-        one may be when another command ends: take the next after WAIT_SECONDS.
+        `left` is lazy: each population is locked when it is taken. None means that no population is free now, and that one may
+        be when another command ends: take the next after WAIT_SECONDS.
         """
 
 
 class InProcess:
     """Runs populations one after the other in this process."""
 
-    def run(self, left: Iterable[Work | None], run_population: RunPopulation) -> Iterator[Done]:
-        for work in left:
-            if work is None:
+    def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
+        for population in left:
+            if population is None:
                 time.sleep(WAIT_SECONDS)
                 continue
             written: list[Path] = []
             try:
-                with work.claim:
-                    for path in run_population(work.assignment):
+                with population:
+                    for path in run_population(population.planned, population.experiments, population.folder):
                         written.append(path)
             except Exception as error:  # a plugin's model may raise anything
-                yield Done(work, written, error)
+                yield Done(population, written, error)
             else:
-                yield Done(work, written)
+                yield Done(population, written)
 
 
 class WorkerError(Exception):
@@ -88,12 +92,9 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, WorkerKilled) or lacks_memory(error)
 
 
-def ended(work: Work, written: list[Path], error: Exception | None) -> Done:
-    """End the claim of a population that ran in another process."""
-    try:
-        with work.claim:
-            if error:
-                raise error
-    except Exception as raised:
-        return Done(work, written, raised)
-    return Done(work, written)
+def ended(population: LockedPopulation, written: list[Path], error: Exception | None) -> Done:
+    """End a population that ran in another process."""
+    with suppress(Exception), population:
+        if error:
+            raise error
+    return Done(population, written, error)

@@ -11,7 +11,8 @@ from lgbench.execution.device import Execution, full_float32, keep_freed_memory,
 from lgbench.execution.executor import located
 from lgbench.execution.populations import named
 from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, point_tokens, training_tokens
-from lgbench.execution.scheduler import Group, Scheduler
+from lgbench.execution.scheduler import Scheduler
+from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.training.cost import free_memory, readable, step_seconds
 
@@ -105,22 +106,22 @@ class Forecast:
             )
 
 
-def _of_group(scheduler: Scheduler, group: Group) -> GroupForecast:
+def _of_group(scheduler: Scheduler, group: list[Experiment]) -> GroupForecast:
     execution = scheduler.execution
     keep_freed_memory()
     one_thread = threads(1) if execution.device.type == "cpu" else nullcontext()
     with full_float32(), one_thread:
-        stacks = scheduler.stacks_of(group)
-        population = group[: stacks.models]
+        stacking = scheduler.stacking_of(group)
+        population = group[: stacking.models]
         step = step_seconds(population, execution.device)
     training = step * population[0].train.steps
     tested = sum(evaluation_tokens(each) + point_tokens(each) for each in population)
     testing = training * tested / sum(map(training_tokens, population))
-    memory = stacks.models * stacks.each.memory
-    return GroupForecast(_title(group), len(group), stacks.models, stacks.compile, memory, step, training + testing)
+    memory = stacking.models * stacking.each.memory
+    return GroupForecast(_title(group), len(group), stacking.models, stacking.compile, memory, step, training + testing)
 
 
-def _title(group: Group) -> str:
+def _title(group: list[Experiment]) -> str:
     return named([experiment.record for experiment in group])
 
 

@@ -1,6 +1,6 @@
-"""Populations as jobs of an executor's engine. The command holds the claims and writes the run files.
+"""Populations as jobs of an executor's engine. The command holds the locks and writes the run files.
 
-Run files come back as bytes, so machines need no common folder. A machine that sees the folder of the claim keeps checkpoints
+Run files come back as bytes, so machines need no common folder. A machine that sees the results folder keeps checkpoints
 there, so a job that is started again continues its training.
 """
 
@@ -27,11 +27,11 @@ from lgbench.execution.executor import (
     located,
     out_of_memory,
 )
-from lgbench.execution.lease import HEARTBEAT, LeaseLost, Lent
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
-from lgbench.execution.remote import Private, made_in
-from lgbench.execution.scheduler import Work, path_of
+from lgbench.execution.remote import made_in
+from lgbench.execution.scheduler import path_of
+from lgbench.execution.work_queue import RECORD, LockedPopulation
 from lgbench.execution.workers import Setup
 from lgbench.extensions.loading import parted
 from lgbench.results import run_files, weights_files
@@ -50,8 +50,6 @@ class Outcome:
     said: Sequence[str] = ()
     """Sentences for the user."""
     error: str | None = None
-    lost: bool = False
-    """Whether another command has taken over the population."""
     memory: bool = False
     """Whether memory did not suffice."""
 
@@ -65,7 +63,7 @@ class Job:
     checkpoint: float
     keep_weights: bool
     folder: str
-    """Folder of the claim, which other machines may not see."""
+    """Folder of the checkpoint, which other machines may not see."""
     plugins: tuple[tuple[str, bytes], ...]
     """Names and contents of plugin files."""
     trackers: Mapping[str, str]
@@ -76,22 +74,20 @@ class Job:
         display = _Said()
         try:
             return Outcome(self._made(display), display.sentences)
-        except LeaseLost as error:
-            return Outcome({}, display.sentences, str(error), lost=True)
         except Exception as error:  # a plugin's model may raise anything
             return Outcome({}, display.sentences, located(error), memory=out_of_memory(error))
 
     def _made(self, display: ProgressDisplay) -> dict[str, bytes]:
-        claim = Path(self.folder)
-        shared = (claim / HEARTBEAT).exists()
+        own = Path(self.folder)
+        shared = (own / RECORD).exists()
         execution = Execution(choose_device(self.device), checkpoint=self.checkpoint, keep_weights=self.keep_weights)
-        with tempfile.TemporaryDirectory(prefix="lgbench-", dir=claim if shared else None) as name:
-            folder, held = Path(name, "runs"), Lent(claim) if shared else Private(Path(name))
+        with tempfile.TemporaryDirectory(prefix="lgbench-", dir=own if shared else None) as name:
+            folder, checkpoints = Path(name, "runs"), own if shared else Path(name)
             folder.mkdir()
             plugins = [Path(name) / file for file, _ in self.plugins]
             for path, (_, content) in zip(plugins, self.plugins, strict=True):
                 parted(path)[0].write_bytes(content)
-            return made_in(Setup(folder, execution, tuple(plugins), self.trackers), held, self.population, display)
+            return made_in(Setup(folder, execution, tuple(plugins), self.trackers), checkpoints, self.population, display)
 
 
 class _Said(SilentProgress):
@@ -123,24 +119,24 @@ class Jobs:
         self.pool, self.runs, self.display = pool, runs, display
         self._settings = settings
         self._plugins = tuple((path.name, parted(path)[0].read_bytes()) for path in settings.plugins)
-        self._running: list[tuple[Submitted, Work]] = []
+        self._running: list[tuple[Submitted, LockedPopulation]] = []
         self._written = 0
 
-    def run(self, left: Iterable[Work | None], run_population: RunPopulation) -> Iterator[Done]:
+    def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
         """`run_population` is not used: each job has its own."""
         try:
             yield from self._run(left)
         finally:
             self._cancel()
 
-    def _run(self, left: Iterable[Work | None]) -> Iterator[Done]:
-        source: Iterator[Work | None] | None = iter(left)
+    def _run(self, left: Iterable[LockedPopulation | None]) -> Iterator[Done]:
+        source: Iterator[LockedPopulation | None] | None = iter(left)
         look_again = 0.0
         while True:
             while source and len(self._running) < self.pool.workers and time.monotonic() >= look_again:
                 match next(source, _END):
-                    case Work() as work:
-                        self._running.append((self._submitted(work), work))
+                    case LockedPopulation() as locked:
+                        self._running.append((self._submitted(locked), locked))
                     case None:
                         look_again = time.monotonic() + WAIT_SECONDS
                     case _:
@@ -148,57 +144,53 @@ class Jobs:
             if not source and not self._running:
                 return
             time.sleep(LOOK_SECONDS)
-            for submitted, work in [each for each in self._running if each[0].done()]:
-                self._running.remove((submitted, work))
-                yield self._ended(work, _outcome(submitted))
+            for submitted, locked in [each for each in self._running if each[0].done()]:
+                self._running.remove((submitted, locked))
+                yield self._ended(locked, _outcome(submitted))
                 source = source or iter(left)  # its runs may be left to be tried again
 
-    def _submitted(self, work: Work) -> Submitted:
-        """Raises the error of an engine that takes no job, after the claim was given back."""
+    def _submitted(self, locked: LockedPopulation) -> Submitted:
+        """Raises the error of an engine that takes no job, after the population was given back."""
         try:
-            return self.pool.submit(self._job(work))
+            return self.pool.submit(self._job(locked))
         except Exception:
-            with work.claim:
+            with locked:
                 raise
 
-    def _job(self, work: Work) -> Job:
-        execution, folder = self._settings.execution, str(work.claim.folder.resolve())
+    def _job(self, locked: LockedPopulation) -> Job:
+        execution, folder = self._settings.execution, str(locked.folder.resolve())
         device, trackers = execution.device.type, self._settings.trackers
-        return Job(_planned(work), device, execution.checkpoint, execution.keep_weights, folder, self._plugins, trackers)
+        return Job(locked.planned, device, execution.checkpoint, execution.keep_weights, folder, self._plugins, trackers)
 
-    def _ended(self, work: Work, outcome: Outcome) -> Done:
-        """Write the files of a job, and end the claim."""
+    def _ended(self, locked: LockedPopulation, outcome: Outcome) -> Done:
+        """Write the files of a job, and end its population."""
         for sentence in outcome.said:
             self.display.say(sentence)
         written: list[Path] = []
         error: Exception | None = None
         try:
-            written = filed(work, outcome.files, self.display)
+            written = filed(locked, outcome.files, self.display)
         except Exception as raised:  # the disk may be full
             error = raised
         if outcome.error is not None:
-            kind = LeaseLost if outcome.lost else WorkerKilled if outcome.memory else WorkerError
+            kind = WorkerKilled if outcome.memory else WorkerError
             error = error or kind(outcome.error)
         if not error:
             self._written += len(written)
-            self.display.say(f"{_planned(work).title}: done, {self._written} runs written of {self.runs}")
-        return ended(work, written, error)
+            self.display.say(f"{locked.planned.title}: done, {self._written} runs written of {self.runs}")
+        return ended(locked, written, error)
 
     def _cancel(self) -> None:
         """Cancel the jobs that still run, and give back their populations as after an interrupt."""
-        for submitted, work in self._running:
+        for submitted, locked in self._running:
             with suppress(Exception):  # the engine may be gone
                 submitted.cancel()
-            with suppress(KeyboardInterrupt), work.claim:
+            with suppress(KeyboardInterrupt), locked:
                 raise KeyboardInterrupt
         self._running.clear()
 
 
 _END = object()
-
-
-def _planned(work: Work) -> PlannedPopulation:
-    return PlannedPopulation.of(work.claim.experiments, work.models, work.compile)
 
 
 def _outcome(submitted: Submitted) -> Outcome:
@@ -210,20 +202,20 @@ def _outcome(submitted: Submitted) -> Outcome:
     return outcome
 
 
-def filed(work: Work, files: Mapping[str, bytes], display: ProgressDisplay) -> list[Path]:
-    """Paths of the run files that were written, each once and whole, with the kept weights. Needs the claim.
+def filed(locked: LockedPopulation, files: Mapping[str, bytes], display: ProgressDisplay) -> list[Path]:
+    """Paths of the run files that were written, each once and whole, with the kept weights.
 
-    Raises LeaseLost if another command has taken over the population, and RunFailed for a damaged file.
+    Raises RunFailed for a damaged file.
     """
-    results, written = work.claim.results, []
-    for experiment in work.claim.experiments:
+    results, written = locked.results, []
+    locked.folder.mkdir(parents=True, exist_ok=True)  # gone if another process took over and has ended
+    for experiment in locked.experiments:
         path = path_of(experiment, results)
         if run_files.is_run(path, experiment.run_id) or path.name not in files:
             continue
-        work.claim.lease.require()
         if said := run_files.make_room(path, experiment.run_id):
             display.say(said)
-        with created(path, work.claim.folder) as partial:
+        with created(path, locked.folder) as partial:
             partial.write_bytes(files[path.name])
             if not run_files.is_run(partial, experiment.run_id):
                 raise RunFailed(f"{path.name} came back damaged")
@@ -231,6 +223,6 @@ def filed(work: Work, files: Mapping[str, bytes], display: ProgressDisplay) -> l
                 name = weights_files.name_for(experiment.record, own)
                 if KeptWeights.of(files.get(name, b"")) != own:
                     raise RunFailed(f"{name} came back damaged")
-                weights_files.write(results / name, files[name], work.claim.folder)
+                weights_files.write(results / name, files[name], locked.folder)
         written.append(path)
     return written

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from lgbench.errors import RunFailed, UsageError, first_line
-from lgbench.execution.executor import located
-from lgbench.execution.scheduler import Scheduler, Stacks
+from lgbench.errors import UsageError, first_line
 from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 
@@ -52,7 +50,7 @@ class PlannedPopulation:
         """The population that :meth:`to_json` wrote. Raises UsageError for any other text."""
         try:
             return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
 
 
@@ -65,19 +63,3 @@ def named(runs: Sequence[ExperimentRecord]) -> str:
 def title_of(runs: Sequence[ExperimentRecord]) -> str:
     """Tasks, entry and number of models, for messages."""
     return f"{named(runs)} ({'1 model' if len(runs) == 1 else f'{len(runs)} models'})"
-
-
-def populations(group: Sequence[Experiment], stacks: Stacks, tuning: bool) -> Iterator[PlannedPopulation]:
-    """The populations that a command takes of a group, if no other command does the same."""
-    for start in range(0, len(group), stacks.models):
-        yield PlannedPopulation.of(group[start : start + stacks.models], stacks.models, stacks.compile, tuning)
-
-
-def scheduled(scheduler: Scheduler, tuning: bool = False) -> Iterator[PlannedPopulation]:
-    """Every population that is left. Raises RunFailed for a model whose step cannot be run."""
-    for group in scheduler.groups:
-        try:
-            stacks = scheduler.stacks_of(group)
-        except Exception as error:  # a plugin's model may raise anything
-            raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
-        yield from populations(group, stacks, tuning)

@@ -35,13 +35,11 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str, str]:
-    """Kind of device, versions of lgbench, torch, plugins and the plugins' libraries, and learning rates that were chosen.
+    """Versions of lgbench, torch, plugins and the plugins' libraries, and the kind of device.
 
     A process continues a training only if they are the same.
     """
     versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
     for experiment in population:  # the tasks of a population may be of several plugins
         versions |= {**experiment.plugins, **experiment.libraries}
-        if experiment.record.tuning:  # two choices have one run id, and are no training to be continued
-            versions[f"learning rate of {experiment.record.title}"] = str(experiment.train.lr)
     return versions

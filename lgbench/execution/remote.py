@@ -5,38 +5,19 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from lgbench.execution import provenance
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.executor import WAIT_SECONDS
-from lgbench.execution.lease import Held, LeaseLost, Lent
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.tuning import FOLDER
-from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
+from lgbench.execution.work_queue import WorkQueue, unfinished
 from lgbench.execution.workers import Setup, trained_alone
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.registry import Registry
 from lgbench.results import weights_files
-
-
-@dataclass(frozen=True)
-class Private:
-    """A folder that no other process knows."""
-
-    folder: Path
-
-    @property
-    def lost(self) -> bool:
-        return False
-
-    def require(self) -> None:
-        pass
 
 
 def run_population(
@@ -63,7 +44,7 @@ def run_population(
     if results is None:
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
             setup = Setup(Path(scratch), execution, _resolved(plugins), {})
-            files = made_in(setup, Private(Path(scratch)), population, SilentProgress())
+            files = made_in(setup, Path(scratch), population, SilentProgress())
     else:
         folder = Path(results) / FOLDER if population.tuning else Path(results)
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,13 +58,11 @@ def _made_together(
     """Train a population in a results folder, in which other processes may be making some of its runs. Returns their names."""
     registry = Registry.load(files=_resolved(plugins), only=population.plugins)
     experiments = list(experiments_of(population.runs, population.measurements, registry))
-    queue = WorkQueue(folder, experiments)
-    setup, made_by = Setup(folder, execution, _resolved(plugins), {}), partial(provenance.made_by, device=execution.device)
-    while left := unfinished(experiments, folder):
-        if claim := queue.take(by_id(left), population.models, made_by):
-            with suppress(LeaseLost), claim:  # then another process is making them
-                own = PlannedPopulation.of(claim.experiments, claim.models, population.compile)
-                trained_alone(own, Lent(claim.folder), setup, SilentProgress())
+    queue, setup = WorkQueue(folder, experiments, execution.device), Setup(folder, execution, _resolved(plugins), {})
+    while left := {experiment.run_id: experiment for experiment in unfinished(experiments, folder)}:
+        if locked := queue.take(left, population.models, population.compile):
+            with locked:
+                trained_alone(locked.planned, locked.folder, setup, SilentProgress())
         else:
             time.sleep(WAIT_SECONDS)
     return [path_of(experiment, folder).name for experiment in experiments]
@@ -96,9 +75,9 @@ def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
     return files | {name: (folder / name).read_bytes() for name in kept}
 
 
-def made_in(setup: Setup, held: Held, population: PlannedPopulation, display: ProgressDisplay) -> dict[str, bytes]:
-    """Train a population in an empty folder, with its checkpoints in a folder that is held, on the same disk."""
-    return _contents(setup.results, [path.name for path in trained_alone(population, held, setup, display)])
+def made_in(setup: Setup, checkpoints: Path, population: PlannedPopulation, display: ProgressDisplay) -> dict[str, bytes]:
+    """Train a population in an empty folder, with its checkpoint in another one on the same disk."""
+    return _contents(setup.results, [path.name for path in trained_alone(population, checkpoints, setup, display)])
 
 
 def _resolved(plugins: Sequence[str | Path]) -> tuple[Path, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,16 +16,15 @@ import pyarrow as pa
 from lgbench.contracts import Tracker
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
-from lgbench.execution.claim import CHECKPOINT
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
-from lgbench.execution.lease import LeaseLost
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.points import points_of, scores_at_points
-from lgbench.execution.populations import title_of
+from lgbench.execution.populations import PlannedPopulation, title_of
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.execution.scheduler import Assignment, Scheduler, path_of
+from lgbench.execution.scheduler import Scheduler, path_of
 from lgbench.execution.tracking import Following, Tracking
+from lgbench.execution.work_queue import CHECKPOINT
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
@@ -78,14 +77,12 @@ def run_plan(
     with display.all([*left, *later], execution.workers):
         for done in (executor or InProcess()).run(scheduler, runner.run):
             written += done.written
-            population = done.work.claim.experiments
-            if isinstance(done.error, LeaseLost):
-                display.say(f"{done.error}; its runs are left to that process")
-            elif done.error and out_of_memory(done.error) and scheduler.halve(done.work):
-                half = -(-done.work.models // 2)
-                display.say(f"{_title(population)} needed more memory than is free; trained again, at most {half} at once")
+            planned = done.population.planned
+            if done.error and out_of_memory(done.error) and scheduler.halve(done.population):
+                half = -(-planned.models // 2)
+                display.say(f"{planned.title} needed more memory than is free; trained again, at most {half} at once")
             elif done.error:
-                fail(population, done.error)
+                fail(done.population.experiments, done.error)
     others = set(os.listdir(folder)) - {path.name for path in written} - not_made
     found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
     return PlanOutcome(written, found, failed)
@@ -106,21 +103,21 @@ class PopulationRunner:
     _said: set[str] = field(default_factory=set)
     """Sentences that hold for all seeds of an entry, and that are said once."""
 
-    def run(self, work: Assignment) -> Iterator[Path]:
+    def run(self, planned: PlannedPopulation, experiments: Sequence[Experiment], folder: Path) -> Iterator[Path]:
         """Train all models together, test them one by one, and yield each run file when it is written.
 
-        On a CPU with one thread: for small operators, starting a second one takes longer than it saves.
+        The checkpoint is in `folder`. On a CPU with one thread: for small operators, a second one costs more than it saves.
         """
-        assert not any(experiment.record.is_untuned for experiment in work.experiments)
+        assert not any(experiment.record.is_untuned for experiment in experiments)
         for distribution in self.loaded:
             distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
         keep_freed_memory()
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
-        tracking = self.tracking.following(work.experiments, work.held.folder) if self.tracking else nullcontext()
+        tracking = self.tracking.following(experiments, folder) if self.tracking else nullcontext()
         with tracking as following, full_float32(), one_thread:
-            trained = self._trained(work, following)
-            with self.display.phase(Phase.evaluate(_title(work.experiments), work.experiments)) as report:
-                for index, experiment in enumerate(work.experiments):
+            trained = self._trained(planned, experiments, folder, following)
+            with self.display.phase(Phase.evaluate(planned.title, experiments)) as report:
+                for index, experiment in enumerate(experiments):
                     started = time.monotonic()
                     path = path_of(experiment, self.folder)
                     if not run_files.is_run(path, experiment.run_id):  # a killed process may have written some of the runs
@@ -128,31 +125,27 @@ class PopulationRunner:
                         weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained) | {"seconds": seconds}
-                        work.held.require()
-                        self._write(path, experiment, rows, footer, weights, work.held.folder)
+                        folder.mkdir(parents=True, exist_ok=True)  # gone if another process took over and has ended
+                        self._write(path, experiment, rows, footer, weights, folder)
                         yield path
                     if following:
                         following.finished(index, path)
                     report(index + 1, None)
 
-    def _trained(self, work: Assignment, following: Following | None) -> Trained:
-        population, device = work.experiments, self.execution.device
-        checkpoint = Checkpoint(work.held.folder / CHECKPOINT, self.execution.checkpoint)
-        with self.display.phase(Phase.train(_title(population), population)) as report:
-
-            def report_held(step: int, loss: Callable[[], float] | None) -> None:
-                if work.held.lost:
-                    work.held.require()
-                report(step, loss)
-
+    def _trained(
+        self, planned: PlannedPopulation, population: Sequence[Experiment], folder: Path, following: Following | None
+    ) -> Trained:
+        device = self.execution.device
+        checkpoint = Checkpoint(folder / CHECKPOINT, self.execution.checkpoint)
+        with self.display.phase(Phase.train(planned.title, population)) as report:
             trained = train(
                 population,
                 device,
-                report_held,
+                report,
                 points=points_of(population, device),
                 follower=following,
-                compile=work.compile,
-                models=work.models,
+                compile=planned.compile,
+                models=planned.models,
                 checkpoint=checkpoint,
                 say=self.display.say,
             )

@@ -1,4 +1,4 @@
-"""The scheduler: from experiments to populations, shared with other processes that use the same results folder."""
+"""Scheduler: from experiments to populations, shared with other commands that use the same results folder."""
 
 from __future__ import annotations
 
@@ -6,58 +6,30 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from lgbench.execution import provenance
-from lgbench.execution.claim import Claim
+from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
-from lgbench.execution.lease import Held
+from lgbench.execution.executor import located
+from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.work_queue import WorkQueue, by_id, unfinished
+from lgbench.execution.work_queue import LockedPopulation, WorkQueue, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training import cost
 
-Group = list[Experiment]
-"""Experiments that can train together."""
-
 
 @dataclass(frozen=True)
-class Assignment:
-    """A population to train now, for whoever trains it."""
-
-    experiments: Sequence[Experiment]
-    held: Held
-    """The folder of its checkpoint and of files that are being written."""
-    models: int
-    """The size of the stack, at least that of the population: a compiled step takes no other."""
-    compile: bool
-
-
-@dataclass(frozen=True)
-class Work:
-    """A population to train now, and the claim on it."""
-
-    claim: Claim
-    models: int
-    compile: bool
-
-    @property
-    def assignment(self) -> Assignment:
-        return Assignment(self.claim.experiments, self.claim.lease, self.models, self.compile)
-
-
-@dataclass(frozen=True)
-class Stacks:
-    """Cost of a model of a group, number of models trained together, and whether the step is compiled."""
+class Stacking:
+    """Size of the stacks in which a group is trained, and whether the training step is compiled."""
 
     each: cost.StepCost
+    """Cost of a step of one model."""
     models: int
     compile: bool
     limit: float = math.inf
-    """The size of the largest stack for which memory suffices, once a larger one ran out of it."""
+    """Size of the largest stack for which memory suffices, once a larger one ran out of it."""
 
 
 def path_of(experiment: Experiment, folder: Path) -> Path:
@@ -65,16 +37,16 @@ def path_of(experiment: Experiment, folder: Path) -> Path:
     return run_files.path_for(folder, experiment.record)
 
 
-def grouped(experiments: Sequence[Experiment]) -> list[Group]:
-    """Groups of experiments; the members of a group can train together."""
-    groups: dict[Hashable, Group] = defaultdict(list)
+def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    """Groups of experiments with one `population_key`, which can train together."""
+    groups: dict[Hashable, list[Experiment]] = defaultdict(list)
     for experiment in experiments:
         groups[experiment.population_key].append(experiment)
     return list(groups.values())
 
 
 class Scheduler:
-    """The populations that this command is to train, until all runs have files or were tried here."""
+    """Populations of a command, until all its runs have files or were tried here."""
 
     def __init__(
         self,
@@ -84,25 +56,23 @@ class Scheduler:
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
     ) -> None:
-        """Calls `fail` with experiments whose first training step raises an error."""
+        """`fail` is called with experiments whose first training step raises an error."""
         self.execution, self.display, self.fail = execution, display, fail
         self.folder = folder
-        self._queue = WorkQueue(folder, plan.experiments)
+        self._queue = WorkQueue(folder, plan.experiments, execution.device)
         self.groups = grouped(unfinished(plan.experiments, folder))
-        """Of the runs that had no file at the beginning."""
-        self._left = [by_id(group) for group in self.groups]
-        """Of each group the runs that were not tried here. Some may have a file by now."""
+        """Runs without a file at the beginning."""
+        self._left = [{experiment.run_id: experiment for experiment in group} for group in self.groups]
+        """Runs of each group that were not tried here. Other commands may have written some by now."""
         self._index = {group[0].population_key: index for index, group in enumerate(self.groups)}
-        self._given: list[tuple[int, Claim]] = []
-        """With the index of the group; claims that were not ended when this was last asked for."""
-        self._sharing: dict[Hashable, list[Group]] = defaultdict(list)
-        """The groups of the whole command, finished or not, that share compiled programs: so both stages decide alike."""
+        self._stacking: dict[int, Stacking] = {}
+        # Finished runs count too, so that a command that goes on decides about compilation as it did at first.
+        self._sharing: dict[Hashable, list[list[Experiment]]] = defaultdict(list)
         for group in grouped(plan.every or plan.experiments):
             self._sharing[group[0].program_key].append(group)
-        self._stacks: dict[int, Stacks] = {}
 
-    def __iter__(self) -> Iterator[Work | None]:
-        """Yield each population when it is asked for; None where other commands have all that is left."""
+    def __iter__(self) -> Iterator[LockedPopulation | None]:
+        """Each population, locked when it is asked for; None where other commands have all that is left."""
         self._queue.clear()
         waiting = False
         while True:
@@ -110,91 +80,85 @@ class Scheduler:
             elsewhere = sum(self._count(index) for index in range(len(self.groups)))
             if not elsewhere:
                 self._queue.clear()
-            if not elsewhere:
                 return
             if not waiting:
                 waiting = True
                 self.display.say(f"waiting for {elsewhere} runs that other processes are making")
             yield None
 
+    def planned(self, tuning: bool = False) -> Iterator[PlannedPopulation]:
+        """Populations of all runs that are left, for other machines. Raises RunFailed for a model whose step cannot be run."""
+        for group in self.groups:
+            try:
+                stacking = self.stacking_of(group)
+            except Exception as error:  # a plugin's model may raise anything
+                raise RunFailed(f"{group[0].record.title} failed: {located(error)}") from error
+            for start in range(0, len(group), stacking.models):
+                members = group[start : start + stacking.models]
+                yield PlannedPopulation.of(members, stacking.models, stacking.compile, tuning)
+
     def begun(self) -> int:
-        """How many runs without a file belong to a population that somebody trains, or that a killed process left."""
+        """Number of runs without a file in populations that are trained now or were left by killed processes."""
         return len(self._queue.begun() & {experiment.run_id for group in self.groups for experiment in group})
 
-    def halve(self, work: Work) -> bool:
-        """Train the group of a population that ran out of memory in stacks half as large. False where it was of one model."""
-        if work.models == 1:
+    def halve(self, population: LockedPopulation) -> bool:
+        """Train a group in stacks half as large as the one that ran out of memory. False if that was a single model."""
+        models = population.planned.models
+        if models == 1:
             return False
-        index = self._index[work.claim.experiments[0].population_key]
-        smaller = -(-work.models // 2)
-        self._stacks[index] = replace(self._stacks[index], models=smaller, limit=smaller)
-        self._put_back(index, work.claim)
+        index = self._index[population.experiments[0].population_key]
+        self._stacking[index] = replace(self._stacking[index], models=-(-models // 2), limit=-(-models // 2))
+        self._left[index] = {each.run_id: each for each in population.experiments} | self._left[index]
         return True
 
-    def _pass(self) -> Iterator[Work]:
-        """Every population that is free now. As many groups as there are workers take turns: each worker compiles its own."""
+    def _pass(self) -> Iterator[LockedPopulation]:
+        """Populations that are free now. As many groups as workers take turns, since each worker compiles a group's step."""
         groups = list(range(len(self.groups)))
         while groups:
             together, groups = groups[: self.execution.workers], groups[self.execution.workers :]
             while together:
                 for index in list(together):
-                    if work := self._next(index):
-                        yield work
+                    if population := self._next(index):
+                        yield population
                     else:
                         together.remove(index)
 
-    def _next(self, index: int) -> Work | None:
-        """The next population of a group; None if none of it is free now."""
-        self._look_for_lost()
-        if index not in self._stacks and not self._count(index):
+    def _next(self, index: int) -> LockedPopulation | None:
+        """Next population of a group; None if there is none that is free now."""
+        if index not in self._stacking and not self._decide(index):
             return None
-        left = self._left[index]
-        if index not in self._stacks:
-            try:
-                self._stacks[index] = self.stacks_of(list(left.values()))
-            except Exception as error:  # a plugin's model may raise anything
-                left.clear()
-                self.fail(self.groups[index], error)
-                return None
-        if not left:
-            return None
-        stacks = self._stacks[index]
-        made_by = partial(provenance.made_by, device=self.execution.device)
-        claim = self._queue.take(left, stacks.models, made_by, stacks.limit)
-        if not claim:
-            return None
-        for experiment in claim.experiments:
+        left, stacking = self._left[index], self._stacking[index]
+        population = self._queue.take(left, stacking.models, stacking.compile, stacking.limit)
+        for experiment in population.experiments if population else ():
             left.pop(experiment.run_id, None)
-        self._given.append((index, claim))
-        return Work(claim, claim.models, stacks.compile)
+        return population
+
+    def _decide(self, index: int) -> bool:
+        """Whether a group has runs left and its models can be trained. Decides how."""
+        if not self._count(index):
+            return False
+        left = self._left[index]
+        try:
+            self._stacking[index] = self.stacking_of(list(left.values()))
+        except Exception as error:  # a plugin's model may raise anything
+            left.clear()
+            self.fail(self.groups[index], error)
+            return False
+        return True
 
     def _count(self, index: int) -> int:
-        """How many runs of a group are left that were not tried here, and that have no file by now either."""
-        self._look_for_lost()
-        if left := self._left[index]:
-            self._left[index] = by_id(unfinished(list(left.values()), self.folder))
-        return len(self._left[index])
+        """Number of a group's runs that were not tried here and have no file by now."""
+        left = unfinished(self._left[index].values(), self.folder)
+        self._left[index] = {experiment.run_id: experiment for experiment in left}
+        return len(left)
 
-    def _look_for_lost(self) -> None:
-        """Put back what other commands are making, since they took it over from this one."""
-        for index, claim in self._given:
-            if claim.lease.lost:
-                self._put_back(index, claim)
-        self._given = [own for own in self._given if not (own[1].lease.lost or own[1].lease.ended)]
-
-    def _put_back(self, index: int, claim: Claim) -> None:
-        """Make the runs of a population the first that are left of their group."""
-        for experiment in reversed(claim.experiments):
-            self._left[index][experiment.run_id] = experiment
-            self._left[index].move_to_end(experiment.run_id, last=False)
-
-    def stacks_of(self, todo: Group) -> Stacks:
-        """Stacks in which this command trains these runs of a group. Raises any error of a first training step."""
+    def stacking_of(self, todo: list[Experiment]) -> Stacking:
+        """Stacking of these runs of a group. Raises what their first training step raises."""
         each = cost.step_cost(todo[0], self.execution.device)
-        return Stacks(each, self._models(len(todo), each), self._compile(todo))
+        return Stacking(each, self._models(len(todo), each), self._compile(todo))
 
     def _models(self, left: int, each: cost.StepCost) -> int:
-        """How many to train together: as asked for, or as many as fit into a CPU's cache; not more than fit into memory."""
+        """Size of the stacks: as asked for, else as many models as fit into a CPU's cache; at most what fits into memory."""
         workers, device = self.execution.workers, self.execution.device
         share = -(-left // workers)
         wanted = min(self.execution.population or int(min(share, cost.stack_size(each, device))), left)
@@ -202,9 +166,9 @@ class Scheduler:
         if fit < wanted:
             self.display.say(f"memory is free for {fit} of {wanted} models at once, so they are trained in several populations")
         populations = -(-left // min(wanted, fit))
-        return -(-left // populations)  # equal populations fill no stack in vain
+        return -(-left // populations)  # stacks of equal size, since a compiled step fills up a smaller one in vain
 
-    def _compile(self, todo: Group) -> bool:
+    def _compile(self, todo: list[Experiment]) -> bool:
         """Whether to compile: as asked for, or where the longest training with the same programs has enough steps."""
         if self.execution.compile is not None:
             return self.execution.compile

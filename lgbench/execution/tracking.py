@@ -24,7 +24,6 @@ from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, Tracked
 from lgbench.contracts.trackers import Setting
 from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line
 from lgbench.execution.executor import located
-from lgbench.execution.lease import LeaseLost
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.catalog import Catalog, Found
@@ -115,9 +114,8 @@ class Following:
     def stopped(self, error: BaseException) -> None:
         """End all open runs, with the exception that stopped their training."""
         reason = located(error) if isinstance(error, Exception) else "interrupted"
-        failed = isinstance(error, Exception) and not isinstance(error, LeaseLost)
         for run in sorted(self._open):
-            self._end(run, RunEnd("failed" if failed else "stopped", reason))
+            self._end(run, RunEnd("failed" if isinstance(error, Exception) else "stopped", reason))
 
     def pass_on(self) -> None:
         """Say what threads have to say. Called by the thread that trains, since only one thread may write to a display."""

@@ -1,201 +1,206 @@
-"""The work queue of a results folder: each process takes runs that no other process has, or continues those of a killed one.
+"""Work queue of a results folder: commands share runs by a lock on each population in training.
 
-Under `.unfinished` a population in training is a folder with the names of its run files and the latest checkpoint. Its process
-holds it by a lease, and has taken its runs by :mod:`lgbench.execution.markers`. What a process does to take a population
-depends on how many populations are in training, and not on how many runs there are.
+Files under `.unfinished`, where ID is a hash of the planned population and of the versions that take part:
+
+    ID.lock                       process that trains the population
+    ID/population.json            planned population
+    ID/checkpoint.safetensors     latest state of the training
+
+Commands with the same plan try for the same locks. Commands whose populations overlap in part may train a run twice, which is
+harmless: run files are made once and never replaced.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from types import TracebackType
 
-from lgbench.execution import lease
-from lgbench.execution.claim import Claim, MadeBy, PopulationRecord, remove_empty
-from lgbench.execution.lease import Lease, LeaseLost
-from lgbench.execution.markers import MARKERS, Markers
+import torch
+
+from lgbench.atomic_files import replaced
+from lgbench.errors import UsageError
+from lgbench.execution import provenance
+from lgbench.execution.populations import PlannedPopulation
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.record import ExperimentRecord
+from lgbench.lock import STALE, Lock, is_locked
 from lgbench.results import run_files
 
 UNFINISHED = ".unfinished"
+RECORD = "population.json"
+CHECKPOINT = "checkpoint.safetensors"
+LOCK = ".lock"
 
-Left = OrderedDict[str, Experiment]
-"""Experiments that may have no run file yet, by their ids, in the order in which they are taken. Taking the first one from an
-ordinary dict would pass all places that are empty by now."""
 
-FEW = 100
-"""So many files are looked for one by one. For more, reading the names in the folder takes less."""
+@dataclass(frozen=True)
+class LockedPopulation:
+    """Population that this command trains. A context manager: its end removes the folder and releases the lock.
+
+    The folder stays after an error if it has a checkpoint, and after an interrupt also if some of the runs are written. The
+    same command then trains the same models together and ends with the same numbers.
+    """
+
+    planned: PlannedPopulation
+    experiments: list[Experiment]
+    lock: Lock
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the checkpoint and of run files in the making."""
+        return self.lock.path.with_suffix("")
+
+    def __enter__(self) -> LockedPopulation:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _end(self.lock, keep=kind is not None and self._worth_keeping(interrupted=not issubclass(kind, Exception)))
+
+    def _worth_keeping(self, *, interrupted: bool) -> bool:
+        written = [_has_file(record, self.results) for record in self.planned.runs]
+        return not all(written) and ((self.folder / CHECKPOINT).exists() or (interrupted and any(written)))
 
 
 class WorkQueue:
-    """The unfinished runs of one command, and the claims of all processes on runs of its results folder."""
+    """Runs of one command, to be taken one population at a time."""
 
-    def __init__(self, results: Path, experiments: Iterable[Experiment]) -> None:
-        self.results, self.folder = results, results / UNFINISHED
-        self._markers = Markers(self.folder / MARKERS)
-        self._watch = lease.Watch()
+    def __init__(self, results: Path, experiments: Iterable[Experiment], device: torch.device) -> None:
+        self.results, self.folder, self.device = results, results / UNFINISHED, device
         self._by_id = {experiment.run_id: experiment for experiment in experiments}
 
     def begun(self) -> set[str]:
-        """The runs of all populations in the folder. Only looks."""
-        runs: set[str] = set()
-        for folder in self._populations():
-            with suppress(OSError):  # another process has just taken or ended it
-                if record := PopulationRecord.read(folder):
-                    runs.update(record.files)
-        return runs
+        """Ids of the runs of all populations that are trained now or were left by killed processes."""
+        found = [planned for folder in self._populations() if (planned := _planned(folder))]
+        return {record.run_id for planned in found for record in planned.runs}
 
     def clear(self) -> None:
-        """Remove the folders that killed processes left of finished populations."""
-        for _ in self._parked():
-            pass
-        self._give_back_orphans()
-        remove_empty(self._markers.folder)
+        """Remove what killed processes left of finished populations."""
+        for folder in self._populations():
+            if not self._unfinished(folder) and (lock := Lock.take(_lock_path(folder))):
+                _end(lock, keep=self._unfinished(folder) is not None)  # another process may have begun it before
+        for path in self.folder.glob(f"*{STALE}"):
+            path.unlink(missing_ok=True)
+        _remove_empty(self.folder)
 
-    def take(self, left: Left, most: int, made_by: MadeBy, limit: float = math.inf) -> Claim | None:
-        """A population of at most `most` runs of `left` that are neither finished nor another process's; None if there is none.
+    def take(
+        self, left: dict[str, Experiment], models: int, compile: bool = False, limit: float = math.inf
+    ) -> LockedPopulation | None:
+        """Population of at most `models` of the experiments in `left`, by run id; None if other processes have all of them.
 
-        It is trained in a stack of `most` models, or as it began. Runs that turn out to have a file are removed from `left`.
-
-        The population of a killed process comes first, with the same members, if this command asks for all of them, its stack
-        is not larger than `limit`, and the versions that take part, which `made_by` gives, have not changed.
+        A population that a killed process left comes first, if this command would make the same one: it asks for all members,
+        the same versions take part, and the stack has at most `limit` models. Experiments that turn out to have a file are
+        removed from `left`.
         """
-        try:
-            return self._taken(left, most, made_by, limit)
-        except LeaseLost:  # this process was stopped while it took them
-            return None
-
-    def _taken(self, left: Left, most: int, made_by: MadeBy, limit: float) -> Claim | None:
-        for folder, record in self._parked():
-            members = [self._by_id[run] for run in record.files if run in self._by_id]
-            asked_for = (
-                len(members) == len(record.files) and any(run in left for run in record.files) and record.models <= limit
-            )
-            if asked_for and record.made_by == made_by(members) and (claim := self._continued(folder, members, record)):
-                return claim
-        while free := self._free(left, most):
-            if claim := self._begun(free, most, made_by):
-                return claim
-            if unfinished(free[:1], self.results):  # another process was faster
-                return None
-        self._give_back_orphans()
+        elsewhere: set[str] = set()
+        for folder in self._populations():
+            if is_locked(_lock_path(folder)):
+                planned = _planned(folder)
+                elsewhere |= {record.run_id for record in planned.runs} if planned else set()
+            elif planned := self._unfinished(folder):
+                same = planned.models <= limit and self._is_same(folder, planned, left)
+                if same and (population := self._locked(planned)):
+                    return population
+        while free := self._free(left, models, elsewhere):
+            if population := self._locked(PlannedPopulation.of(free, models, compile)):
+                return population
+            elsewhere |= {experiment.run_id for experiment in free}  # another process was faster
         return None
 
-    def _free(self, left: Left, most: int) -> list[Experiment]:
-        """The first runs of `left` that no population has. Those before them that have a file are removed from it."""
-        taken = self._markers.taken()
+    def _free(self, left: dict[str, Experiment], models: int, elsewhere: set[str]) -> list[Experiment]:
         free: list[Experiment] = []
-        finished: list[Experiment] = []
-        for run, experiment in left.items():
-            if len(free) == most:
+        for run_id, experiment in list(left.items()):
+            if len(free) == models:
                 break
-            if run not in taken:
-                (free if unfinished([experiment], self.results) else finished).append(experiment)
-        for experiment in finished:
-            del left[experiment.run_id]
+            if _has_file(experiment.record, self.results):
+                del left[run_id]
+            elif run_id not in elsewhere:
+                free.append(experiment)
         return free
 
-    def _parked(self) -> Iterator[tuple[Path, PopulationRecord]]:
-        """The populations that nobody trains, with their records.
+    def _locked(self, planned: PlannedPopulation) -> LockedPopulation | None:
+        """Population with its lock; None if another process has the lock, or has just finished the runs."""
+        folder = self.folder / self._id(planned)
+        if not (lock := Lock.take(_lock_path(folder))):
+            return None
+        population = LockedPopulation(planned, [self._by_id[record.run_id] for record in planned.runs], lock, self.results)
+        with ExitStack() as otherwise:
+            otherwise.push(population)
+            if not _planned(folder):
+                folder.mkdir(exist_ok=True)
+                with replaced(folder / RECORD) as partial:
+                    partial.write_text(planned.to_json(), encoding="utf-8")
+            if not all(_has_file(record, self.results) for record in planned.runs):
+                otherwise.pop_all()
+                return population
+        return None
 
-        Those of killed processes become such. Those of which nothing is left to do, or whose record is unusable, are removed.
-        """
-        for folder in self._populations():
-            if folder.name.endswith(lease.GONE):
-                lease.remove_tree(folder)
-                continue
-            parked = lease.is_parked(folder)
-            if not parked and not self._watch.is_dead(folder):
-                continue
-            if parked and (record := self._to_do(folder)):
-                yield folder, record
-            elif held := lease.take(folder):
-                try:
-                    self._give_back(held)
-                    record = self._to_do(held.folder)  # read again: before, another process may have had the folder
-                    if record is None:
-                        held.remove()
-                finally:
-                    held.park()  # which changes nothing where it was removed
-                if record:
-                    yield folder.with_name(lease.name_of(folder)), record
+    def _is_same(self, folder: Path, planned: PlannedPopulation, left: Collection[str]) -> bool:
+        """Whether this command would make the population in a folder, and has tried not all of its runs yet."""
+        runs = [record.run_id for record in planned.runs]
+        members = [self._by_id[run_id] for run_id in runs if run_id in self._by_id]
+        if len(members) < len(runs) or not any(run_id in left for run_id in runs):
+            return False
+        return folder.name == self._id(PlannedPopulation.of(members, planned.models, planned.compile))
 
-    def _give_back(self, population: Lease) -> None:
-        """Give back the runs that a killed process has taken for a population."""
-        record = None
-        with suppress(OSError):
-            record = PopulationRecord.read(population.folder)
-        self._markers.give_back(population, record.files if record else None)
+    def _id(self, planned: PlannedPopulation) -> str:
+        members = [self._by_id[record.run_id] for record in planned.runs]
+        versions = json.dumps(provenance.made_by(members, self.device), sort_keys=True)
+        return hashlib.blake2b(f"{planned.to_json()}\n{versions}".encode(), digest_size=8).hexdigest()
 
-    def _to_do(self, folder: Path) -> PopulationRecord | None:
-        """The record of a population; None if it is unusable, or if all its runs are finished."""
-        record = PopulationRecord.read(folder)
-        return None if record is None or record.finished(self.results) else record
+    def _unfinished(self, folder: Path) -> PlannedPopulation | None:
+        """Planned population of a folder; None if its record is unusable or all its runs have files."""
+        planned = _planned(folder)
+        return planned if planned and not all(_has_file(record, self.results) for record in planned.runs) else None
 
     def _populations(self) -> list[Path]:
+        """Folders of the populations in training, with those that have only a lock yet."""
         try:
-            with os.scandir(self.folder) as found:
-                return sorted(Path(entry) for entry in found if entry.is_dir() and entry.name != MARKERS)
+            names = {name.removesuffix(LOCK) for name in os.listdir(self.folder) if not name.endswith(STALE)}
         except FileNotFoundError:
             return []
-
-    def _give_back_orphans(self) -> None:
-        self._markers.give_back_orphans({lease.name_of(folder) for folder in self._populations()}, self._watch)
-
-    def _continued(self, folder: Path, members: list[Experiment], record: PopulationRecord) -> Claim | None:
-        """A claim on a parked population; None where other processes have it, or one of its runs."""
-        if not (held := lease.take(folder)):
-            return None
-        with ExitStack() as otherwise:
-            otherwise.callback(held.park)
-            otherwise.callback(self._markers.give_back, held, record.files)
-            left = [experiment.run_id for experiment in unfinished(members, self.results)]
-            if self._markers.take(left, held) == left and unfinished(members, self.results):
-                otherwise.pop_all()
-                return Claim(members, record.models, held, self._markers, self.results)
-        return None
-
-    def _begun(self, experiments: list[Experiment], models: int, made_by: MadeBy) -> Claim | None:
-        """A claim on a new population of these runs, up to the first that another process takes; None if that is the first."""
-        held = lease.make(self.folder)
-        with ExitStack() as otherwise:
-            otherwise.callback(held.remove)
-            runs = [experiment.run_id for experiment in experiments]
-            otherwise.callback(self._markers.give_back, held, runs)
-            PopulationRecord.of(experiments, models, made_by).write(held.folder)
-            taken = set(self._markers.take(runs, held))
-            mine = unfinished([experiment for experiment in experiments if experiment.run_id in taken], self.results)
-            if mine:
-                if len(mine) < len(experiments):
-                    self._markers.give_back(held, taken - {experiment.run_id for experiment in mine})
-                    PopulationRecord.of(mine, models, made_by).write(held.folder)
-                otherwise.pop_all()
-                return Claim(mine, models, held, self._markers, self.results)
-        return None
+        return [self.folder / name for name in sorted(names)]
 
 
-def by_id(experiments: Iterable[Experiment]) -> Left:
-    """As :meth:`WorkQueue.take` wants them."""
-    return OrderedDict((experiment.run_id, experiment) for experiment in experiments)
+def unfinished(experiments: Iterable[Experiment], results: Path) -> list[Experiment]:
+    """Experiments without a run file. An empty, truncated or foreign file under a run's name does not count."""
+    return [experiment for experiment in experiments if not _has_file(experiment.record, results)]
 
 
-def unfinished(experiments: Sequence[Experiment], results: Path) -> list[Experiment]:
-    """The experiments that have no run file. An empty, truncated or foreign file under a run's name is none."""
-    there = _names(results) if len(experiments) > FEW else None
-
-    def has_file(experiment: Experiment) -> bool:
-        name = run_files.name_for(experiment.record)
-        return (there is None or name in there) and run_files.is_run(results / name, experiment.run_id)
-
-    return [experiment for experiment in experiments if not has_file(experiment)]
+def _has_file(record: ExperimentRecord, results: Path) -> bool:
+    return run_files.is_run(run_files.path_for(results, record), record.run_id)
 
 
-def _names(folder: Path) -> set[str]:
+def _planned(folder: Path) -> PlannedPopulation | None:
+    """Planned population of a folder; None without a usable record.
+
+    Raises OSError where the disk does not answer, since this is no reason to remove a checkpoint.
+    """
     try:
-        return set(os.listdir(folder))
-    except FileNotFoundError:
-        return set()
+        return PlannedPopulation.from_json((folder / RECORD).read_bytes())
+    except (FileNotFoundError, UsageError):
+        return None
+
+
+def _lock_path(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{LOCK}")
+
+
+def _end(lock: Lock, keep: bool) -> None:
+    """Release a lock, and remove the population's folder before unless it is to be kept, or another process has taken over."""
+    if lock.is_held and not keep:
+        rmtree(lock.path.with_suffix(""), ignore_errors=True)
+    lock.release()
+    _remove_empty(lock.path.parent)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it is gone, or not empty
+        folder.rmdir()

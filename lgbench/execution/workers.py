@@ -1,7 +1,7 @@
 """Worker processes on this machine: all training happens in them. Each has one thread, and there are as many as cores.
 
 Two threads would wait for each other at every operator, and all models of a grid at once leave the caches. A worker loads only
-the plugins that take part in its populations, so no other plugin can change their numbers. The command claims populations and
+the plugins that take part in its populations, so no other plugin can change their numbers. The command locks populations and
 lends each to a worker. A worker that dies loses only the steps since its checkpoint.
 """
 
@@ -36,12 +36,11 @@ from lgbench.execution.executor import (
     located,
     out_of_memory,
 )
-from lgbench.execution.lease import Held, LeaseLost, Lent
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
 from lgbench.execution.runner import PopulationRunner
-from lgbench.execution.scheduler import Assignment, Work
 from lgbench.execution.tracking import Tracking
+from lgbench.execution.work_queue import LockedPopulation
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.registry import Registry
@@ -77,7 +76,7 @@ class Train:
 
     setup: Setup
     population: PlannedPopulation
-    held: Held
+    folder: Path
     """Folder of its checkpoint."""
 
 
@@ -123,7 +122,7 @@ class Worker:
         `said` has the sentences that the user has read. Workers share it.
         """
         self.setup, self.plugins, self.display, self._said = setup, tuple(plugins), display, said
-        self.work: Work | None = None
+        self.locked: LockedPopulation | None = None
         self.written: list[Path] = []
         self._phase = ExitStack()
         self._report: ReportProgress | None = None
@@ -136,11 +135,11 @@ class Worker:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])
         theirs.close()
 
-    def train(self, population: PlannedPopulation, held: Held, work: Work | None = None) -> None:
+    def train(self, population: PlannedPopulation, folder: Path, locked: LockedPopulation | None = None) -> None:
         """Begin a population."""
-        self.work, self.written = work, []
+        self.locked, self.written = locked, []
         with suppress(OSError):  # a dead worker is noticed when it is asked for its next message
-            self.pipe.send(Train(self.setup, population, held))
+            self.pipe.send(Train(self.setup, population, folder))
 
     def heard(self) -> Finished | None:
         """Wait for the next message and show it. Returns the message that ends a population."""
@@ -210,21 +209,21 @@ class Workers:
         self._said: set[str] = set()
         self._workers: list[Worker] = []
 
-    def run(self, left: Iterable[Work | None], run_population: RunPopulation) -> Iterator[Done]:
+    def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
         """`run_population` is not used: each worker has its own."""
         try:
             yield from self._run(left)
         finally:
             self._stop()
 
-    def _run(self, left: Iterable[Work | None]) -> Iterator[Done]:
-        source: Iterator[Work | None] | None = iter(left)
+    def _run(self, left: Iterable[LockedPopulation | None]) -> Iterator[Done]:
+        source: Iterator[LockedPopulation | None] | None = iter(left)
         look_again = 0.0
         while True:
             while source and len(self._busy()) < self.execution.workers and time.monotonic() >= look_again:
                 match next(source, _END):
-                    case Work() as work:
-                        self._give(work)
+                    case LockedPopulation() as locked:
+                        self._give(locked)
                     case None:
                         look_again = time.monotonic() + WAIT_SECONDS
                     case _:
@@ -239,12 +238,12 @@ class Workers:
                     source = source or iter(left)  # its runs may be left to be tried again
 
     def _busy(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.work]
+        return [worker for worker in self._workers if worker.locked]
 
-    def _give(self, work: Work) -> None:
+    def _give(self, locked: LockedPopulation) -> None:
         """Lend a population to a worker that has loaded its plugins and nothing else."""
-        population = PlannedPopulation.of(work.claim.experiments, work.models, work.compile)
-        idle = [worker for worker in self._workers if not worker.work]
+        population = locked.planned
+        idle = [worker for worker in self._workers if not worker.locked]
         worker = next((each for each in idle if each.plugins == population.plugins and not each.died), None)
         if not worker:
             if len(self._workers) == self.execution.workers:
@@ -252,15 +251,15 @@ class Workers:
                 self._workers.remove(idle[0])
             worker = Worker(self._setup, population.plugins, self.display, self._said)
             self._workers.append(worker)
-        worker.train(population, Lent(work.claim.folder), work)
+        worker.train(population, locked.folder, locked)
 
     def _heard(self, worker: Worker) -> Done | None:
         """The population of a worker, once it has ended."""
         if not (finished := worker.heard()):
             return None
-        assert worker.work
-        work, worker.work = worker.work, None
-        return ended(work, worker.written, finished.error)
+        assert worker.locked
+        locked, worker.locked = worker.locked, None
+        return ended(locked, worker.written, finished.error)
 
     def _stop(self) -> None:
         """Stop all workers. Their populations are given back as after an interrupt."""
@@ -269,8 +268,8 @@ class Workers:
         latest = time.monotonic() + PATIENCE_SECONDS
         for worker in self._workers:
             worker.close(latest - time.monotonic())
-            if worker.work:
-                with suppress(KeyboardInterrupt), worker.work.claim:
+            if worker.locked:
+                with suppress(KeyboardInterrupt), worker.locked:
                     raise KeyboardInterrupt
         self._workers.clear()
 
@@ -278,11 +277,11 @@ class Workers:
 _END = object()
 
 
-def trained_alone(population: PlannedPopulation, held: Held, setup: Setup, display: ProgressDisplay) -> list[Path]:
-    """Run files of one population that a worker of its own trains. Raises the error that stops the training."""
+def trained_alone(population: PlannedPopulation, folder: Path, setup: Setup, display: ProgressDisplay) -> list[Path]:
+    """Run files of one population, trained in a worker of its own. Raises the error that stops the training."""
     worker = Worker(setup, population.plugins, display, set())
     try:
-        worker.train(population, held)
+        worker.train(population, folder)
         while not (finished := worker.heard()):
             pass
     finally:
@@ -343,13 +342,11 @@ class Trainer:
         """Train and test a population. Yields each run file when it is written."""
         population = order.population
         experiments = list(experiments_of(population.runs, population.measurements, self._registry))
-        yield from self._runner.run(Assignment(experiments, order.held, population.models, population.compile))
+        yield from self._runner.run(population, experiments, order.folder)
 
 
 def _sendable(error: Exception) -> Exception:
     """Error that can be pickled, with the file and line that raised it."""
-    if isinstance(error, LeaseLost):
-        return LeaseLost(str(error))
     return (WorkerKilled if out_of_memory(error) else WorkerError)(located(error))
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lgbench.atomic_files import remove_partial, replaced
+from lgbench.atomic_files import replaced
 from lgbench.errors import RunFileError
 
 
@@ -55,10 +55,9 @@ class Checkpoint:
     def restore(self, tensors: Mapping[str, Tensor]) -> TrainingProgress:
         """Copy the saved state into `tensors`; no step is done where nothing was saved.
 
-        A half-written file that a killed process left is removed. Raises RunFileError, with `tensors` as they were, where the
+        Raises RunFileError, with `tensors` as they were, where the
         file is not a state of theirs, or not as it was saved.
         """
-        remove_partial(self.path)
         if not self.path.exists():
             return TrainingProgress()
         try:

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor, fx
 from torch.export import Dim
 
 from lgbench import user_cache
 from lgbench.atomic_files import replaced
+from lgbench.lock import Lock
 from lgbench.training.tracing import NOTHING, Varying, traced
 
 SUFFIX = ".pt2"
@@ -57,7 +57,7 @@ def program(
         with _compiled(graph, arguments, varying) as made:
             return _loaded(made)
     path = kept / f"{_name(graph, arguments, varying)}{SUFFIX}"
-    with _alone(path):
+    with Lock.waited_for(path.with_suffix(".lock")):  # other processes wait for the program instead of compiling it too
         if not path.exists():
             report()
             user_cache.remove_old(kept)
@@ -142,8 +142,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return "\n".join(next((line for line in lines if line.startswith(key)), "") for key in ("model name", "flags", "Features"))
-
-
-def _alone(path: Path) -> FileLock:
-    """One process of this machine compiles a program, and others wait for it. On another machine it may be compiled as well."""
-    return FileLock(Path(tempfile.gettempdir()) / f"lgbench-{path.stem}.lock")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -14,7 +13,7 @@ from lgbench.cli.main import main
 from lgbench.execution.device import Execution
 from lgbench.execution.forecast import Forecast
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.work_queue import UNFINISHED
+from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 
@@ -83,11 +82,7 @@ def test_its_populations_are_those_that_would_be_trained(toys_alone, tmp_path):
 
 def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys_alone, tmp_path):
     experiments = planned().experiments
-    folder = tmp_path / UNFINISHED / "0123456789abcdef.0123456789ab-1-1-abcdef"
-    folder.mkdir(parents=True)
-    (folder / "population.json").write_text(
-        json.dumps({"files": {experiments[0].run_id: "a.parquet"}, "models": 2, "made_by": {}})
-    )
+    WorkQueue(tmp_path, experiments, CPU).take({experiments[0].run_id: experiments[0]}, 1)
     before = sorted(tmp_path.rglob("*"))
     forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
     assert forecast.begun == 1 and sorted(tmp_path.rglob("*")) == before

@@ -14,7 +14,6 @@ from conftest import CPU
 from helpers.made_runs import made, rows_of, wait_until
 
 from lgbench.execution.device import Execution
-from lgbench.execution.lease import Lent
 from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
@@ -58,8 +57,8 @@ def alone(registry, tmp_path_factory) -> dict[str, str]:
 
 def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
     sent = PlannedPopulation.of(planned(registry).experiments, 4, True)
-    again = pickle.loads(pickle.dumps(Train(Setup(tmp_path, Execution(CPU), (), {}), sent, Lent(tmp_path))))
-    assert again.population == sent and again.held.folder == tmp_path
+    again = pickle.loads(pickle.dumps(Train(Setup(tmp_path, Execution(CPU), (), {}), sent, tmp_path)))
+    assert again.population == sent and again.folder == tmp_path
     experiments = list(experiments_of(again.population.runs, again.population.measurements, registry))
     assert experiments == list(planned(registry).experiments)
     assert len({id(experiment.architecture) for experiment in experiments}) == 1

@@ -33,5 +33,5 @@ def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "trained_alone", trained_alone)
 
 
-def _trained_here(population, held, setup, display) -> list[Path]:
-    return list(Trainer(setup, population.plugins, display).train(Train(setup, population, held)))
+def _trained_here(population, folder, setup, display) -> list[Path]:
+    return list(Trainer(setup, population.plugins, display).train(Train(setup, population, folder)))

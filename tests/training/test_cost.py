@@ -123,9 +123,9 @@ def sizes(experiments, folder, execution) -> list[int]:
         raise error
 
     found = []
-    for work in Scheduler(Plan(tuple(experiments), ()), folder, execution, SilentProgress(), fail):
-        with work.claim as claim:
-            found.append(len(claim.experiments))
+    for population in Scheduler(Plan(tuple(experiments), ()), folder, execution, SilentProgress(), fail):
+        with population:
+            found.append(len(population.experiments))
     return found
 
 
@@ -261,7 +261,7 @@ def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
     chosen = [
-        Scheduler(asked, Path("none"), Execution(CPU), SilentProgress(), lambda tried, error: None).stacks_of(group).compile
+        Scheduler(asked, Path("none"), Execution(CPU), SilentProgress(), lambda tried, error: None).stacking_of(group).compile
         for asked, group in [(first, tuning), (replace(first, experiments=whole.experiments), runs)]
     ]
     assert chosen == [True, True] and not cost.compiling_pays(tuning[0], CPU)

@@ -38,9 +38,9 @@ from lgbench.cli.main import main
 from lgbench.execution import jobs
 
 results, shared, words = Path(sys.argv[1]), sys.argv[2] == "shared", sys.argv[3:]
-if not shared:  # no node sees the folder of a claim
+if not shared:  # no node sees the folder of a checkpoint
     own = jobs.Jobs._job
-    jobs.Jobs._job = lambda self, work: replace(own(self, work), folder="/nowhere/else")
+    jobs.Jobs._job = lambda self, locked: replace(own(self, locked), folder="/nowhere/else")
 MEMORY = 100 * 2**20
 head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=head)

@@ -185,7 +185,7 @@ def test_populations_that_fail_in_jobs_are_told_and_the_logs_stay(slurm, tmp_pat
 
 @needs_slurm
 @pytest.mark.engine
-def test_what_slurm_refuses_is_a_sentence_and_no_run_is_left_claimed(slurm, tmp_path):
+def test_what_slurm_refuses_is_a_sentence_and_no_run_is_left_locked(slurm, tmp_path):
     command = [*LGBENCH, *words(tmp_path / "results"), "--executor", "slurm", "--executor-option", "partition=nowhere"]
     done = subprocess.run(command, env=slurm, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import toys
-from conftest import CHEAP, CPU, TESTS
+from conftest import CHEAP, CPU
 from helpers.made_runs import made
-from test_work_queue import left, take
+from helpers.queues import checkpoint_of, left, take
 from toy_registries import but, toys_and
 
 from lgbench import Random, seeds
@@ -23,8 +21,6 @@ from lgbench.errors import RunFailed
 from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.execution.executor import Done, InProcess
-from lgbench.execution.lease import name_of
-from lgbench.execution.markers import MARKERS
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
@@ -35,7 +31,7 @@ SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"ev
 
 
 class Reversed:
-    """Claims everything first and runs the last population first."""
+    """Takes everything first and runs the last population first."""
 
     def run(self, left, run_population) -> Iterator[Done]:
         everything = list(left)
@@ -49,36 +45,13 @@ class InAThread:
     def run(self, left, run_population) -> Iterator[Done]:
         here = threading.get_ident()
 
-        def done(work) -> list[Done]:
+        def done(locked) -> list[Done]:
             assert threading.get_ident() != here
-            return list(InProcess().run([work], run_population))
+            return list(InProcess().run([locked], run_population))
 
         with ThreadPoolExecutor(1) as threads:
             for outcomes in [*threads.map(done, list(left))]:
                 yield from outcomes
-
-
-class InAProcess:
-    """Runs each population in a process of its own, which tells what it wrote; the claim stays here."""
-
-    def run(self, left, run_population) -> Iterator[Done]:
-        processes = multiprocessing.get_context("fork")
-        for work in left:
-            mine, theirs = processes.Pipe()
-            process = processes.Process(target=self.make, args=(work, run_population, theirs))
-            with work.claim:
-                process.start()
-                written, error = mine.recv()
-                process.join()
-            yield Done(work, [Path(path) for path in written], RuntimeError(error) if error else None)
-
-    def make(self, work, run_population, answer) -> None:
-        written, error = [], None
-        try:
-            written += map(str, run_population(work.assignment))
-        except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-        answer.send((written, error))
 
 
 def planned_grid(planned, known=None):
@@ -105,28 +78,6 @@ def test_every_executor_makes_the_same_run_files_to_the_bit_and_leaves_nothing_e
     outcome = run(planned_grid(planned), tmp_path, executor)
     assert made(tmp_path) == local
     assert {path.name for path in outcome.written} == local.keys() and not outcome.failed and not outcome.found
-    assert left(tmp_path) == set()
-
-
-IN_PROCESSES = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-import torch
-torch.set_num_threads(1)  # a process that is forked has none of the threads of its parent
-from conftest import planned
-from test_executor import InAProcess, planned_grid, run
-outcome = run(planned_grid(planned.__wrapped__()), Path(sys.argv[2]), InAProcess())
-assert len(outcome.written) == 6 and not outcome.failed, outcome
-"""
-
-
-@pytest.mark.slow
-def test_an_executor_may_run_populations_in_other_processes(warm, local, tmp_path):
-    with warm.start([TESTS, tmp_path], IN_PROCESSES) as process:
-        out, error = process.communicate()
-        assert process.returncode == 0, error
-    assert made(tmp_path) == local
     assert left(tmp_path) == set()
 
 
@@ -175,7 +126,7 @@ def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned
 
     class Watching(InProcess):
         def run(self, left, run_population):
-            yield from super().run((seen.append(work) or work for work in left), run_population)
+            yield from super().run((seen.append(each) or each for each in left), run_population)
 
     def fails(self, length, random):
         raise ValueError("no contexts today")
@@ -186,35 +137,35 @@ def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned
     outcome = run(experiments, tmp_path, Watching(), population=None)
     (failure,) = outcome.failed
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
-    assert [work.claim.experiments[0].record.task for work in seen] == ["toy-largest"] and len(outcome.written) == 2
+    assert [each.experiments[0].record.task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
     assert left(tmp_path) == set()
 
 
-def test_a_population_is_claimed_when_an_executor_takes_it_and_free_when_it_ends(planned, tmp_path):
+def test_a_population_is_locked_when_an_executor_takes_it_and_free_when_it_ends(planned, tmp_path):
     experiments = planned_grid(planned)
     walks = [e for e in experiments if e.record.task == "toy-walk"]
     held = []
 
     class Watching:
         def run(self, left, run_population):
-            for number, work in enumerate(left):
-                running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.name != MARKERS]
-                held.append((number, len(running), work.claim.folder in running, take(tmp_path, work.claim.experiments)))
-                yield from InProcess().run([work], run_population)
+            for number, locked in enumerate(left):
+                running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
+                held.append((number, running == [locked.folder], take(tmp_path, locked.experiments)))
+                yield from InProcess().run([locked], run_population)
 
     run(experiments, tmp_path, Watching())
-    assert held == [(number, 1, True, None) for number in range(4)]
+    assert held == [(number, True, None) for number in range(4)]
     assert len(walks) == 3 and left(tmp_path) == set()
 
 
 def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
     class Impatient:
         def run(self, left, run_population):
-            for number, work in enumerate(left):
-                with work.claim:
+            for number, locked in enumerate(left):
+                with locked:
                     if number == 2:
                         raise KeyboardInterrupt
-                    yield Done(work, list(run_population(work.assignment)))
+                    yield Done(locked, list(run_population(locked.planned, locked.experiments, locked.folder)))
 
     with pytest.raises(KeyboardInterrupt):
         run(planned_grid(planned), tmp_path, Impatient())
@@ -224,21 +175,21 @@ def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(pla
     assert made(tmp_path) == local
 
 
-def test_a_claim_can_be_given_back_by_another_thread_than_took_it(planned, tmp_path):
-    """A claim that was interrupted can be taken at once, by this process too."""
+def test_a_population_can_be_ended_by_another_thread_than_took_it(planned, tmp_path):
+    """After an interrupt it can be taken at once, by this process too."""
     experiments = planned_grid(planned)
-    claim = take(tmp_path, experiments[:3])
+    locked = take(tmp_path, experiments[:3])
 
     def interrupted() -> None:
-        with pytest.raises(KeyboardInterrupt), claim:
-            claim.checkpoint.write_text("a state")
+        with pytest.raises(KeyboardInterrupt), locked:
+            checkpoint_of(locked).write_text("a state")
             raise KeyboardInterrupt
 
     thread = threading.Thread(target=interrupted)
     thread.start()
     thread.join()
     with take(tmp_path, experiments[:3]) as again:
-        assert name_of(again.folder) == name_of(claim.folder) and again.checkpoint.read_text() == "a state"
+        assert again.folder == locked.folder and checkpoint_of(again).read_text() == "a state"
 
 
 def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_written_again(planned, local, tmp_path):
@@ -248,12 +199,12 @@ def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_writt
         """Somebody else finishes the runs of the first population while it is trained."""
 
         def run(self, left, run_population):
-            for number, work in enumerate(left):
+            for number, locked in enumerate(left):
                 if number == 0:
                     run(experiments, tmp_path / "other")
                     for path in run_files.find(tmp_path / "other"):
                         path.rename(tmp_path / path.name)
-                yield from InProcess().run([work], run_population)
+                yield from InProcess().run([locked], run_population)
 
     outcome = run(experiments, tmp_path, Late())
     assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import pytest
 import torch
 import toys
 from conftest import CPU, with_averager
+from helpers.trainings import bits, numbers, stopping_after
 from safetensors.torch import save_file
 
 from lgbench.atomic_files import replaced
@@ -32,11 +34,6 @@ def state() -> dict[str, torch.Tensor]:
         "average/toy-mean/half/out.weight": torch.tensor([[1e-7, 65504.0]], dtype=torch.float16),
         "empty": torch.zeros(0, 3),
     }
-
-
-def bits(tensors) -> dict[str, bytes]:
-    """The bytes of the tensors, so that nan equals nan and 0 is not -0."""
-    return {name: tensor.contiguous().numpy().tobytes() for name, tensor in tensors.items()}
 
 
 def blank(tensors) -> dict[str, torch.Tensor]:
@@ -223,10 +220,12 @@ def test_a_save_that_is_cut_short_leaves_the_state_before(path, monkeypatch, err
     assert bits(tensors) == bits(state())
 
 
-def test_a_half_written_file_of_a_killed_process_is_removed(path):
+def test_a_half_written_file_of_a_killed_process_is_removed_by_the_next_save(path):
     killed = replaced(path)
     killed.__enter__().write_bytes(b"half of a sta")
     assert [left.suffix for left in path.parent.iterdir()] == [".partial"]
+    (half,) = path.parent.iterdir()
+    half.rename(half.with_name(half.name.replace(f"-{os.getpid()}.", f"-{2**22}.")))  # no system gives a process that number
     assert Checkpoint(path, every=60).restore(state()).step == 0
     saved(path, step=9)
     assert Checkpoint(path, every=60).restore(blank(state())).step == 9
@@ -278,23 +277,6 @@ def test_zero_seconds_save_every_step(path, clock):
 
 SMALL = {"train_batch": 2, "train_average_every": 3}
 DIVERGING = SMALL | {"train_steps": 90, "train_lr": 0.0015}
-
-
-def numbers(trained) -> dict[str, object]:
-    """Everything that training yields, to the bit."""
-    weights = {f"{variant}/{name}": w for variant, named in trained.weights.items() for name, w in named.items()}
-    curve = {"loss": trained.curve.loss, "gradient_norm": trained.curve.gradient_norm}
-    return bits(weights | curve) | {"steps": trained.curve.steps, "diverged": trained.diverged}
-
-
-def stopping_after(step: int):
-    """A report that stops training as Ctrl-C does, `step` steps done."""
-
-    def report(done, loss):
-        if done == step:
-            raise KeyboardInterrupt
-
-    return report
 
 
 @pytest.fixture(scope="module", params=["prefixes", "sets of varying sizes", "models that diverge"])

@@ -1,9 +1,12 @@
-"""Real processes through the command line: killed at any moment, at work side by side, and started once more."""
+"""Real processes through the command line: killed or frozen at any moment, at work side by side, and started once more."""
 
 from __future__ import annotations
 
+import os
 import random
-import re
+import shutil
+import signal
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from errno import ENOSPC
@@ -11,42 +14,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from warm import Process, Warm
+from helpers.commands import GRID, SMALL, TWO_STACKS, finished, left, lgbench, rows, trained, until, written
+from warm import Warm
 
+from lgbench import lock
 from lgbench.cli.main import main
 from lgbench.execution import runner
 from lgbench.results import run_files
 
-TOYS = ["run", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", "--no-compile"]
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
-GRID = [*TOYS, "--task", "toy-even,toy-largest", "--set", "train.steps=130", "--set", "train.average_every=5"]
-GRID += ["--set", "evaluate.contexts=1000", "--set", "evaluate.strings=1000", "--set", "evaluate.max_length=64"]
-SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
-TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
-
-
-def finished(process: Process) -> tuple[str, str]:
-    """Wait for a command to end without an error, and return the rest of its stdout and stderr."""
-    out, error = process.communicate(timeout=100)
-    assert process.returncode == 0, error
-    return out, error
-
-
-def lgbench(*arguments: object) -> str:
-    """The command in this interpreter, to its end; what it said."""
-    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def rows(folder: Path) -> dict[str, str]:
-    """Every run file's rows by its name; a float's repr tells all its bits."""
-    return {path.name: repr(run_files.read(path).to_pylist()) for path in folder.glob("*.parquet")}
-
-
-def left(folder: Path) -> list[str]:
-    """Everything in a results folder that is no run file."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".parquet")
 
 
 def resumed(folder: Path) -> list[bool]:
@@ -67,14 +43,6 @@ def killed(warm: Warm, arguments: Sequence[object], moments: Sequence[tuple[str,
                 break
             said.append("".join(lines))
     return said
-
-
-def until(process: Process, words: str) -> Iterator[str]:
-    """Lines of stderr up to one with these words."""
-    for line in process.stderr:
-        yield line
-        if words in line:
-            return
 
 
 @pytest.mark.slow
@@ -130,7 +98,7 @@ CRASHES = """
 import os, signal, sys
 from os import kill  # while lgbench loads plugins, os.kill is another function
 from lgbench.cli.main import main
-CHANGES = {{"os.mkdir", "os.symlink", "os.link", "os.rename", "os.remove", "os.rmdir", "os.truncate"}}
+CHANGES = {{"os.mkdir", "os.link", "os.utime", "os.rename", "os.remove", "os.rmdir", "os.truncate"}}
 left = iter(range({point}))
 
 def watch(event, arguments):
@@ -155,8 +123,11 @@ def crashed(warm: Warm, command: Sequence[object], point: int, environ: dict[str
 @pytest.mark.parametrize(
     ("first", "step"), [pytest.param(20, 45, marks=SLOW), *(pytest.param(n, 8, marks=LONG) for n in range(8))]
 )
-def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(tmp_path, warm, environ, toys_alone, first, step):
+def test_wherever_a_command_is_killed_the_same_one_ends_with_the_same_numbers(
+    tmp_path, warm, environ, toys_alone, monkeypatch, first, step
+):
     """At every change of the disk; in the slow tests at a few."""
+    monkeypatch.setattr(lock, "STALE_SECONDS", 0.5)  # a lock file that was just made does not say yet whose it is
     command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--checkpoint", "0", "--set", "train.steps=4", "--results"]
     lgbench(*command, tmp_path / "whole")
     point = first
@@ -223,15 +194,6 @@ def test_a_footer_says_what_of_the_run_other_processes_did(tmp_path, warm, envir
     assert all(about["seconds"]["total"] > about["seconds"]["train"] for about in (whole, rest))
 
 
-def trained(said: str) -> int:
-    """How many populations a process began to train."""
-    return len(re.findall(r"^train .*: started$", said, re.MULTILINE))
-
-
-def written(said: str) -> int:
-    return sum(map(int, re.findall(r"(\d+) runs? written", said)))
-
-
 @pytest.mark.slow
 def test_two_processes_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, environ, toys_alone):
     command = [*TWO_STACKS, "--seeds", "0,1", "--population", "1", "--results"]
@@ -280,3 +242,96 @@ def test_seeds_that_are_added_to_a_finished_grid_are_all_that_is_trained(tmp_pat
     assert "4 runs were done before and not run again" in said and "4 runs written" in said
     assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in before} == before
     assert len(rows(tmp_path)) == 8 and left(tmp_path) == []
+
+
+STRANGER = """
+import sys
+from lgbench import lock
+lock.BEAT_SECONDS, lock.STALE_SECONDS = 0.05, 1.0
+lock.machine = lambda: f"{abs(hash(sys.argv[1])):08x}"[:8]
+from lgbench.cli.main import main
+main(sys.argv[2:], prog_name="lgbench")
+"""
+"""Command on another machine, which cannot ask this one whether a process lives. Locks become stale after a second."""
+
+
+@pytest.fixture
+def mounts(tmp_path) -> Iterator[list[tuple[str, Path]]]:
+    """Two machines with one folder, mounted twice: a lock of one mount is not known to the other, as on a network."""
+    if not (shutil.which("bindfs") and os.access("/dev/fuse", os.W_OK)):
+        pytest.skip("needs bindfs (Debian: apt-get install bindfs) and /dev/fuse")
+    (tmp_path / "folder").mkdir()
+    places = [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+        subprocess.run(["bindfs", tmp_path / "folder", place], check=True)
+    yield [(f"machine-{place.name}", place) for place in places]
+    for place in places:
+        subprocess.run(["fusermount", "-u", "-z", place], check=True)
+
+
+@pytest.mark.slow
+def test_two_machines_share_a_grid_and_nothing_is_done_twice(tmp_path, warm, environ, toys_alone, mounts):
+    command = [*TWO_STACKS, "--seeds", "0:4", "--population", "1", "--results"]
+    lgbench(*command, tmp_path / "alone")
+    slowly = {"TOYS_SLEEP": "0.05", **environ}
+    one, two = (warm.start([name, *command, mount], STRANGER, **slowly) for name, mount in mounts)
+    with one, two:
+        said = [finished(process) for process in (one, two)]
+    assert sum(trained(error) for _, error in said) == sum(written(out) for out, _ in said) == 8
+    assert rows(tmp_path / "folder") == rows(tmp_path / "alone") and len(rows(tmp_path / "alone")) == 8
+    assert left(tmp_path / "folder") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_machine_takes_over_what_another_was_training_when_it_died_or_froze(tmp_path, warm, environ, toys_alone, how):
+    """A frozen process that wakes finds all files written, and replaces none."""
+    command = [*TWO_STACKS, "--set", "train.average_every=5", "--seeds", "0,1", "--checkpoint", "0", "--results"]
+    lgbench(*command, tmp_path / "alone")
+    folder = tmp_path / "folder"
+    with warm.start(["machine-one", *command, folder], STRANGER, TOYS_SLEEP="0.3", **environ) as holder:
+        assert trained("".join(until(holder, "train"))) == 1
+        time.sleep(0.5)
+        os.kill(holder.pid, how)
+        with warm.start(["machine-two", *command, folder], STRANGER, **environ) as other:
+            out, rest = finished(other)
+        assert "training goes on after step" in rest and written(out) == 4
+        if how == signal.SIGSTOP:
+            before = {path: path.stat() for path in folder.glob("*.parquet")}
+            os.kill(holder.pid, signal.SIGCONT)
+            out, said = finished(holder)
+            assert written(out) == 0 and "4 runs were done before" in out + said
+            after = {path: path.stat() for path in before}
+            assert [(a.st_ino, a.st_mtime_ns) for a in after.values()] == [(b.st_ino, b.st_mtime_ns) for b in before.values()]
+    assert rows(folder) == rows(tmp_path / "alone") and len(rows(tmp_path / "alone")) == 4
+    assert left(folder) == []
+
+
+@pytest.mark.slow
+def test_a_frozen_process_that_wakes_while_another_trains_harms_neither(tmp_path, warm, environ, toys_alone):
+    """Both write checkpoints of one population to the end, and each run file is made once."""
+    command = [
+        *SMALL,
+        "--task",
+        "toy-even",
+        "--set",
+        "train.average_every=2",
+        "--seeds",
+        "0,1",
+        "--checkpoint",
+        "0",
+        "--results",
+    ]
+    lgbench(*command, tmp_path / "alone")
+    folder = tmp_path / "folder"
+    with warm.start(["machine-one", *command, folder], STRANGER, TOYS_SLEEP="0.2", **environ) as holder:
+        assert trained("".join(until(holder, "train"))) == 1
+        time.sleep(0.5)
+        os.kill(holder.pid, signal.SIGSTOP)
+        with warm.start(["machine-two", *command, folder], STRANGER, TOYS_SLEEP="0.2", **environ) as other:
+            assert trained("".join(until(other, "train"))) == 1
+            os.kill(holder.pid, signal.SIGCONT)
+            said = [finished(process) for process in (holder, other)]
+    assert rows(folder) == rows(tmp_path / "alone") and sum(written(out) for out, _ in said) >= 2
+    assert len(rows(folder)) == 2 and left(folder) == []

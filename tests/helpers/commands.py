@@ -1,0 +1,61 @@
+"""The command line in this process or in others, on grids of toys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from click.testing import CliRunner
+from warm import Process
+
+from lgbench.cli.main import main
+from lgbench.results import run_files
+
+TOYS = ["run", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "quick", "--no-compile"]
+GRID = [*TOYS, "--task", "toy-even,toy-largest", "--set", "train.steps=130", "--set", "train.average_every=5"]
+GRID += ["--set", "evaluate.contexts=1000", "--set", "evaluate.strings=1000", "--set", "evaluate.max_length=64"]
+SMALL = [*TOYS, "--set", "train.steps=20", "--set", "evaluate.max_length=16"]
+TWO_STACKS = [*SMALL, "--task", "toy-even,toy-largest"]
+
+
+def finished(process: Process) -> tuple[str, str]:
+    """Rest of a command's stdout and stderr, when it has ended without an error."""
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    return out, error
+
+
+def lgbench(*arguments: object) -> str:
+    """Output of the command in this interpreter."""
+    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def until(process: Process, words: str) -> Iterator[str]:
+    """Lines of stderr up to one with these words."""
+    for line in process.stderr:
+        yield line
+        if words in line:
+            return
+
+
+def rows(folder: Path) -> dict[str, str]:
+    """Rows of all run files by name. The repr of a float tells all its bits."""
+    return {path.name: repr(run_files.read(path).to_pylist()) for path in folder.glob("*.parquet")}
+
+
+def left(folder: Path) -> list[str]:
+    """Names of everything in a results folder except run files."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".parquet")
+
+
+def trained(said: str) -> int:
+    """Number of populations that a process began to train."""
+    return len(re.findall(r"^train .*: started$", said, re.MULTILINE))
+
+
+def written(said: str) -> int:
+    """Number of run files that a command wrote."""
+    return sum(map(int, re.findall(r"(\d+) runs? written", said)))
