@@ -1,10 +1,8 @@
-"""Executors: where populations are trained and tested.
+"""Dispatch of populations to the processes that train and test them.
 
-The scheduler says which populations are left. An executor runs them and reports each as it ends. Determinism, locks,
-checkpoints and run files are the scheduler's and the population's; starting, placing and retrying are the executor's.
-
-An executor keeps two rules. It ends each population by :func:`ended`, after a failure too. And it runs one population at a time
-in one process, since initial weights come from torch's global generator.
+The scheduler says which populations are left. A dispatcher locks each by taking it, has it trained, and reports its end. It
+ends each population by :func:`ended`, also after a failure, and trains one at a time in one process, since initial weights come
+from torch's global generator.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ RunPopulation = Callable[[PlannedPopulation, Sequence[Experiment], Path], Iterat
 """Function that trains and tests a population, with its checkpoint in a folder, and yields each run file when it is written."""
 
 
-class Executor(Protocol):
-    """Runs populations."""
+class Dispatcher(Protocol):
+    """Dispatch of populations to processes: :class:`lgbench.execution.workers.Workers` or an executor's jobs."""
 
     def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
         """Run every population of `left`.

@@ -17,7 +17,7 @@ from lgbench.contracts import Tracker
 from lgbench.errors import RunFailed, UsageError
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
-from lgbench.execution.executor import Executor, InProcess, located, out_of_memory
+from lgbench.execution.executor import Dispatcher, InProcess, located, out_of_memory
 from lgbench.execution.manner import PlanOutcome
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.populations import PlannedPopulation, title_of
@@ -50,13 +50,13 @@ def run_plan(
     execution: Execution,
     folder: Path,
     display: ProgressDisplay,
-    executor: Executor | None = None,
+    dispatcher: Dispatcher | None = None,
     later: Sequence[Experiment] = (),
     trackers: Sequence[Found[Tracker]] = (),
 ) -> PlanOutcome:
     """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
 
-    `executor` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
+    `dispatcher` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
     failed here. The display counts what comes `later`, too. `trackers` follow what this process trains. Raises UsageError where
     nothing can be written to `folder`, before anything is trained.
     """
@@ -75,7 +75,7 @@ def run_plan(
     scheduler = Scheduler(plan, folder, execution, display, fail)
     left = [experiment for group in scheduler.groups for experiment in group]
     with display.all([*left, *later], execution.workers):
-        for done in (executor or InProcess()).run(scheduler, runner.run):
+        for done in (dispatcher or InProcess()).run(scheduler, runner.run):
             written += done.written
             planned = done.population.planned
             if done.error and out_of_memory(done.error) and scheduler.halve(done.population):

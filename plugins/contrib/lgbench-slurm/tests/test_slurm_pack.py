@@ -118,7 +118,7 @@ def test_a_job_cancelled_and_one_put_back_cost_nothing_and_every_value_is_that_o
     first, second = jobs(slurm, "RUNNING")
     said(f"scancel {first}", slurm)
     said(f"scontrol requeue {second}", slurm)
-    wait_until(lambda: second not in jobs(slurm, "RUNNING"))
+    wait_until(lambda: second in jobs(slurm, "PENDING"))
     said(f"scontrol update JobId={second} StartTime=now", slurm)  # SLURM would wait for two minutes
     out, error = process.communicate(timeout=500)
     assert process.returncode == 0, error
