@@ -15,7 +15,7 @@ import lgbench
 from lgbench.cli.main import main
 from lgbench.reports import site
 from lgbench.reports.curves import primary_metric, raw_values
-from lgbench.reports.step_data import marked
+from lgbench.reports.step_figure import marked
 from lgbench.results.columns import Models, Values
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import interval

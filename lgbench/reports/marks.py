@@ -9,8 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from lgbench.reports.across import LENGTH, Across
-from lgbench.reports.scale import ValueScale
+from lgbench.reports.axes import LENGTH, Across, ValueScale
 
 COLOURS = ("#332288", "#EE3377", "#009988", "#000000", "#999933", "#AA4499", "#882255", "#117733")
 """Of Paul Tol's schemes and black: the eight that differ most in the eyes of everyone and stand out from white by 3 to 1."""

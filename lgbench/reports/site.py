@@ -17,15 +17,14 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports import plots
-from lgbench.reports.across import LENGTH, STEP, Across
+from lgbench.reports.axes import LENGTH, STEP, Across
 from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
-from lgbench.reports.curve_data import about as axis_of
+from lgbench.reports.figure import about as axis_of
 from lgbench.reports.files import replace
 from lgbench.reports.html import filled
-from lgbench.reports.inside_data import inside_documents
-from lgbench.reports.run_data import run_documents
-from lgbench.reports.step_data import document
+from lgbench.reports.site_data import inside_documents, run_documents
+from lgbench.reports.step_figure import document
 from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric

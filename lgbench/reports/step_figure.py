@@ -1,18 +1,60 @@
-"""Figures against training steps: a panel for each length of each board, all of a board with one vertical axis."""
+"""Curves against training steps: figures with a panel for each length of each board, and the data of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lgbench.errors import UsageError
-from lgbench.reports.across import STEP
+from lgbench.reports.axes import STEP
 from lgbench.reports.figure import LINE, Panel, Spec, assembled, panel_title, seeds_line
-from lgbench.reports.step_data import about, cells, chance, marked
 from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
 from lgbench.results.steps import BoardSteps, StepCurves
+
+
+def cells(curves: StepCurves, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The curves of the entries that have a label."""
+    return [
+        {"entry": entry, "label": labels[entry], **vars(cell), "chance": curves.chance}
+        for entry, own in curves.cells.items()
+        if entry in labels
+        for cell in own
+    ]
+
+
+def chance(curves: StepCurves) -> list[dict[str, Any]]:
+    """The line of the chance level, empty where it is unknown."""
+    ends = (curves.steps[0], curves.steps[-1])
+    return [] if curves.chance is None else [{"step": step, "mean": curves.chance} for step in ends]
+
+
+def about(curves: StepCurves) -> list[dict[str, Any]]:
+    """One row: the ends of the horizontal axis, and the steps that are marked on it."""
+    steps = curves.steps
+    return [{"train_length": 0, "shortest": steps[0], "longest": steps[-1], "lengths": marked(steps)}]
+
+
+def marked(steps: Sequence[int]) -> list[int]:
+    """The steps that an axis marks: the last, and every second one before it.
+
+    >>> marked([1, 3, 7, 15, 31, 62, 125, 250, 500, 1000])
+    [3, 15, 62, 250, 1000]
+    """
+    return list(steps[::-1][::2][::-1])
+
+
+def document(steps: BoardSteps) -> dict[str, Any]:
+    """Everything of one board, for a page. A point is a list of step, mean, low, high and n: half as long as an object."""
+    return {
+        str(length): {
+            "chance": curves.chance,
+            "axis": about(curves)[0],
+            "entries": {entry: [list(vars(cell).values()) for cell in own] for entry, own in curves.cells.items()},
+        }
+        for length, curves in steps.curves.items()
+    }
 
 
 class AtLength(NamedTuple):

@@ -8,9 +8,8 @@ from typing import Any
 
 from lgbench.contracts import DIVERGED
 from lgbench.errors import UsageError
-from lgbench.reports.across import SETTING_LABEL, Across
-from lgbench.reports.curve_data import above_zero
-from lgbench.reports.figure import LINE, Panel, Spec, assembled, panel_title, seeds_line
+from lgbench.reports.axes import SETTING_LABEL, Across
+from lgbench.reports.figure import LINE, Panel, Spec, above_zero, assembled, panel_title, seeds_line
 from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
 from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered

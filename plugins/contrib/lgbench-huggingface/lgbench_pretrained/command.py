@@ -80,7 +80,7 @@ def probe_model(
     """
     from lgbench.execution.device import choose_device, full_float32
     from lgbench.experiment.probes import ALL, NONE, chosen_probes
-    from lgbench.reports import files, plots, row_files
+    from lgbench.reports import files, plots
     from lgbench_pretrained import readings
     from lgbench_pretrained.loading import Source, load
     from lgbench_pretrained.probing import Probing
@@ -89,7 +89,7 @@ def probe_model(
     if text and tokens:
         raise UsageError("--text and --tokens both say what the model reads: use one of them")
     if out:
-        row_files.known_format(out)
+        files.known_format(out)
     if picture:
         plots.known_format(picture)
     source, where = Source.of(model), choose_device(device)
@@ -105,7 +105,7 @@ def probe_model(
         read = _contexts(pretrained, file, said, bool(tokens))
         found = _probed(Probing(pretrained, read, contexts, seed, chosen, where), _lengths(pretrained, lengths, contexts))
     if out:
-        files.replace(out, row_files.content(readings.arrow(found), out))
+        files.replace(out, files.content(readings.arrow(found), out))
         echo(out)
     if picture:
         plots.write(readings.figure(found), picture)

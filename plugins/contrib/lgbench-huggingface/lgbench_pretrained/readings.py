@@ -142,9 +142,8 @@ def figure(found: ModelRows) -> dict[str, Any]:
 
 
 def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> Any:
-    from lgbench.reports.across import LENGTH
-    from lgbench.reports.curve_data import above_zero
-    from lgbench.reports.figure import Panel
+    from lgbench.reports.axes import LENGTH
+    from lgbench.reports.figure import Panel, above_zero
 
     cells: list[dict[str, Any]] = [
         {"entry": label, "label": label, "length": length, "chance": None}

@@ -23,7 +23,7 @@ from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
 from lgbench.insides import attending
 from lgbench.insides.decoder_sight import DecoderSight
-from lgbench.reports.curve_data import above_zero
+from lgbench.reports.figure import above_zero
 from lgbench_pretrained import probing
 from lgbench_pretrained.loading import Source, load
 from lgbench_pretrained.probing import Probing

@@ -1,16 +1,17 @@
-"""Data on runs for the page: metadata and training curves."""
+"""Data of the page: runs with their trainings and tunings, and readings of probes by task and layer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from lgbench.contracts import CURVE_METRICS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports.tunings import each_tuning_once, without_tuning
+from lgbench.results.database import Database, packaged
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import described
+from lgbench.results.metrics import Metric, described
 from lgbench.results.run_schema import CHECKSUM
 from lgbench.results.trainings import trainings
 
@@ -57,3 +58,52 @@ def _finite(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
     return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+def inside_documents(results: Database, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+    """By entry, for each task, protocol and probe, its mean over heads and seeds at each length, a line for each layer.
+
+    Entries whose runs have no probes are left out.
+    """
+    known = {(metric.name, metric.version): metric for metric in results.metrics}
+    unranked = sorted({metric.name for metric in results.metrics if not metric.ranks})
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (entry, task, version, number, *metric), own in groupby(
+        results.rows(packaged("layers"), {"unranked": unranked}), key=lambda row: row[:6]
+    ):
+        about, protocol = known.get((metric[0], metric[1])), results.protocols[number]
+        if about is not None and protocol in protocols:
+            of = {"task": task, "task_version": version, "protocol": str(protocol), **_about(about)}
+            layers = groupby(own, key=lambda row: row[6])
+            found.setdefault(entry, []).append(of | {"layers": [_line(layer, list(rows)) for layer, rows in layers]})
+    return found
+
+
+def _about(metric: Metric) -> dict[str, Any]:
+    return {"metric": metric.key, "title": metric.title}
+
+
+def _line(layer: int | None, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Four significant digits are more than a small chart shows."""
+    values = [float(f"{value:.4g}") for *_, value, _ in rows]
+    return {"layer": layer, "lengths": [row[7] for row in rows], "values": values, "seeds": max(row[9] for row in rows)}
+
+
+def without_tuning(about: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The tuning in a footer, and the footer without it. Footers are strangers' files: nothing is sure of them."""
+    experiment = about.get("experiment")
+    if not isinstance(experiment, dict):
+        return None, dict(about)
+    left = {key: value for key, value in experiment.items() if key != "tuning"}
+    return experiment.get("tuning"), {**about, "experiment": left}
+
+
+def each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs of an entry, of which only the first with a tuning keeps it."""
+    seen: set[str] = set()
+    for run in runs:
+        said = repr((run["protocol"], run["task"], run["task_version"], run["tuning"]))
+        if said in seen:
+            run["tuning"] = None
+        seen.add(said)
+    return runs
