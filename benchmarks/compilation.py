@@ -24,9 +24,9 @@ from torch._inductor.utils import fresh_cache
 from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training.acceleration import Captured, captures
 from lgbench.training.data import Step, stream
 from lgbench.training.population import Population
+from lgbench.training.train import Captured, captures
 
 CASES = [
     ("set-complement", "pre-norm", 1),

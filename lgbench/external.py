@@ -45,7 +45,7 @@ from lgbench.results.external_models import ExternalModel
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.submission_files import digest
-from lgbench.training.curve import NO_CURVE
+from lgbench.training.models import NO_CURVE
 
 Model = nn.Module | Callable[[Tensor], Any]
 MAX_NAME = 200

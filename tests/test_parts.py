@@ -36,8 +36,8 @@ from lgbench.noise import Noise
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import CHUNK
-from lgbench.training.gradients import Gradients
 from lgbench.training.population import Population
+from lgbench.training.step import Gradients
 from lgbench.training.train import train
 
 LEADERBOARDS = Path(__file__).parent.parent / "leaderboards" / "runs"

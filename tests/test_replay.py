@@ -17,8 +17,8 @@ from toy_registries import toys_and
 from lgbench import Optimizer
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training.gradients import Gradients
 from lgbench.training.population import Population
+from lgbench.training.step import Gradients
 
 SHARES = 16
 

@@ -25,7 +25,7 @@ from lgbench.measurement.score import Score
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
 from lgbench.results.run_schema import SCHEMA
-from lgbench.training.curve import Curve
+from lgbench.training.models import Curve
 from lgbench.training.train import train
 
 TRAINING, EVALUATION = Training(7, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 16)

@@ -33,9 +33,9 @@ from lgbench.contracts import Answers, Signature, Weights
 from lgbench.measurement import causality
 from lgbench.noise import Noise
 from lgbench.randomness import Random
-from lgbench.training.gradients import Gradients as StackedGradients
-from lgbench.training.gradients import Loss, one_by_one
-from lgbench.training.tracing import traced
+from lgbench.training.program import traced
+from lgbench.training.step import Gradients as StackedGradients
+from lgbench.training.step import Loss, one_by_one
 
 
 def keeps_tensors(models: Iterable[tuple[nn.Module, Sequence[Tensor]]]) -> Outcome:

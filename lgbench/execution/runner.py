@@ -40,8 +40,7 @@ from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
-from lgbench.training.kept_weights import kept
-from lgbench.training.models import Trained
+from lgbench.training.models import Trained, kept
 from lgbench.training.train import train
 
 

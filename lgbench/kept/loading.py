@@ -24,9 +24,7 @@ from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, stored
-from lgbench.training.kept_weights import restored
-from lgbench.training.models import Models
-from lgbench.training.precision import answered
+from lgbench.training.models import Models, answered, restored
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 _RUN_FILE = re.compile(rf".*\.seed-\d+\.{RUN_ID.pattern}\.parquet", re.DOTALL)

@@ -18,7 +18,7 @@ from lgbench.measurement.probing import probe as probed
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import StoredRun
-from lgbench.training.curve import NO_CURVE
+from lgbench.training.models import NO_CURVE
 
 
 def probe(

@@ -17,7 +17,7 @@ from lgbench.measurement.extent import by_source
 from lgbench.measurement.score import Score
 from lgbench.measurement.soundness import VERSION
 from lgbench.results.run_schema import SCHEMA
-from lgbench.training.curve import Curve
+from lgbench.training.models import Curve
 
 
 @dataclass(frozen=True)

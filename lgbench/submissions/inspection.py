@@ -32,7 +32,7 @@ from lgbench.results.metrics import Metric
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
 from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, with_rows
 from lgbench.results.submission_files import digest
-from lgbench.training.curve import Curve, curve_steps
+from lgbench.training.models import Curve, curve_steps
 
 
 @dataclass(frozen=True)

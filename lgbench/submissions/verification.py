@@ -37,8 +37,7 @@ from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import StoredRun
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import SAME_BITS, Failure, Tolerance, Verdict
-from lgbench.training.curve import NO_CURVE
-from lgbench.training.models import Models, Trained
+from lgbench.training.models import NO_CURVE, Models, Trained
 from lgbench.training.train import NO_POINTS, train
 
 MAX_MODELS = 64

@@ -19,11 +19,10 @@ from lgbench.contracts import Schedule, State, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
 from lgbench.randomness import Random, device_of_data
-from lgbench.training.curve import curve_steps
 from lgbench.training.data import CHUNK, batch_shapes
-from lgbench.training.program import program
+from lgbench.training.models import curve_steps
+from lgbench.training.program import NOTHING, SMALLEST, SizesMatter, program, traced
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
-from lgbench.training.tracing import NOTHING, SMALLEST, SizesMatter, traced
 
 NOISE_AT_ONCE = 2**18
 """Numbers of noise drawn at once at most, for as many steps as that is; those of one step are. Changes no number."""

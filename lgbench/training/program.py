@@ -1,9 +1,4 @@
-"""Programs: functions of tensors, traced once and compiled ahead of time to machine code that any process here can load.
-
-A program is kept in the user's cache under a name that says all that it depends on: the operators of the traced function,
-the shapes of its arguments, PyTorch, the processor and the number of threads. So whoever needs the same one finds it, in this
-command or in a later one. Sizes that vary from call to call are no part of it, where one graph is for all of them.
-"""
+"""Tracing: the operators of a function of tensors as one graph; for open sizes too, where it does the same for each of them."""
 
 from __future__ import annotations
 
@@ -13,41 +8,102 @@ import platform
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.overrides import TorchFunctionMode
 
 from lgbench import user_cache
 from lgbench.atomic_files import replaced
 from lgbench.lock import Lock
-from lgbench.training.tracing import NOTHING, Varying, traced
+
+Varying = Mapping[int, int]
+"""Dimension of varying size by the place of its argument. The argument is contiguous."""
+
+NOTHING: Varying = {}
+
+SMALLEST = 2
+"""Smallest varying size: a dimension of size 1 may be broadcast, and needs another graph than larger sizes."""
+
+
+class SizesMatter(Exception):
+    """The operators of a function depend on a varying size."""
+
+
+def traced(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying = NOTHING) -> fx.GraphModule:
+    """Operators of a function as one graph. Computes nothing.
+
+    Raises SizesMatter if the graph depends on a varying size, and any other error if the function has no single graph.
+    """
+    if varying:
+        return _for_all_sizes(function, arguments, varying)
+    with torch.no_grad():
+        return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
+
+
+def _for_all_sizes(function: Callable[..., Any], arguments: Sequence[Tensor], varying: Varying) -> fx.GraphModule:
+    sizes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
+    stand_ins = [_stand_in(mode, argument, varying.get(place)) for place, argument in enumerate(arguments)]
+    with torch.no_grad(), mode, _SplitLinear():
+        try:
+            graph = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(*stand_ins)
+        except Exception as error:  # the function may raise anything
+            raise SizesMatter(str(error)) from error
+    if sizes.guards or sizes.replacements:
+        raise SizesMatter("it asks for a size, and does other things for others")
+    return graph
+
+
+def _stand_in(mode: FakeTensorMode, argument: Tensor, varies: int | None) -> Tensor:
+    """Fake tensor for an argument, with one dimension of open size."""
+    if varies is None:
+        return mode.from_tensor(argument, static_shapes=True)
+    sizes = [DimDynamic.DYNAMIC if place == varies else DimDynamic.STATIC for place in range(argument.ndim)]
+    return mode.from_tensor(torch.empty_like(argument), symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
+
+
+class _SplitLinear(TorchFunctionMode):
+    """Context that splits F.linear with a bias into a product and a sum. Under vmap the whole needs sizes as numbers."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not F.linear:
+            return func(*args, **(kwargs or {}))
+        given = dict(zip(("input", "weight", "bias"), args, strict=False)) | (kwargs or {})
+        found = F.linear(given["input"], given["weight"])
+        return found if given.get("bias") is None else found + given["bias"]
+
 
 SUFFIX = ".pt2"
 
 SETTINGS = {"aot_inductor.compile_wrapper_opt_level": "O0"}
-"""Only the code that calls the kernels is compiled so: it takes a third of the C++ compiler's time otherwise, for no gain."""
+"""No optimization for the code around the kernels: it takes a third of the C++ compiler's time, for no gain."""
 
 EXAMPLE = 32
-"""The size of what varies while a program is made. Always the same: from another one a compiler may make another program."""
+"""Varying size during compilation. Fixed: from another size the compiler may make another program."""
 
 Function = Callable[..., Tensor]
-"""A function of tensors, some of which it changes in place -> a tensor."""
+"""Function from tensors, some changed in place, to a tensor."""
 
 
 def program(
     function: Function, arguments: Sequence[Tensor], report: Callable[[], None], varying: Varying = NOTHING
 ) -> Function:
-    """The program of a function, for arguments of these shapes, types and device. It changes the same arguments in place.
+    """Program of a function for arguments with these shapes, types and device, with the same changes in place.
 
-    Calls `report` before it compiles, which takes long, and not where it finds the program. Raises SizesMatter where no one
-    program is for all sizes of what varies, and an error of any other kind where the function cannot be traced (it does other
-    things for other values) or compiled (there is no C++ compiler).
+    Calls `report` before compiling, which takes half a minute; a program in the cache needs none. Raises SizesMatter if the
+    program depends on a varying size, and any other error if the function cannot be traced (a branch on a value) or compiled
+    (no C++ compiler).
     """
     arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
     graph = traced(_as_tuple(function), arguments, varying)
@@ -79,7 +135,7 @@ def _example(argument: Tensor, varies: int | None) -> Tensor:
 
 @contextmanager
 def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) -> Iterator[Path]:
-    """A file with a compiled graph, for the number of threads that torch has now. It is gone after the block."""
+    """Temporary file with a compiled graph, for torch's current number of threads."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _unlogged(), torch.no_grad():
         warnings.simplefilter("ignore")  # of PyTorch's own code
         path = Path(folder) / f"step{SUFFIX}"
@@ -93,7 +149,7 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varyi
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Inside, the compiler logs errors alone. It has a warning for each operator that it calls and does not compile itself."""
+    """Context in which the compiler logs errors alone, without a warning for each operator it calls."""
     logger = logging.getLogger("torch._inductor")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -109,7 +165,7 @@ def _loaded(path: Path) -> Function:
 
 
 def _name(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varying) -> str:
-    """A name for all that a program depends on."""
+    """Hash of everything that decides a program."""
     parts = [
         graph.code,
         torch.__version__,
@@ -136,7 +192,7 @@ def _layout(tensor: Tensor, varies: int | None = None) -> tuple[Any, ...]:
 
 @cache
 def _processor() -> str:
-    """The processor, with the instructions that it has where the system tells."""
+    """Model and instructions of the processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

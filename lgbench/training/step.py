@@ -1,52 +1,110 @@
-"""One training step of a population as a function of tensors alone: gradients, schedule, optimizer, sums for the curve.
-
-Nothing here waits for the device, so a step can be compiled and captured whole. N counts the parameters of one model, P the
-models. P = 1 is not a special case.
-"""
+"""The gradient and the loss of every model of a population, in the fastest way that its models allow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lgbench.contracts import Optimizer, State, Weights
+from lgbench.errors import first_line, lacks_memory
 from lgbench.experiment.experiment import Experiment
-from lgbench.training.gradients import Gradients
-from lgbench.training.precision import computing
+from lgbench.training.models import computing
+
+Loss = Callable[..., Tensor]
+"""Loss of one model, (), from the weights and further arguments: tensors, or dicts and tuples of tensors."""
+Of = Callable[..., tuple[Any, Tensor]]
+"""From the arguments of :data:`Loss` to the gradient, in the structure of the weights, and the loss."""
+
+
+class Gradients:
+    """Gradients and losses (P,) of stacked models, from the arguments of :data:`Loss` with a leading P.
+
+    Takes the fastest way that the models allow: all in one stack by vmap, one after the other by torch.func, or one after the
+    other by ordinary autograd. Calls `say` with a sentence for each refused way.
+    """
+
+    def __init__(self, loss: Loss, say: Callable[[str], None]) -> None:
+        self.say = say
+        of_one: Of = grad_and_value(loss)
+        self._ways: list[tuple[Of, str]] = [
+            (vmap(of_one), "vmap cannot take this model, so its seeds are trained one after the other, which is slower"),
+            (one_by_one(of_one), "torch.func cannot take this model, so its gradients come from ordinary autograd"),
+            (one_by_one(_by_backward(loss)), ""),
+        ]
+
+    def __call__(self, *stacked: Any) -> tuple[Any, Tensor]:
+        """Raises the error of the last way for a model that fails in every way."""
+        refusals: list[str] = []
+        for way, otherwise in self._ways:
+            try:
+                found = way(*stacked)
+                break
+            except RuntimeError as error:
+                if not otherwise or lacks_memory(error):
+                    raise
+                refusals.append(f"{otherwise}: {first_line(error)}")
+        del self._ways[: len(refusals)]
+        for sentence in refusals:
+            self.say(sentence)
+        return found
+
+
+def one_by_one(of_one: Of) -> Of:
+    """Gradients and losses of stacked models, one model after the other."""
+
+    def of_all(*stacked: Any) -> tuple[Any, Tensor]:
+        models = len(tree_leaves(stacked)[0])
+        each = [of_one(*tree_map(lambda tensor, index=index: tensor[index], stacked)) for index in range(models)]
+        found: tuple[Any, Tensor] = tree_map(lambda *tensors: torch.stack(tensors), *each)
+        return found
+
+    return of_all
+
+
+def _by_backward(loss: Loss) -> Of:
+    def of_one(weights: Any, *rest: Any) -> tuple[Any, Tensor]:
+        with torch.enable_grad():
+            leaves = tree_map(lambda tensor: tensor.detach().requires_grad_(), weights)
+            value = loss(leaves, *rest)
+        gradients = iter(torch.autograd.grad(value, tree_leaves(leaves), materialize_grads=True))
+        return tree_map(lambda leaf: next(gradients), leaves), value.detach()
+
+    return of_one
 
 
 def counting(device: torch.device) -> torch.dtype:
-    """The type of steps and learning rates: float64, but float32 for MPS, which has no wider one and counts to 2^24 in it."""
+    """Type of steps and learning rates: float64, except float32 on MPS, which lacks float64 and counts exactly to 2^24."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class TrainState(NamedTuple):
-    """The tensors that a training step changes, in place."""
+    """Tensors that a training step changes in place."""
 
     weights: Tensor
-    """(P, N), every trained parameter of a model in one row."""
+    """(P, N): all trained parameters of a model in one row."""
     optimizer: State
     """The optimizer's state, such as moments."""
     step: Tensor
-    """(1,) of :func:`counting`: steps done. Not 0-dimensional: compiled code reads such a number before it is changed."""
+    """(1,) of :func:`counting`: steps done. Not 0-dimensional: compiled code reads a 0-dimensional number before its change."""
     loss_sum: Tensor
     """(P,) since the latest point of the curve."""
     largest_norm: Tensor
     """(P,) of the gradient since the latest point of the curve."""
     diverged: Tensor
-    """(P,) int64: the first step with a loss that is not finite, 0 if none."""
+    """(P,) int64: first step with an infinite or NaN loss, 0 if none."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each parameter of a model stands in its row of N numbers."""
+    """Place of each parameter of a model in a row of N numbers."""
 
     names: list[str]
     shapes: list[torch.Size]
@@ -57,7 +115,7 @@ class Layout:
         return [shape.numel() for shape in self.shapes]
 
     def of_one(self, row: Tensor) -> Weights:
-        """(N,) -> the parameters of one model, in the types that it has."""
+        """(N,) -> parameters of one model in their own types."""
         parts = zip(self.names, torch.split(row, self.sizes), self.shapes, self.dtypes, strict=True)
         return {name: part.view(shape).to(dtype) for name, part, shape, dtype in parts}
 
@@ -68,16 +126,16 @@ class Layout:
 
 
 class Rates(NamedTuple):
-    """Settings in which the models of a population may differ: peak learning rate, decay of each weight, steps of warmup."""
+    """Settings that may differ within a population: peak learning rate, decay of each weight, steps of warmup."""
 
     lr: Tensor
     """(P, 1) of :func:`counting`."""
     decay: Tensor
-    """(P, N): parameters of two or more dimensions are decayed, such as matrices; gains and biases are not."""
+    """(P, N): decay of parameters with two or more dimensions, such as matrices; 0 for gains and biases."""
     warmup: Tensor
     """(P, 1) of :func:`counting`."""
     steps: Tensor
-    """(1,) of :func:`counting`: those of the whole training. A number would make another program for each."""
+    """(1,) of :func:`counting`: steps of the whole training. A Python number would make another program for each value."""
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], layout: Layout, rows: Tensor) -> Rates:
@@ -97,7 +155,7 @@ class Rates(NamedTuple):
 def step_of(
     skeleton: nn.Module, layout: Layout, optimizer: Optimizer, precision: str, say: Callable[[str], None]
 ) -> Callable[..., Tensor]:
-    """The training step as a function of tensors alone. `precision` is that of the model; the loss and all else is float32."""
+    """Training step as a function of tensors alone. The model computes in `precision`, loss and optimizer in float32."""
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         with computing(precision, row.device):
@@ -132,12 +190,12 @@ def step_of(
 
 
 def views(optimizer: Optimizer, layout: Layout, rows: Tensor) -> Weights:
-    """(P, N) as the optimizer wants it: as one tensor, or as each parameter's."""
+    """(P, N) in the form for the optimizer: one tensor, or one for each parameter."""
     return {"all": rows} if optimizer.elementwise else layout.of_all(rows)
 
 
 def overwrite(old: State, new: State) -> None:
-    """Write new values into old tensors, all as if at once: a new value may be an old tensor that stands elsewhere."""
+    """Write new values into old tensors, all as if at once: a new value may be an old tensor of another name."""
     ours = {id(tensor) for tensors in old.values() for tensor in tensors.values()}
     apart = {
         part: {name: tensor.clone() if id(tensor) in ours else tensor for name, tensor in tensors.items()}

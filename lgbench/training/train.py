@@ -1,34 +1,139 @@
-"""Training a population from its first step, or from a checkpoint, to its last."""
+"""Acceleration of the training step: compiled programs and CUDA graphs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from lgbench.errors import RunFileError, first_line
+from lgbench.errors import RunFileError, first_line, lacks_memory
 from lgbench.experiment.experiment import Experiment
-from lgbench.training.acceleration import Captured, Compiled, captures
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
-from lgbench.training.curve import Curve
 from lgbench.training.data import stream
-from lgbench.training.models import Models, Trained
+from lgbench.training.models import Curve, Models, Trained
 from lgbench.training.population import Population, StepFunction
 
+
+class Compiled:
+    """Compiled training step. Without a C++ compiler, or with an untraceable model, the plain step runs."""
+
+    def __init__(self, population: Population, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.advance, self.plain = population.compiled(self._begin, self._ran), population.advance
+        self.works = False
+        """Whether a program has run."""
+        self._began: float | None = None
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        try:
+            losses = self.advance(*batch)
+        except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
+            if self.works or self.advance is self.plain or lacks_memory(error):
+                raise
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            self.say(f"the training step cannot be compiled here and runs as it is: {reason}")
+            self.advance = self.plain
+            return self.advance(*batch)
+        if self._began is not None:
+            self.say(f"compiled the training step in {time.monotonic() - self._began:.0f} s")
+            self._began = None
+        return losses
+
+    def _ran(self) -> None:
+        self.works = True
+
+    @property
+    def compiles(self) -> bool:
+        """Whether steps are compiled. Certain only after the first program has run."""
+        return self.advance is not self.plain
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+
+
+def captures(device: torch.device) -> bool:
+    """Whether a device captures functions of tensors as graphs."""
+    return device.type == "cuda"
+
+
+class Graph(Protocol):
+    """Captured function, such as a `torch.cuda.CUDAGraph`."""
+
+    def replay(self) -> None:
+        """Run the function again on the same memory."""
+
+
+class Captured:
+    """Function of tensors as CUDA graphs, one for each shape of the arguments. A graph launches all kernels at once.
+
+    The function must change tensors in place. The first call for a shape runs without a graph, and lets libraries set up the
+    device; the second call is captured. A function that waits for the device cannot be captured and runs without a graph.
+    """
+
+    def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
+        self.function, self.say = function, say
+        self.seen: set[Hashable] = set()
+        self.graphs: dict[Hashable, tuple[Graph, tuple[Tensor, ...], Any]] = {}
+        self.works = True
+        self.stream: torch.cuda.Stream | None = None
+        self.memory: Any = None
+        """Memory pool of all graphs, which run one after the other."""
+
+    def __call__(self, *arguments: Tensor) -> Any:
+        shape = tuple(argument.shape for argument in arguments)
+        if not self.works or shape not in self.seen:
+            self.seen.add(shape)
+            return self._on_side(arguments)
+        if shape not in self.graphs:
+            try:
+                self.graphs[shape] = self._capture(arguments)
+            except RuntimeError as error:  # nothing was run: capturing only records
+                if lacks_memory(error):
+                    raise
+                self.works = False
+                self.graphs.clear()
+                self.say(f"the training step cannot be captured as a CUDA graph and runs as it is: {first_line(error)}")
+                return self._on_side(arguments)
+        graph, places, result = self.graphs[shape]
+        for place, argument in zip(places, arguments, strict=True):
+            place.copy_(argument)
+        graph.replay()
+        return result
+
+    def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
+        """Run on a side stream, as capturing does. Always the same stream: each one has its own workspaces."""
+        if self.stream is None:
+            self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = self.function(*arguments)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+    def _capture(self, arguments: tuple[Tensor, ...]) -> tuple[Graph, tuple[Tensor, ...], Any]:
+        places = tuple(argument.clone() for argument in arguments)
+        graph = torch.cuda.CUDAGraph()
+        self.memory = self.memory or torch.cuda.graph_pool_handle()
+        # On our own stream: torch's default one for capturing is of the device on which the process first captured anything.
+        with torch.cuda.graph(graph, pool=self.memory, stream=self.stream):
+            result = self.function(*places)
+        return graph, places, result
+
+
 ReportStep = Callable[[int, Callable[[], float]], None]
-"""Called after every step with the number of steps done and a function that gives the mean loss of the latest one."""
+"""Called after every step with the number of steps done and a function for the mean loss of the latest step."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """The steps at which models are measured while they train, and the function that measures them. It must change no model.
+    """Steps with a measurement during training, and the measuring function, which must change no model.
 
-    `measure` returns anything that JSON can hold. A checkpoint keeps it, so that nothing is measured twice.
+    `measure` returns JSON values. A checkpoint keeps the values, and no step is measured twice.
     """
 
     steps: Collection[int]
@@ -40,16 +145,16 @@ NO_POINTS = Points((), lambda models: None)
 
 
 class Follower(Protocol):
-    """Hears of a training while it goes on: at each point of its curve, and of what was measured at :class:`Points`.
+    """Listener of a training: to each point of the curve, and each measurement at :class:`Points`.
 
-    A training that goes on from a checkpoint tells again what went before.
+    A training from a checkpoint repeats the points and measurements before the checkpoint.
     """
 
     def curve(self, step: int, loss: Sequence[float], gradient_norm: Sequence[float]) -> None:
-        """A point of the training curve, of each model."""
+        """Point of the training curve of each model."""
 
     def measured(self, step: int, found: Any) -> None:
-        """The value that :attr:`Points.measure` returned after a step."""
+        """Value of :attr:`Points.measure` after a step."""
 
 
 def train(
@@ -64,11 +169,11 @@ def train(
     checkpoint: Checkpoint | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Trained:
-    """Train all experiments, which share a `population_key`, at once, and measure them at `points`. Tells a `follower`.
+    """Train experiments with one `population_key` together, measure the models at `points`, and tell a `follower`.
 
-    A compiled step is made for a stack of `models`, and fewer experiments are filled up to that. With a `checkpoint`, training
-    continues from the state that it holds, if any, and saves to it from time to time. A training that continues is compiled or
-    not as it began, whatever `compile` says, so that all its steps round alike. Calls `say` with sentences for the user.
+    A compiled step needs a stack of exactly `models`; fewer experiments are filled up with copies. With a `checkpoint`,
+    training continues from the saved state, if any, and saves from time to time. A continued training stays compiled or
+    plain, whatever `compile` says: all steps must round alike. Calls `say` with sentences for the user.
     """
     started = time.monotonic()
     training, asked = experiments[0].train, len(experiments)
@@ -133,9 +238,9 @@ def train(
 
 
 def _teller(follower: Follower, population: Population, models: int) -> Callable[[int, Mapping[int, Any]], None]:
-    """A function that is called after every step, and tells what there is to tell of the first so many models.
+    """Function for the end of every step: passes points and measurements of the first `models` models to the follower.
 
-    It waits for the device, but at the points of the curve alone.
+    Waits for the device at the points of the curve only.
     """
     points = {mark: index for index, mark in enumerate(population.marks)}
 
@@ -151,7 +256,7 @@ def _teller(follower: Follower, population: Population, models: int) -> Callable
 
 @contextmanager
 def _evaluating(skeleton: nn.Module) -> Iterator[None]:
-    """Inside it, every module is in evaluation mode. After it, each is in the mode in which it was."""
+    """Context in which every module is in evaluation mode. Each module returns to its own mode."""
     modes = [(module, module.training) for module in skeleton.modules()]
     skeleton.eval()
     try:
@@ -162,7 +267,7 @@ def _evaluating(skeleton: nn.Module) -> Iterator[None]:
 
 
 def _save(checkpoint: Checkpoint, progress: TrainingProgress, population: Population, say: Callable[[str], None]) -> None:
-    """A disk that is full for a while costs no training."""
+    """Save a checkpoint. A full disk is reported and stops no training."""
     try:
         checkpoint.save(progress, population.tensors())
     except OSError as error:

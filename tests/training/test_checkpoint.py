@@ -15,11 +15,10 @@ from safetensors.torch import save_file
 from lgbench.atomic_files import replaced
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
-from lgbench.training.acceleration import Compiled
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import CHUNK, stream, training_lengths
 from lgbench.training.population import Population
-from lgbench.training.train import train
+from lgbench.training.train import Compiled, train
 
 AWKWARD = [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45, 1 / 3]
 

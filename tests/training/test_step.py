@@ -12,6 +12,7 @@ from toy_registries import Marked, Weighted, but, toys_and
 from lgbench import Optimizer
 from lgbench.execution.scheduler import grouped
 from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.loading import Distribution
 from lgbench.training.data import stream
 from lgbench.training.train import train
 
@@ -103,7 +104,7 @@ def test_an_answer_of_weight_zero_is_not_trained_on():
 
 
 def test_a_task_with_weights_and_one_without_are_one_population_of_which_each_trains_as_alone(double):
-    known = toys_and(task=Weighted())
+    known = toys_and(Distribution("lgbench-toys", "1.2.3"), task=Weighted())
     mixed = planned(known, ["toy-walk", "toy-weighted"], (0,))
     assert len(grouped(mixed)) == 1
     assert_equal_to_hand(mixed, adamw)

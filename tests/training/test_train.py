@@ -11,7 +11,7 @@ from toy_registries import toys_and
 
 from lgbench import Averager
 from lgbench.execution.scheduler import grouped
-from lgbench.training.curve import POINTS
+from lgbench.training.models import POINTS
 from lgbench.training.step import overwrite
 from lgbench.training.train import train
 

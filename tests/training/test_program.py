@@ -1,16 +1,16 @@
-"""Tracing for sizes that vary: a graph does what its function does for every size, or there is no such graph."""
+"""Programs: a graph for varying sizes does what its function does, or does not exist; a compiled program has its numbers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU
+from conftest import CPU, python
 from torch.func import grad, vmap
 
 from lgbench.training.data import draw_batch, stream
 from lgbench.training.population import Population
-from lgbench.training.tracing import SizesMatter, traced
+from lgbench.training.program import SizesMatter, traced
 
 SIZES = (2, 3, 7, 16, 40)
 
@@ -97,3 +97,23 @@ def test_which_lengths_are_compiled_does_not_depend_on_which_came_first(registry
     for length in lengths:
         advance(inputs[:, :, :length], targets)
     assert sorted(compiled) == [3, 5]
+
+
+SOLVE = """
+import torch
+from lgbench.training.program import program
+
+def solved(a, b):
+    return torch.linalg.solve_triangular(a, b, upper=False, unitriangular=True)
+
+a, b = torch.randn(3, 8, 8).tril(), torch.randn(3, 8, 2)
+found = program(solved, (a, b), lambda: print("compiled"))(a, b)
+torch.testing.assert_close(found, solved(a, b))
+"""
+
+
+@pytest.mark.slow
+def test_an_operator_that_the_compiler_only_calls_has_its_numbers_and_no_word_of_the_compiler(tmp_path):
+    first, again = (python(SOLVE, XDG_CACHE_HOME=str(tmp_path), LGBENCH_CACHE=str(tmp_path)) for _ in range(2))
+    assert (first.returncode, first.stdout, first.stderr) == (0, "compiled\n", "")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
