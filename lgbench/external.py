@@ -38,8 +38,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
-from lgbench.measurement.score import Score
-from lgbench.measurement.soundness import reasons
+from lgbench.measurement.soundness import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.external_models import ExternalModel
 from lgbench.results.metrics import descriptions

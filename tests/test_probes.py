@@ -22,10 +22,9 @@ from lgbench.attending import masked_logits, needed_inputs
 from lgbench.cli.main import main
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.insides.parts_sight import PartsSight
-from lgbench.insides.watching import watched
-from lgbench.insides.weights import attention_weights
-from lgbench.measurement import probed_contexts
+from lgbench.internals.attention import attention_weights
+from lgbench.internals.parts import PartsSight, watched
+from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
@@ -87,7 +86,7 @@ def test_weights_that_are_no_distribution_have_no_entropy():
 
 
 def test_the_spread_of_a_mean_of_independent_tokens_falls_like_one_over_the_root_of_n(monkeypatch):
-    monkeypatch.setattr(probed_contexts, "CONTEXTS", 2000)
+    monkeypatch.setattr(probing, "CONTEXTS", 2000)
     asked = experiment("max-retrieval", "no-norm", ("output_std",), model_mlp="off", evaluate_contexts=2000)
     values = {}
 
@@ -291,7 +290,7 @@ def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
 @pytest.mark.parametrize(
     ("arch", "library", "breaks"),
     [
-        ("llama", "transformers", "decoder_sight.Flow.sublayers"),
+        ("llama", "transformers", "decoder.Flow.sublayers"),
         ("llama", "transformers", "decoder.Attending.of"),
         ("xt-plain", "x_transformers", "attention_layers.AttentionLayersSight._see_attention"),
         ("xt-plain", "x_transformers", "attention_layers.AttentionLayersSight.watching"),
@@ -306,7 +305,7 @@ def test_layers_of_a_library_that_cannot_be_read_cost_no_run(arch, library, brea
     def changed(*given, **named):
         raise AttributeError("the library has changed")
 
-    monkeypatch.setattr(f"lgbench.insides.{breaks}", changed)
+    monkeypatch.setattr(f"lgbench.internals.{breaks}", changed)
     blind, whole = probed(asked)
     assert whole.sentences == [
         f"{arch}: nothing can be seen inside it, since reading its layers failed with AttributeError: the library has changed"

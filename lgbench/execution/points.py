@@ -9,7 +9,7 @@ import torch
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.points import point_steps
 from lgbench.measurement.evaluate import evaluate_point
-from lgbench.measurement.score import Score
+from lgbench.measurement.soundness import Score
 from lgbench.training.models import Models, Trained
 from lgbench.training.train import Points
 

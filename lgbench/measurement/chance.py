@@ -13,9 +13,8 @@ from lgbench.experiment.contexts import draw
 from lgbench.experiment.lengths import board_lengths, context_lengths
 from lgbench.experiment.points import point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.extent import by_source
-from lgbench.measurement.score import Score
-from lgbench.measurement.unwritten import unwritten
+from lgbench.measurement.extent import by_source, unwritten
+from lgbench.measurement.soundness import Score
 from lgbench.randomness import Random
 
 CHANCE = "chance"

@@ -21,10 +21,8 @@ from lgbench.experiment.experiment import Tested
 from lgbench.experiment.lengths import answered_lengths
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.extent import Extent, by_source
-from lgbench.measurement.score import Score
-from lgbench.measurement.soundness import FiniteAnswers
-from lgbench.measurement.unwritten import unwritten
+from lgbench.measurement.extent import Extent, by_source, unwritten
+from lgbench.measurement.soundness import FiniteAnswers, Score
 from lgbench.randomness import Random, device_of_data
 
 DRAWN_POSITIONS = 2**18

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from torch import Tensor
+
 from lgbench.contracts import Language, Measurement, Task
+from lgbench.errors import PluginError
 from lgbench.experiment.lengths import board_lengths, context_lengths
 from lgbench.experiment.points import drawn_point_lengths, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.terminal import sentence
 
 
 class Extent(NamedTuple):
@@ -56,3 +61,32 @@ def probes_of(task: Task, measurements: Sequence[Measurement]) -> list[Measureme
 def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
     """The lengths of the strings of a language; of another task, none."""
     return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []
+
+
+@contextmanager
+def unwritten(measurement: Measurement, given: object) -> Iterator[None]:
+    """Raise PluginError if the measurement writes into a tensor of `given`, since the next measurement reads the same tensor.
+
+    PyTorch counts the writes to a tensor, so nothing is copied or compared.
+    """
+    before = [(tensor, tensor._version) for tensor in _tensors(given)]
+    yield
+    if any(tensor._version != version for tensor, version in before):
+        module = type(measurement).__module__
+        raise PluginError(
+            sentence(f"the measurement {measurement.name} of {module} writes into tensors that other measurements read: ")
+            + "use operations that make new tensors, such as x.abs() in place of x.abs_(), or x.clone() first"
+        )
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+    elif hasattr(value, "__dict__"):
+        yield from _tensors(vars(value))

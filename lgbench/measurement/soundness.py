@@ -1,4 +1,4 @@
-"""Whether a model's answers are sound: finite, and not changed by what comes after them. Boards rank no entry whose are not."""
+"""Soundness of a model's answers: finite, and independent of later inputs. Boards rank no entry with unsound answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ import torch
 from torch import Tensor
 
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE
-from lgbench.measurement.score import Score
+
+
+class Score(NamedTuple):
+    """One number: `value` is over `n` answers, strings or contexts, None where it is not defined."""
+
+    weights: str
+    metric: str
+    length: int
+    value: float | None
+    n: int
+    layer: int | None = None
+    """Of a probe; None for a number of the whole model."""
+    head: int | None = None
+    """Of a probe; None for a number of the whole layer."""
+
 
 VERSION = 1
 """Of the rows that say whether answers are sound. Raise it whenever a verdict could change."""

@@ -14,8 +14,7 @@ from lgbench.experiment.experiment import Tested
 from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.extent import by_source
-from lgbench.measurement.score import Score
-from lgbench.measurement.soundness import VERSION
+from lgbench.measurement.soundness import VERSION, Score
 from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import Curve
 

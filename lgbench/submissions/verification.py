@@ -32,7 +32,7 @@ from lgbench.kept.loading import models_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
-from lgbench.measurement.score import Score
+from lgbench.measurement.soundness import Score
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import StoredRun
 from lgbench.submissions.inspection import Run

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.errors import UsageError, first_line
-from lgbench.insides.decoder import Decoder
+from lgbench.internals.decoder import Decoder
 
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 

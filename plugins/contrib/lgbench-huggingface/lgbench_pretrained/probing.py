@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from lgbench.contracts import Insides, Measurement
 from lgbench.errors import LgbenchError, UsageError, first_line, lacks_memory
-from lgbench.insides.decoder_sight import DecoderSight
-from lgbench.insides.joining import joined
-from lgbench.insides.weights import TOLERANCES
+from lgbench.internals.attention import TOLERANCES
+from lgbench.internals.decoder import DecoderSight
+from lgbench.internals.sight import joined
 from lgbench.measurement.probing import scores_of
 from lgbench.randomness import device_of_data
 from lgbench_pretrained.loading import Pretrained, quiet

@@ -7,8 +7,7 @@ import torch
 from huggingface_pack_cases import BY_NAME, TOKENS, built, tokens
 
 from lgbench import Answers, Signature, Vectors
-from lgbench.insides.decoder import decoder_in
-from lgbench.insides.decoder_sight import DecoderSight
+from lgbench.internals.decoder import DecoderSight, decoder_in
 
 CPU = torch.device("cpu")
 VECTORS = Signature(Vectors(5), 4, Answers.LAST)

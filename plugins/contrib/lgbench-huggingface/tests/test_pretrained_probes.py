@@ -21,8 +21,8 @@ from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
-from lgbench.insides import attending
-from lgbench.insides.decoder_sight import DecoderSight
+from lgbench.internals import attention as attention_module
+from lgbench.internals.decoder import DecoderSight
 from lgbench.reports.figure import above_zero
 from lgbench_pretrained import probing
 from lgbench_pretrained.loading import Source, load
@@ -275,7 +275,7 @@ class Given:
 def test_a_few_queries_at_a_time_give_the_same_numbers_as_all(kind, saved, monkeypatch):
     folder, inputs = saved(kind, stirred=True), tokens(50)
     whole = seen(folder, inputs)
-    monkeypatch.setattr(attending, "WEIGHTS_AT_ONCE", 3 * 4 * 50 * 7)  # seven queries
+    monkeypatch.setattr(attention_module, "WEIGHTS_AT_ONCE", 3 * 4 * 50 * 7)  # seven queries
     parts = seen(folder, inputs)
     torch.testing.assert_close(parts.logits, whole.logits, rtol=1e-5, atol=1e-6)
     for own, other in zip(parts.attentions, whole.attentions, strict=True):
@@ -285,25 +285,25 @@ def test_a_few_queries_at_a_time_give_the_same_numbers_as_all(kind, saved, monke
 
 def test_weights_that_an_implementation_does_not_give_are_found_through_the_values(saved, monkeypatch):
     folder, inputs = saved("llama", stirred=True), tokens()
-    given, own_function = seen(folder, inputs), attending.own_function
+    given, own_function = seen(folder, inputs), attention_module.own_function
 
     def silent(module):
         attend = own_function(module)
         return lambda *args, **named: (attend(*args, **named)[0], None)
 
-    monkeypatch.setattr(attending, "own_function", silent)
+    monkeypatch.setattr(attention_module, "own_function", silent)
     for found, other in zip(seen(folder, inputs).attentions, given.attentions, strict=True):
         torch.testing.assert_close(found.weights, other.weights, rtol=1e-4, atol=1e-6)
 
 
 def test_an_attention_that_is_not_linear_in_the_values_has_no_weights_and_a_sentence_says_so(saved, monkeypatch):
-    own_function = attending.own_function
+    own_function = attention_module.own_function
 
     def squared(module):
         attend = own_function(module)
         return lambda module, q, k, v, *args, **named: attend(module, q, k, v**2, *args, **named)
 
-    monkeypatch.setattr(attending, "own_function", squared)
+    monkeypatch.setattr(attention_module, "own_function", squared)
     found = Probing(loaded(saved("llama", stirred=True)), RandomTokens(VOCABULARY), 3, 0, PROBES, CPU)
     rows = [*found.lengths([20])][0]
     assert "attention_entropy" not in {row.metric for row in rows} and "output_std" in {row.metric for row in rows}
@@ -327,7 +327,7 @@ class Largest(TorchDispatchMode):
 
 def test_memory_is_linear_in_the_length(saved, monkeypatch):
     """The bound on weights is small here, as it is small beside a long text in earnest."""
-    monkeypatch.setattr(attending, "WEIGHTS_AT_ONCE", 2**12)
+    monkeypatch.setattr(attention_module, "WEIGHTS_AT_ONCE", 2**12)
     monkeypatch.setattr(probing, "POSITIONS", {"cpu": 1})
     found, model = [], loaded(saved("llama"))
     for length in (128, 256):

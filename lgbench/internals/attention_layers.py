@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import Role
-from lgbench.insides.decoder import outermost
-from lgbench.insides.sight import SightOfPlaces
-from lgbench.insides.weights import agrees, attention_weights, scale
+from lgbench.errors import lacks_memory
+from lgbench.internals.attention import agrees, attention_weights, scale
+from lgbench.internals.decoder import DecoderSight, decoder_in, outermost
+from lgbench.internals.parts import PartsSight, Watched
+from lgbench.internals.sight import Sight, SightOfPlaces
 
 
 def attention_layers_in(module: nn.Module) -> nn.Module | None:
@@ -102,3 +104,32 @@ class AttentionLayersSight(SightOfPlaces):
 
     def _end(self, number: int, role: Role, layer: int, after: Tensor) -> None:
         self._add_sublayer(number, role, layer, self._befores.pop(number), after)
+
+
+def sight_of(model: Watched, where: torch.device, tolerance: float, libraries: bool) -> Sight:
+    """The sight for a model, by how it is built: from parts, or, with `libraries`, from the layers of one."""
+    if libraries and not (model.attentions or model.sublayers):
+        with reading_layers():
+            if decoder := decoder_in(model.model):
+                return DecoderSight(decoder, where, tolerance)
+            if layers := attention_layers_in(model.model):
+                return AttentionLayersSight(layers, where, tolerance)
+    return PartsSight(model, where, tolerance)
+
+
+class Unreadable(Exception):
+    """The layers of a library cannot be read, which must cost nobody a training."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+@contextmanager
+def reading_layers(sight: Sight | None = None) -> Iterator[None]:
+    """Inside, lgbench relies on the code of a library, unless `sight` is of parts. Any error but of memory is Unreadable."""
+    try:
+        yield
+    except Exception as error:  # a library may have changed, or a stranger's model may use it in another way
+        if isinstance(sight, PartsSight) or lacks_memory(error):
+            raise
+        raise Unreadable(error) from error

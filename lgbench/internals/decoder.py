@@ -1,0 +1,316 @@
+"""Decoders of `transformers`: the layers of any of its causal language models, and the attention function that they call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lgbench.contracts import AttentionInside, SublayerInside
+from lgbench.errors import UsageError
+from lgbench.internals.attention import Attending, LastQuery
+from lgbench.internals.sight import Seen
+
+
+class Decoder(NamedTuple):
+    """A causal language model of transformers into which one can look."""
+
+    model: nn.Module
+    layers: tuple[nn.Module, ...]
+    attending: Attending | None
+    """The function that its attentions call; None where the model does not ask transformers for its attention function."""
+
+    @classmethod
+    def of(cls, model: Any) -> Decoder:
+        """From now on the model's attentions call a function of lgbench. UsageError for a model without a list of layers."""
+        layers = _layers(model)
+        attending = Attending.of(model)
+        if attending is None:
+            model.config.output_attentions = True  # or attentions with a function of their own keep their weights
+        return cls(model, layers, attending)
+
+
+def decoder_in(module: nn.Module) -> Decoder | None:
+    """The decoder of transformers in a module; None where there is none, or several, or one without a list of layers."""
+    transformers = sys.modules.get("transformers")
+    found = [] if transformers is None else outermost(module, transformers.PreTrainedModel)
+    try:
+        return Decoder.of(found[0]) if len(found) == 1 else None
+    except UsageError:
+        return None
+
+
+def outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    """The modules of a kind in a module that are in no other such one."""
+    if isinstance(module, kind):
+        return [module]
+    return [found for child in module.children() for found in outermost(child, kind)]
+
+
+def _layers(model: Any) -> tuple[nn.Module, ...]:
+    """The decoder layers: the first list of modules that has as many as the configuration says."""
+    if model.config.is_encoder_decoder:
+        raise UsageError(f"{type(model).__name__} has an encoder beside its decoder, so no probe applies")
+    count = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return tuple(module)
+    raise UsageError(f"{type(model).__name__} has no list of {count} decoder layers, so no probe applies")
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of a module, by the first tensor that it was given and the first that it returned."""
+
+    module: nn.Module
+    given: Tensor
+    answer: Tensor | None = None
+    """None until it has returned one."""
+
+
+@dataclass(eq=False)
+class Flow:
+    """A layer while it reads contexts. Holds tensors of the layer, (n, T, W) and the like, until the next one begins."""
+
+    layer: nn.Module
+    number: int
+    """Counted from 1."""
+    before: Tensor
+    """(n, T, W)."""
+    calls: list[Call] = field(default_factory=list)
+    """Of all modules within the layer, in the order in which they began."""
+    attended: nn.Module | None = None
+    """The module in which attention was seen."""
+
+    def sublayers(self, after: Tensor) -> list[SublayerInside]:
+        """The layer's sublayers at the last position. `after` is the output of the layer, (n, T, W)."""
+        mixer = self._mixer()
+        if mixer is None:
+            return []
+        mlp, norms = self._mlp(mixer), self._norms(mixer)
+        reads, returns = _norm_that_gave(mixer.given, norms), _norm_that_took(self._whole(mixer).answer, norms)
+        if mlp is None:
+            norm = returns or reads
+            return [self._seen("attention", self.before, after, norm)]
+        second = _norm_that_gave(mlp.given, norms)
+        is_post = second is not None and _same(mixer.given, self.before)
+        middle = mlp.given if second is None or is_post else second.given
+        norm = second if is_post else returns or reads
+        if _same(middle, self.before):
+            update = self._whole(mixer).answer if returns is None else returns.answer
+            assert update is not None
+            middle = self.before + update
+        last = _norm_that_gave(after, norms) if is_post else _norm_that_took(self._whole(mlp).answer, norms) or second
+        return [
+            self._seen("attention", self.before, middle, norm),
+            self._seen("mlp", middle, after, last),
+        ]
+
+    def _mixer(self) -> Call | None:
+        """The call that mixes positions: attention where it was seen, else the first part of the layer with weights."""
+        if self.attended is not None:
+            return next((call for call in self.calls if call.module is self.attended), None)
+        return next(iter(self._parts()), None)
+
+    def _mlp(self, mixer: Call) -> Call | None:
+        """The first part with weights that began after the mixer."""
+        later = self.calls[self.calls.index(mixer) + 1 :]
+        return next((call for call in self._parts() if call in later), None)
+
+    def _parts(self) -> list[Call]:
+        """Calls of the layer's own parts that have weights and are no norms."""
+        own = [each for each in self.layer.children() if not is_norm(each) and any(True for _ in each.parameters())]
+        return [call for call in self.calls if any(call.module is each for each in own)]
+
+    def _whole(self, call: Call) -> Call:
+        """The call of the layer's part that a module is in."""
+        for other in self.calls:
+            is_part = any(other.module is child for child in self.layer.children())
+            if is_part and not _has_norm_outside(other.module, call.module) and _is_in(call.module, other.module):
+                return other
+        return call
+
+    def _norms(self, mixer: Call) -> list[Call]:
+        """Calls of norms, without those in attention itself, such as of its queries."""
+        return [call for call in self.calls if is_norm(call.module) and not _is_in(call.module, mixer.module)]
+
+    def _seen(self, role: Any, before: Tensor, after: Tensor, norm: Call | None) -> SublayerInside:
+        known = None if norm is None else self.last(norm.given)
+        return SublayerInside(role, self.number, self.last(before), self.last(after), known)
+
+    def last(self, x: Tensor) -> Tensor:
+        """(n, W) float64, the last position of (n, T, W), or of (n * T, W)."""
+        return x.detach().reshape(len(self.before), -1, x.shape[-1])[:, -1].double()
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a norm, as its class says."""
+    return "norm" in type(module).__name__.lower() and next(module.children(), None) is None
+
+
+def _norm_that_gave(x: Tensor, norms: Sequence[Call]) -> Call | None:
+    return next((call for call in norms if call.answer is not None and _same(call.answer, x)), None)
+
+
+def _norm_that_took(x: Tensor | None, norms: Sequence[Call]) -> Call | None:
+    return None if x is None else next((call for call in norms if _same(call.given, x)), None)
+
+
+def _has_norm_outside(part: nn.Module, module: nn.Module) -> bool:
+    """Whether a part has norms beside a module in it: then what it returns is not what the module returns."""
+    return any(is_norm(each) and not _is_in(each, module) for each in part.modules())
+
+
+def _is_in(module: nn.Module, whole: nn.Module) -> bool:
+    return any(module is each for each in whole.modules())
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors are the same memory, as a tensor and a view of all of it are."""
+    return x.data_ptr() == y.data_ptr() and x.numel() == y.numel()
+
+
+Given = tuple[Any, ...]
+Named = Mapping[str, Any]
+
+
+class DecoderSight:
+    """Sees everything that a decoder does at the last position, for as long as :meth:`watching` lasts."""
+
+    last_alone = True
+
+    def __init__(self, decoder: Decoder, where: torch.device, tolerance: float) -> None:
+        """`where` is the device that tensors go to. `tolerance` is that of :func:`lgbench.internals.attention.agrees`."""
+        self.decoder, self.where, self.tolerance = decoder, where, tolerance
+        self.not_linear: set[int] = set()
+        self._attentions: list[AttentionInside] = []
+        self._sublayers: list[SublayerInside] = []
+        self._final: Tensor | None = None
+        self._flow: Flow | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside it, everything is seen that the model does."""
+        decoder = self.decoder
+        with ExitStack() as hooks:
+            for number, layer in enumerate(decoder.layers, 1):
+                hooks.enter_context(layer.register_forward_pre_hook(partial(self._begin, number), with_kwargs=True))
+                hooks.enter_context(layer.register_forward_hook(self._end))
+            inside = {each for layer in decoder.layers for each in layer.modules()}
+            for module in inside - {*decoder.layers}:  # layers may share a module
+                hooks.enter_context(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                hooks.enter_context(module.register_forward_hook(self._leave))
+            for module in decoder.model.modules():
+                if is_norm(module) and module not in inside:
+                    hooks.enter_context(module.register_forward_pre_hook(self._see_norm, with_kwargs=True))
+            if decoder.attending is not None:
+                hooks.enter_context(decoder.attending.looking(self._attend, self.tolerance))
+            yield
+
+    def begin(self, places: Sequence[int] = (0,)) -> None:
+        """Before the model reads other contexts. Forgets what was seen."""
+        assert tuple(places) == (0,)
+        self._attentions, self._sublayers, self._final, self._flow = [], [], None, None
+
+    def at(self, place: int) -> Seen:
+        """Return everything that was seen at a place, which is the last position."""
+        return Seen(tuple(self._attentions), tuple(self._sublayers), self._final)
+
+    def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:
+        x = _first(given, named)
+        self._flow = None if x is None else Flow(layer, number, x)
+
+    def _end(self, layer: nn.Module, given: Given, answer: Any) -> None:
+        flow, after = self._flow, _first((answer,), {})
+        if flow is None or flow.layer is not layer or after is None:
+            return
+        for seen in flow.sublayers(after):
+            before = None if seen.before is None else seen.before.to(self.where)
+            norm_input = None if seen.norm_input is None else seen.norm_input.to(self.where)
+            self._sublayers.append(SublayerInside(seen.role, seen.layer, before, seen.after.to(self.where), norm_input))
+        flow.calls.clear()
+
+    def _enter(self, module: nn.Module, given: Given, named: Named) -> None:
+        x = _first(given, named)
+        if self._flow is not None and x is not None:
+            self._flow.calls.append(Call(module, x))
+
+    def _leave(self, module: nn.Module, given: Given, answer: Any) -> Any:
+        """Returns the answer without its weights where a module gives weights of all queries."""
+        flow = self._flow
+        if flow is None:
+            return None
+        call = next((each for each in reversed(flow.calls) if each.module is module and each.answer is None), None)
+        if call is None:
+            return None
+        call.answer = _first((answer,), {})
+        return self._without_weights(flow, call, answer) if self.decoder.attending is None else None
+
+    def _attend(self, module: nn.Module, query: LastQuery) -> None:
+        """An attention that calls lgbench's function has run."""
+        if self._flow is not None:
+            self._flow.attended = module
+            self._add(self._flow.number, query)
+
+    def _without_weights(self, flow: Flow, call: Call, answer: Any) -> Any:
+        """An attention of a model with a function of its own, which returns its weights, (n, H, T, K), beside its answer."""
+        if not isinstance(answer, tuple) or flow.attended is not None:
+            return None
+        queries = flow.before.shape[1]
+        place = next((i for i, x in enumerate(answer) if isinstance(x, Tensor) and _are_weights(x, queries)), None)
+        if place is None:
+            return None
+        weights = answer[place][..., -1:, :].clone()
+        taken = flow.last(_before_projection(flow, call))
+        flow.attended = call.module
+        self._add(flow.number, LastQuery(taken.view(*weights.shape[:2], -1), weights[..., 0, :]))
+        return (*answer[:place], weights, *answer[place + 1 :])
+
+    def _add(self, layer: int, query: LastQuery) -> None:
+        if query.weights is None:
+            self.not_linear.add(layer)
+        weights = None if query.weights is None else self._kept(query.weights)
+        self._attentions.append(AttentionInside(layer, self._kept(query.output), weights))
+
+    def _see_norm(self, norm: nn.Module, given: Given, named: Named) -> None:
+        """The first norm after the last layer stands before the logits."""
+        x = _first(given, named)
+        if x is not None and self._flow is not None and self._flow.layer is self.decoder.layers[-1] and self._final is None:
+            self._final = self._kept(self._flow.last(x))
+
+    def _kept(self, x: Tensor) -> Tensor:
+        return x.detach().to(self.where).double()
+
+
+def _first(given: Given, named: Named) -> Tensor | None:
+    """The hidden states among these: by their name, or the first tensor of numbers with features, also within a tuple."""
+    for each in (named.get("hidden_states"), *given, *named.values()):
+        x = _first(each, {}) if isinstance(each, tuple) else each
+        if isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2:
+            return x
+    return None
+
+
+def _are_weights(x: Tensor, queries: int) -> bool:
+    """Whether a tensor is weights of queries, (n, H, T, K): none is negative, and those of the last query sum to 1."""
+    if x.ndim != 4 or x.shape[-2] != queries:
+        return False
+    last = x[..., -1, :].double()
+    return bool((last >= 0).all() and (last.sum(-1) - 1).abs().amax() < 0.05)
+
+
+def _before_projection(flow: Flow, attention: Call) -> Tensor:
+    """The input of an attention's output projection: the last matrix of the attention that does not read the layer's stream."""
+    inside = set(attention.module.modules())
+    matrices = [call for call in flow.calls if call.module in inside and getattr(call.module, "weight", None) is not None]
+    own = [call for call in matrices if call.module.weight.ndim == 2 and call.given.data_ptr() != attention.given.data_ptr()]
+    if own:
+        return own[-1].given
+    assert attention.answer is not None
+    return attention.answer  # it has no projection of its own
