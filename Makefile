@@ -23,7 +23,7 @@ long: .venv/ready
 
 # The trackers that come with lgbench, each without an account. Their libraries take 280 MB.
 trackers: .venv/trackers
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/builtin/test_trackers.py
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow tests/plugins/test_trackers.py
 
 # Ray, and a SLURM cluster that the tests start on this machine: as root, with slurmctld, slurmd, slurm-client and munge of Debian.
 engines: .venv/engines
@@ -58,7 +58,7 @@ lowest:
 	$(LOWEST)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-header pyproject.toml --output-file .venv-lowest/lowest.txt
 	$(LOWEST)/pip install --quiet --constraint .venv-lowest/lowest.txt --editable ".[dev]" $(PACKS:%=--editable %)
 	$(LOWEST)/pip install --quiet --no-deps --editable plugins/contrib/lgbench-ray
-	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not long and not engine and not gpu" --ignore tests/test_site_browser.py
+	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(LOWEST):$$PATH" $(LOWEST)/python -m pytest -m "not slow and not long and not engine and not gpu" --ignore tests/reports/test_site_browser.py
 
 clean:
 	rm -rf .venv .venv-lowest

@@ -19,6 +19,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
+from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
 from kept_runs import kept_runs  # noqa: F401  # a fixture
 from tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
@@ -38,7 +39,6 @@ from lgbench.results.metrics import descriptions
 from lgbench.results.run_schema import METADATA_KEY, SCHEMA, sealed
 from lgbench.training.data import stream
 
-TESTS = Path(__file__).parent
 BUILT_IN = (
     "lgbench_averaging",
     "lgbench_measurements",

@@ -6,9 +6,9 @@ import re
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from helpers.folders import ROOT
 from scipy import stats
 
 from lgbench.cli.main import main
@@ -20,7 +20,7 @@ from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.submissions.submission import check_filed
 
-LEADERBOARDS = Path(__file__).parent.parent / "leaderboards"
+LEADERBOARDS = ROOT / "leaderboards"
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import pytest
 import torch
 from click.testing import CliRunner
+from helpers.folders import ROOT
 
 from lgbench import hookspecs
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
 from lgbench.extensions.registry import Registry
 
-ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     page.relative_to(ROOT).as_posix()
     for page in [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/**/*.md")]

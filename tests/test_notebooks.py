@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from pathlib import Path
 
 import pytest
+from helpers.folders import ROOT
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 
 
 def printed(notebook) -> list[set[str]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import toys
 import tuned as tuned_protocol
-from conftest import TESTS
 from helpers import notebook
+from helpers.folders import ROOT
 from helpers.tracked import SETTINGS, numbers_in, numbers_of
 
 import lgbench
@@ -26,7 +26,7 @@ from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.results import run_files
 
-GUIDE = TESTS.parent / "docs" / "how-to" / "write-an-executor.md"
+GUIDE = ROOT / "docs" / "how-to" / "write-an-executor.md"
 TOYS = {"protocol": "quick", "average": "toy-mean", "compile": False, "set": SETTINGS, "seeds": (0, 1)}
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import toys
-from conftest import CPU, TESTS
+from conftest import CPU
+from helpers.folders import TESTS
 from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
 from toy_registries import but, toys_and
 

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import TESTS, lgbench_command, write_sealed
+from conftest import lgbench_command, write_sealed
 from helpers import published
+from helpers.folders import TESTS
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
 from kept_runs import weights_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from click.testing import CliRunner
 from conftest import install
+from helpers.folders import TESTS
 
 from lgbench import Random
 from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 
-TESTS = Path(__file__).parent
 SMALL_TASKS = """
 import toys
 from lgbench import Budget, hookimpl

@@ -26,7 +26,7 @@ def settings(low: int, high: int, longest: int, contexts: int = 16, strings: int
 
 
 def scores(task, models, low=1, high=4, longest=16, seed=0, measurements=METRICS, **counts):
-    """The scores of the measurements. tests/test_causality.py tests the scores of soundness, which are left out here."""
+    """The scores of the measurements. Without soundness, which test_causality.py tests."""
     experiment = experiment_of(task, *settings(low, high, longest, **counts), seed, measurements)
     with mock.patch.object(causality, "question", return_value=None):
         found = evaluate(experiment, models, CPU)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BUILT_IN, TESTS, install, lgbench_command, python, simulated, write_rows
+from conftest import BUILT_IN, install, lgbench_command, python, simulated, write_rows
+from helpers.folders import TESTS
 
 from lgbench import checkout
 from lgbench.errors import PluginError, UsageError

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 import zipfile
-from pathlib import Path
 
 import hatchling.build
 import numpy as np
 import pytest
 from claim_files import CLAIM, write_claim
+from helpers.folders import ROOT
 from scipy import stats
 
 from lgbench import UsageError
@@ -20,7 +20,6 @@ from lgbench.claims.missing import obstacle
 from lgbench.experiment.names import find_tasks
 from lgbench.extensions.registry import Registry
 
-ROOT = Path(__file__).parent.parent
 PUBLISHED = files.read_claims(ROOT / "leaderboards" / "claims")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 import toys
 from conftest import CPU, parts_of, with_model
+from helpers.folders import PUBLISHED
 from torch import Tensor, nn
 from toy_registries import but, toys_and
 
@@ -39,8 +39,6 @@ from lgbench.training.data import CHUNK
 from lgbench.training.population import Population
 from lgbench.training.step import Gradients
 from lgbench.training.train import train
-
-LEADERBOARDS = Path(__file__).parent.parent / "leaderboards" / "runs"
 
 
 class Sharp(nn.Module):
@@ -257,7 +255,7 @@ def test_a_misspelt_entry_is_refused_by_its_own_name_where_there_is_no_baseline(
 def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
     footers = {
         run: footer["experiment"]
-        for path in LEADERBOARDS.glob("*.parquet")
+        for path in PUBLISHED.glob("*.parquet")
         for run, footer in run_files.metadata_of_runs(path).items()
     }
     for task, entry in (("tomita-1", "transformer+peri-norm"), ("max-retrieval", "set-attention")):

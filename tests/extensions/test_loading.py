@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import TESTS, install
+from conftest import install
+from helpers.folders import ROOT, TESTS
 
 from lgbench import UsageError
 from lgbench.cli.main import main
@@ -142,7 +143,7 @@ def test_runs_of_a_file_are_inspected_with_the_file_and_never_published(tmp_path
 
 
 def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
-    text = (Path(__file__).parent / "toys.py").read_text().replace("{", "{{").replace("}", "}}")
+    text = (TESTS / "toys.py").read_text().replace("{", "{{").replace("}", "}}")
     path = file(tmp_path / "mine", text=text)
     registry = Registry.load(files=[path])
     (experiment,) = plan(Request(["toy-walk"], ["toy-table"], ["toy-mean"], [0], "quick"), registry).experiments
@@ -158,7 +159,7 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
     [
         (lambda folder: folder / "nowhere.py", "name a Python file"),
         (lambda folder: folder, "name a Python file"),
-        (lambda folder: Path(__file__).parent.parent / "README.md", "name a Python file"),
+        (lambda folder: ROOT / "README.md", "name a Python file"),
     ],
 )
 def test_a_file_that_is_none_is_an_error_of_use(tmp_path, make, said):

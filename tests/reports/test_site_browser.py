@@ -71,7 +71,7 @@ def address(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def boards(tmp_path_factory) -> dict[tuple[str, str], dict]:
-    """The boards that the command prints (tests/test_site.py), by metric and name, of the protocol that has all entries."""
+    """The boards that the command prints (test_site.py), by metric and name, of the protocol that has all entries."""
     results = site_runs.made(tmp_path_factory.getbasetemp()).results
     names = [(metric, name) for metric in ("tvd", "accuracy", "roc_auc") for name in ("alpha", "alpha-1", "alpha-2", "beta")]
     found = {

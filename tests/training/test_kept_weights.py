@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner
 from conftest import BUILT_IN, CPU
 from helpers import published
+from helpers.folders import TESTS
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -125,7 +126,6 @@ def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, m
 # Killed, stopped, and made twice.
 
 
-TESTS = Path(__file__).parent
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,6 @@ from lgbench.submissions.inspection import inspected
 from lgbench.submissions.verdict import SAME_BITS, disagreements, numbers_in
 from lgbench_measurements import of_attention, of_stream
 
-ROOT = Path(__file__).parent.parent
 INSTALLED = Registry.load()
 QUICK = {"train.steps": "2", "train.batch": "4", "evaluate.contexts": "6", "evaluate.strings": "4", "evaluate.max_length": "48"}
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers.folders import TESTS
 from packaging.version import Version
 
-FILE = Path(__file__).parent / "fake_device.py"
+FILE = TESTS / "helpers" / "fake_device.py"
 SHARES = 16
 
 pytestmark = pytest.mark.skipif(Version(torch.__version__) < Version("2.10"), reason="this PyTorch has no such device")
@@ -20,7 +21,9 @@ pytestmark = pytest.mark.skipif(Version(torch.__version__) < Version("2.10"), re
 
 def on_device(*what: object) -> Any:
     command = [sys.executable, FILE, *map(str, what)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=os.environ | {"PYTHONPATH": str(TESTS)}, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
