@@ -14,7 +14,6 @@ from rich.console import Console
 from lgbench.cli.main import main
 from lgbench.reports.analyses import answer_table
 from lgbench.reports.tables import as_csv, as_json, show
-from lgbench.results import tables
 from lgbench.results.leaderboard import Results
 
 
@@ -87,11 +86,8 @@ REACHING = [
 ]
 
 
-@pytest.mark.parametrize("many", [1, 250], ids=["cached", "loose"])
 @pytest.mark.parametrize("query", REACHING)
-def test_a_query_reads_the_results_and_nothing_else(tmp_path, monkeypatch, query, many):
-    monkeypatch.setattr(tables, "MANY", many)
-    monkeypatch.setenv("LGBENCH_CACHE", str(tmp_path / "cache"))
+def test_a_query_reads_the_results_and_nothing_else(tmp_path, query):
     write_rows(tmp_path / "runs" / "run.parquet", simulated({8: 0.5}))
     (tmp_path / "secret.csv").write_text("word\nopensesame\n")
     results = ["--results", str(tmp_path / "runs")]
