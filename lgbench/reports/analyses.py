@@ -21,7 +21,7 @@ PROBE_COLUMNS = ("run_id", "entry", "task", "seed", "weights", "metric", "step",
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Difference of two entries at every length, and of their means. A star marks a significant difference."""
+    """Difference between two entries at every length and in the mean over lengths. A star marks a significant difference."""
     names = ("length", comparison.first, comparison.second, "difference", "95 % interval", "seeds", "p")
     rows: list[list[Cell]] = []
     for own in (*comparison.lengths, comparison.mean):
@@ -33,7 +33,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def predictor_tables(found: Sequence[Predictor], metric: Metric) -> Iterator[Table]:
-    """For each protocol, the correlation of each probe with the score in each family. The strongest of a family is bold."""
+    """Table for each protocol: rank correlation of each probe with the score, by family. The strongest in a family is bold."""
     for protocol in dict.fromkeys(str(each.protocol) for each in found):
         own = [each for each in found if str(each.protocol) == protocol]
         families = {name: [each for each in own if each.family == name] for name in sorted({each.family for each in own})}
@@ -52,13 +52,13 @@ def _correlation(own: Predictor, strongest: bool) -> Styled:
 
 
 def _range(thing: str, counts: Sequence[int]) -> str:
-    """Such as "4 entries", or "8 to 26 entries" where not all models have every probe."""
+    """Range of counts, such as "4 entries" or "8 to 26 entries"; entries may lack some probes."""
     least, most = min(counts), max(counts)
     return f"{least} to {counted(most, thing)}" if least < most else counted(most, thing)
 
 
 def probe_table(rows: pa.Table, weights: str) -> Table:
-    """Readings of probes by length: a line for each probe and layer, the mean over its heads."""
+    """Probe readings by length: a line for each probe and layer, with the mean over heads."""
     values: dict[tuple[tuple[str, int | None], int], list[float]] = defaultdict(list)
     for row in rows.to_pylist():
         if row["weights"] == weights:
@@ -78,7 +78,7 @@ def _mean(values: Sequence[float] | None) -> str:
 
 
 def answer_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Answer to a query."""
+    """Rows of an SQL answer under the names of the columns."""
     columns = [
         Column(name, text=not all(isinstance(row[place], int | float | None) for row in rows), group=min(place, 1))
         for place, name in enumerate(names)

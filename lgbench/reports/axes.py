@@ -1,4 +1,4 @@
-"""Axes of figures: horizontal ones of lengths, steps and settings, and the vertical one of a metric."""
+"""Axes of figures: horizontal axes for lengths, steps and settings, and a vertical axis for a metric."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import altair as alt
 from lgbench.results.metrics import Metric
 
 STEP_LABEL = "datum.value < 1e4 ? format(datum.value, 'd') : format(datum.value, '.2~s')"
-"""An expression of Vega: 976, 16k, 1M."""
+"""Vega expression for labels such as 976, 16k, 1M."""
 SETTING_LABEL = (
     "0 < abs(datum.value) && abs(datum.value) < 1e-3 ? format(datum.value, '.3~e') : "
     "format(datum.value, abs(datum.value) < 1e4 ? '~g' : '.3~s')"
 )
-"""An expression of Vega: 3e-4, 0.001, 32, 12.5k."""
+"""Vega expression for labels such as 3e-4, 0.001, 32, 12.5k."""
 
 
 @dataclass(frozen=True)
 class Across:
-    """A horizontal axis: of lengths, of training steps, or of the values of a setting."""
+    """Horizontal axis of lengths, training steps, or values of a setting."""
 
     field: Literal["length", "step", "setting"]
-    """Of the data."""
+    """Field of the data."""
     title: str
     scale: Literal["log", "linear"] = "log"
     format: str | None = None
-    """A number format of Vega's. Without it, `label` says how values are written."""
+    """Vega number format. Without a format, `label` decides how values are written."""
     label: str | None = None
-    """An expression of Vega: the label at `datum.value`."""
+    """Vega expression for the label at `datum.value`."""
     categories: tuple[str, ...] = ()
-    """All values in their order, at equal distances, where they are no numbers. Then there is no scale."""
+    """All values in order, at equal distances and without a scale, if some values are not numbers."""
 
     def encoded(self, marked: Any, title: str | None) -> alt.X:
-        """The encoding of the field. `marked` are the values with a label, as many of them as there is room for."""
+        """Encoding of the field, with labels at `marked` where room allows."""
         said: dict[str, Any] = {"format": self.format} if self.format else {"labelExpr": self.label} if self.label else {}
         if self.categories:
-            # Said in full, since Vega-Lite turns the labels of categories, and aligns them for that.
+            # Every property is set, because Vega-Lite's defaults rotate the labels of categories and align rotated labels.
             straight: dict[str, Any] = {"labelAngle": 0, "labelAlign": "center", "labelBaseline": "top", "labelLimit": 60}
             axis = alt.Axis(labelOverlap="parity", labelSeparation=2, **straight, **said)
             return alt.X(f"{self.field}:N", title=title, axis=axis, scale=self._points, sort=list(self.categories))
@@ -47,29 +47,29 @@ class Across:
 
     @property
     def plain(self) -> str | alt.X:
-        """The encoding of the field in layers that do not say how the axis looks."""
+        """Encoding of the field for layers without an axis definition."""
         if self.categories:
             return alt.X(f"{self.field}:N", scale=self._points, sort=list(self.categories))
         return f"{self.field}:Q"
 
     @property
     def left(self) -> Any:
-        """The place of the first value, from the row of the dataset `about`."""
+        """Position of the first value, from the row of the dataset `about`."""
         return alt.XDatum(self.categories[0]) if self.categories else "shortest:Q"
 
     @property
     def right(self) -> Any:
-        """The place of the last value."""
+        """Position of the last value."""
         return alt.XDatum(self.categories[-1]) if self.categories else "longest:Q"
 
     @property
     def end(self) -> Any:
-        """The same, as the second end of a line."""
+        """Position of the last value, as the second end of a line."""
         return alt.X2Datum(self.categories[-1]) if self.categories else "longest:Q"
 
     @property
     def leaves_the_best(self) -> bool:
-        """Whether most curves begin at their best: they get worse as lengths grow."""
+        """Whether most curves begin at the metric's best value and get worse to the right, as over lengths."""
         return self.field == "length"
 
     @property
@@ -83,44 +83,44 @@ STEP = Across("step", "training steps", label=STEP_LABEL)
 
 @dataclass(frozen=True)
 class ValueScale:
-    """A scale for the values of one metric."""
+    """Scale for the values of one metric."""
 
     metric: Metric
 
     @property
     def best(self) -> float | None:
-        """The value of a perfect answer, None where the metric has no such value."""
+        """Value of a perfect answer, None for a metric without a perfect value."""
         return self.metric.perfect
 
     @property
     def up(self) -> int:
-        """1 where most values are above the landmark, -1 where they are below. 1 without a landmark."""
+        """1 if most values are above the landmark, -1 if most are below. 1 without a landmark."""
         if self.metric.landmark is None:
             return 1
         return self.metric.sign if self._landmark_is_best else -self.metric.sign
 
     def landmark_side(self, leaving: bool) -> Literal["left", "right"]:
-        """Where the landmark's name is far from most curves.
+        """Side of the plot with few curves, for the landmark's name.
 
-        They leave the best value as lengths grow, and come near it as steps do.
+        Curves leave the best value as lengths grow, and approach the best value as steps grow.
         """
         return "right" if self._landmark_is_best == leaving else "left"
 
     @property
     def always_shown(self) -> list[float]:
-        """Values that the axis shows whatever the data are, beside the landmark, so that tiny differences look tiny."""
+        """Values always on the axis, besides the landmark, so that tiny differences look tiny."""
         return [value for value in (self.metric.threshold, self.best) if value is not None and value != self.metric.landmark]
 
     @property
     def impossible(self) -> str:
-        """An expression of Vega: whether no value can be at `datum.value`."""
+        """Vega expression: whether the metric cannot take `datum.value`."""
         ends = {"<": self.metric.low, ">": self.metric.high}
         beyond = [f"datum.value {side} {end}" for side, end in ends.items() if end is not None]
         return " || ".join(beyond) or "false"
 
     @property
     def label(self) -> str:
-        """An expression of Vega: the label at `datum.value`, about five characters wide at most."""
+        """Vega expression for the label at `datum.value`, about five characters wide at most."""
         size = "abs(datum.value)"
         return f"{size} >= 1e4 || 0 < {size} && {size} < 1e-3 ? format(datum.value, '~s') : datum.label"
 

@@ -14,13 +14,14 @@ from rich.text import Text
 from lgbench.terminal import printable
 
 MAX_ROWS = 16
-"""Answers that are shown: all, or else those to which either distribution gives most, in the task's order."""
+"""Maximum number of answers. With more, only the answers with most probability under either distribution, in the task's order.
+"""
 WIDTH = 24
-"""Of a bar, in characters, at most."""
+"""Maximum width of a bar, in characters."""
 
 
 def bars(answers: Sequence[str], p: Sequence[float], right: Sequence[float] | None, console: Console) -> None:
-    """Print p, and p* beside it where it is known."""
+    """Print p, with p* beside p where known."""
     columns = {"p": p} if right is None else {"p": p, "p*": right}
     shown, width = _most(list(columns.values())), max(4, min(WIDTH, console.width // 2 - 16))
     table = Table(box=box.SIMPLE, pad_edge=False)
@@ -42,7 +43,7 @@ def bars(answers: Sequence[str], p: Sequence[float], right: Sequence[float] | No
 
 
 def _most(distributions: Sequence[Sequence[float]]) -> list[int]:
-    """The places of the answers that are shown."""
+    """Indices of the answers to print."""
     places = range(len(distributions[0]))
     most = sorted(places, key=lambda place: -max(_finite(values[place]) for values in distributions))
     return sorted(most[:MAX_ROWS])

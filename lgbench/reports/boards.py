@@ -15,10 +15,10 @@ from lgbench.results.overall import Estimate, Overall, OverallRow
 from lgbench.terminal import counted
 
 FLAGS = {"looks_ahead": "looks ahead", "not_finite": "not finite", "diverged": "diverged", "not_fitted": "not fitted"}
-"""Fields of a row with seeds, and their names. An entry with one of the first two is not ranked."""
+"""Fields of a row with seeds, and names for tables. An entry with seeds in one of the first two is not ranked."""
 
 DIFFERENCE = tuple(f"baseline_{name}" for name in ("difference", "low", "high", "n", "p", "verdict"))
-"""Columns of the CSV with the fields of the difference to the baseline."""
+"""CSV columns of the difference from the baseline."""
 CSV_COLUMNS = (
     *("board", "metric", "metric_version", "task_version", "protocol"),
     *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS),
@@ -26,7 +26,7 @@ CSV_COLUMNS = (
 )
 
 SHOWN_LIMITS = (0.25, 0.5, 1.0)
-"""Limits at which tables show the performance profile."""
+"""Limits of the performance profile in tables."""
 
 OVERALL = "overall"
 """Name of an overall board, in place of a family's name."""
@@ -44,13 +44,13 @@ def boards_markdown(boards: Sequence[Board], summary: Sequence[Overall] = ()) ->
 
 
 def boards_csv(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
-    """One line for each cell, those of overall boards first."""
+    """CSV with one line for each cell, overall boards first."""
     lines = [*_overall_lines(summary), *_board_lines(boards)]
     return as_csv(CSV_COLUMNS, [[line.get(name) for name in CSV_COLUMNS] for line in lines])
 
 
 def boards_json(boards: Sequence[Board], summary: Sequence[Overall] = ()) -> str:
-    """Object with overall boards and boards as they are."""
+    """JSON object with overall boards and boards."""
     return as_json({"overall": summary, "boards": boards})
 
 
@@ -58,7 +58,7 @@ FORMATS = {"markdown": boards_markdown, "csv": boards_csv, "json": boards_json}
 
 
 def board_table(board: Board) -> Table:
-    """Means over seeds with 95 % intervals, and below the entries the level of chance."""
+    """Means over seeds with 95 % intervals, and the chance level below the entries."""
     lengths = [("length", length) for length in board.lengths]
     against = [Column("against baseline", group=1)] if board.compared else []
     columns = [
@@ -96,7 +96,7 @@ def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
 
 
 def title(board: Board) -> str:
-    """The title of a board, in one line."""
+    """Title of a board, in one line."""
     tasks = "" if board.tasks == 1 else f", mean over {board.tasks} tasks"
     version = "" if board.metric.version == 1 else f", {board.metric.label} version {board.metric.version}"
     trained = "in distribution" if board.protocol.is_external else "trained"
@@ -107,7 +107,7 @@ def title(board: Board) -> str:
 
 
 def notes(board: Board) -> list[str]:
-    """Sentences that belong under a board: what is left out, what lacks the metric, and what was not fitted."""
+    """Sentences below a board: left-out runs, runs without the metric, tasks not fitted, learning rates and the baseline."""
     found = [*(f"{sentence}." for sentence in board.unsound), *board.incomplete]
     if board.protocol.is_external:
         found.insert(0, "lgbench did not train these models, so nobody can make their runs again.")
@@ -140,7 +140,7 @@ def _about_baseline(board: Board) -> list[str]:
 
 
 def _learning_rates(board: Board) -> list[str]:
-    """The entries that have each learning rate, or each range of them over the tasks."""
+    """Learning rates with entries. Entries with several rates over tasks are listed under the lowest and highest."""
     entries: dict[tuple[float, ...], list[str]] = defaultdict(list)
     for entry, by_task in board.learning_rates.items():
         rates = [rate for own in by_task.values() for rate in own]
@@ -154,7 +154,7 @@ def _mean(row: Row, kind: str, length: int | None = None) -> Cell:
 
 
 def _against(board: Board, row: Row) -> Cell:
-    """Difference to the baseline."""
+    """Difference from the baseline."""
     if row.entry == board.baseline:
         return "baseline"
     own = row.against
@@ -166,7 +166,7 @@ def _span(least: int, most: int) -> str:
 
 
 def effective_length(board: Board, row: Row) -> str:
-    """The effective length in training lengths, with >= where it is the longest measured; "-" where there is none."""
+    """Effective length in training lengths, with >= at the longest measured length, and "-" without an effective length."""
     if not row.effective_length or row.effective_multiple is None:
         return "-"
     multiple = f"{row.effective_multiple:.0f}" if row.effective_multiple >= 100 else f"{row.effective_multiple:.3g}"
@@ -179,7 +179,7 @@ def _seeds(row: Row) -> str:
 
 
 def overall_table(board: Overall) -> Table:
-    """Scores over all families, and the means of each family."""
+    """Scores over all families, and the mean of each family."""
     columns = [Column("entry", text=True), Column("seeds"), Column("IQM")]
     compared = any(row.improvement for row in board.rows)
     columns += [Column("P(better)")] if compared else []
@@ -195,7 +195,7 @@ def overall_table(board: Overall) -> Table:
 
 
 def _improvement(board: Overall, row: OverallRow) -> Cell:
-    """Probability that a run of this entry is better than a run of the baseline."""
+    """Probability of a run of the entry being better than a run of the baseline."""
     if row.entry == board.baseline:
         return "baseline"
     return "-" if row.improvement is None else _estimate(row.improvement, 2)
@@ -206,7 +206,7 @@ def _estimate(estimate: Estimate, digits: int) -> Interval:
 
 
 def _overall_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
-    """One line for each number except the profile's. `n` of a score counts the runs of all families."""
+    """CSV lines, one for each number except the profile. `n` of a score counts the runs of all families."""
     for board in found:
         about = {
             "board": OVERALL,
@@ -230,7 +230,7 @@ def _overall_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
 
 
 def overall_title(board: Overall) -> str:
-    """The title of an overall board, in one line."""
+    """Title of an overall board, in one line."""
     version = "" if board.metric.version == 1 else f" version {board.metric.version}"
     return (
         f"{OVERALL}: OOD {board.metric.label}{version} as a share of chance (0 is perfect, 1 is chance), "
@@ -239,7 +239,7 @@ def overall_title(board: Overall) -> str:
 
 
 def overall_notes(board: Overall) -> list[str]:
-    """Sentences that belong under an overall board."""
+    """Sentences below an overall board."""
     found = ["IQM is the interquartile mean over families and seeds: the middle half of all scores. Families count alike."]
     if any(row.improvement for row in board.rows):
         found.append(f"P(better) is the probability that a run is better than one of {board.baseline}, mean over families.")

@@ -18,14 +18,14 @@ from lgbench.reports.tables import Cell, Column, Styled, Table, say, show
 from lgbench.terminal import printable
 
 Judged = Sequence[tuple[Claim, Sequence[Verdict]]]
-"""Claims, each with all its verdicts."""
+"""Claims with all verdicts of each claim."""
 
 STYLES = {"confirmed": "bold green", "refuted": "bold red", "undecided": "yellow", "not run": "dim"}
-"""The words say the same: no colour is needed to read a verdict."""
+"""Colours of verdicts. The words say the same, so reading a verdict needs no colour."""
 
 
 def show_claims(found: Judged, console: Console) -> None:
-    """Print all claims, a line for each verdict."""
+    """Print all claims with a line for each verdict."""
     for claim, verdicts in found:
         _say_heading(claim, console)
         show(verdict_table(verdicts, full=False), console)
@@ -34,7 +34,7 @@ def show_claims(found: Judged, console: Console) -> None:
 
 
 def show_claim(claim: Claim, verdicts: Sequence[Verdict], results: str | None, console: Console) -> None:
-    """Print one claim in full: its source, the runs that it needs, all numbers, and commands for what is missing."""
+    """Print one claim in full: source, needed runs, all numbers, and commands for missing runs."""
     _say_heading(claim, console)
     runs = claim.runs
     needs = f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(runs.tasks)}, "
@@ -44,15 +44,15 @@ def show_claim(claim: Claim, verdicts: Sequence[Verdict], results: str | None, c
     show(verdict_table(verdicts, full=True), console)
     for sentence in reasons(verdicts):
         say(sentence, console)
-    for line in commands(claim, verdicts, results):  # on one line each, which a shell can take
+    for line in commands(claim, verdicts, results):  # one line each, for copying into a shell
         console.print(Text(f"  {printable(line)}"), soft_wrap=True, highlight=False)
     console.print()
 
 
 def reasons(verdicts: Sequence[Verdict]) -> list[str]:
-    """A sentence for each reason why something is undecided or was not run, with all that it is said of.
+    """Sentence for each reason of an undecided verdict or missing run, with tasks and tests.
 
-    `verdicts` are all those on one claim.
+    `verdicts` are all verdicts on one claim.
     """
     tests: dict[str, set[ClaimTest]] = {}
     found: dict[tuple[str, str, str], list[Verdict]] = {}
@@ -67,7 +67,7 @@ def reasons(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _places(verdicts: Sequence[Verdict], tests: Mapping[str, set[ClaimTest]]) -> str:
-    """On which tasks and tests, in brackets. Nothing where that is all of a claim; a task alone where it is all its tests."""
+    """Tasks and tests in brackets. Empty for all tasks of a claim; a task alone stands for all tests on the task."""
     if len(verdicts) == sum(map(len, tests.values())):
         return ""
     by_task: dict[str, list[ClaimTest]] = {}
@@ -78,7 +78,7 @@ def _places(verdicts: Sequence[Verdict], tests: Mapping[str, set[ClaimTest]]) ->
 
 
 def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = None) -> list[str]:
-    """Commands for the runs without which something was not decided under the protocols that the claim names."""
+    """Commands for the runs missing from undecided verdicts, under the protocols of the claim."""
     named = {ProtocolUse(name, PROTOCOLS[name].version): name for name in claim.runs.protocols}
     lacking: dict[str, list[Wanted]] = {}
     for verdict in verdicts:
@@ -88,18 +88,18 @@ def commands(claim: Claim, verdicts: Iterable[Verdict], results: str | None = No
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Such as "2 confirmed, 1 refuted, 3 not run"."""
+    """Counts of verdicts, such as "2 confirmed, 1 refuted, 3 not run"."""
     return ", ".join(f"{count} {state}" for state, count in counts(verdicts).items())
 
 
 def pair(test: ClaimTest) -> str:
-    """The entries of a test, such as "transformer+peri-norm against transformer+pre-norm"."""
+    """Entries of a test, such as "transformer+peri-norm against transformer+pre-norm"."""
     other = f"length^{test.exponent:g}" if test.exponent is not None else test.against
     return f"{test.entry} against {other}"
 
 
 def number(verdict: Verdict, digits: int = 4) -> str:
-    """The difference with its interval; empty where nothing was run."""
+    """Difference with its interval, empty without runs."""
     if verdict.difference is None:
         return ""
     ends = "" if verdict.low is None else f" [{verdict.low:+.{digits}f}, {verdict.high:+.{digits}f}]"
@@ -112,7 +112,7 @@ def _say_heading(claim: Claim, console: Console) -> None:
 
 
 def verdict_table(verdicts: Sequence[Verdict], full: bool) -> Table:
-    """A line for each verdict; with means and p where the table is `full`."""
+    """Table with a line for each verdict; a `full` table also has means and p."""
     texts = (Column(name, text=True) for name in ("task", "test", "protocol", "verdict"))
     numbers = ("difference [95 % interval]", "seeds", *(("means", "p") if full else ()))
     rows: list[list[Cell]] = []
@@ -135,7 +135,7 @@ def _with(what: str, names: Sequence[str]) -> str:
 
 
 def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]:
-    """For JSON: plain values alone."""
+    """Claims as plain values for JSON."""
     return [
         asdict(claim)
         | {
@@ -148,13 +148,13 @@ def documents(found: Judged, results: str | None = None) -> list[dict[str, Any]]
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:
-    """Without the claim, with labels for people."""
+    """Verdict as plain values without the claim, with readable labels."""
     own = asdict(verdict) | {"protocol": str(verdict.protocol), "pair": pair(verdict.test), "expected": str(verdict.test)}
     return {key: value for key, value in own.items() if key != "claim"}
 
 
 def verdicts_by_protocol(found: Judged, digits: int = 3) -> Table:
-    """A line for each task and test of each claim, a column for each protocol."""
+    """Table with a line for each task and test of each claim, and a column for each protocol."""
     uses = list(dict.fromkeys(verdict.protocol for _, verdicts in found for verdict in verdicts))
     rows: list[list[Cell]] = []
     for claim, verdicts in found:

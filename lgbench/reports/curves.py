@@ -1,4 +1,4 @@
-"""Curves of runs in a terminal, a line of blocks for each family and entry: the first look at new results."""
+"""Curves of runs in a terminal as lines of block characters, for each family and entry: a first look at new results."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PLAIN_BLOCKS, PLAIN_TRAINED = "0123456789", "|"
 
 MAX_LINES = 20
 MAX_FILES = 500
-"""No further line is drawn once so many are read, which takes about a second."""
+"""Limit of run files to read, about a second of reading. Further lines are not drawn."""
 
 
 class LineKey(NamedTuple):
-    """Runs with the same key share a line."""
+    """Key of a line: runs with equal keys share a line."""
 
     family: str
     protocol: ProtocolUse
@@ -37,18 +37,18 @@ class LineKey(NamedTuple):
 
 
 class LengthCurve(NamedTuple):
-    """The means of an entry by length, as on its board."""
+    """Means of an entry by length, as on the entry's board."""
 
     metric: Metric
     means: Mapping[int, float]
     trained: int | None
-    """The longest of these lengths that models are trained on, None if there is none."""
+    """Longest length within the training range, None without one."""
 
 
 def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str) -> list[str]:
-    """The lines to print of runs that are done, in characters that `encoding` has; none where there is nothing to draw.
+    """Printable curves of finished runs in characters of `encoding`, empty if nothing can be drawn.
 
-    A file that cannot be read is left out; `lgbench leaderboard` reports it.
+    Unreadable files are left out; `lgbench leaderboard` reports them.
     """
     files: dict[LineKey, list[Path]] = {}
     for record, path in runs:
@@ -72,7 +72,7 @@ def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str) -> list[
 
 
 def curve(paths: Iterable[Path]) -> LengthCurve | None:
-    """The means of one entry at the lengths that boards show; None where there is nothing to draw."""
+    """Means of one entry at the lengths of boards, None if nothing can be drawn."""
     values: list[Value] = []
     metric = None
     for path in paths:
@@ -83,7 +83,7 @@ def curve(paths: Iterable[Path]) -> LengthCurve | None:
         return None
     models = Models.of(Values.of(values))
     seeds = {length: np.isfinite(own).sum() for (kind, length), own in models.columns.items() if kind == "length"}
-    # A mean over other seeds than its neighbour's would be a bend in the curve that no run has.
+    # Lengths with fewer seeds are left out: a change of seeds would bend the curve.
     lengths = [length for length in models.lengths if seeds.get(length) == max(seeds.values(), default=0)]
     means = {length: rounded(mean_of_known(models.columns["length", length]).item()) for length in lengths}
     trained = [n for i, n in enumerate(models.lengths) if n in means and models.in_distribution[:, i].all()]
@@ -91,14 +91,14 @@ def curve(paths: Iterable[Path]) -> LengthCurve | None:
 
 
 def primary_metric(path: Path) -> Metric | None:
-    """The primary metric as a run file describes it; None without a description. Raises RunFileError."""
+    """Primary metric as described in a run file, None without a description. Raises RunFileError."""
     return next((metric for metric in described(run_files.metadata(path)) if metric.name == PRIMARY_METRIC), None)
 
 
 def raw_values(path: Path, metric: Metric) -> list[Value]:
-    """Values of the raw weights in a run file at the end of the training, at the lengths that boards show.
+    """Values of raw weights at the end of training, at the lengths of boards.
 
-    The same choice of rows as results/sql/values.sql, without DuckDB, which a run does not import.
+    The selection of rows equals results/sql/values.sql, without DuckDB, because runs do not import DuckDB.
     """
     rows = run_files.read(path)
     last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
@@ -110,7 +110,7 @@ def raw_values(path: Path, metric: Metric) -> list[Value]:
 
 
 def bars(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:
-    """A block for each length, from the worst value of the metric to the perfect one; `trained` follows the training length."""
+    """Block characters by length, from the metric's worst to perfect value. `trained` marks the end of the training lengths."""
     drawn = ""
     for length, mean in curve.means.items():
         worst, perfect = curve.metric.worst or 0.0, curve.metric.perfect or 0.0
@@ -121,13 +121,13 @@ def bars(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:
 
 
 def _ends(curve: LengthCurve) -> str:
-    """The means at the training length and at the longest."""
+    """Means at the training length and at the longest length."""
     lengths = dict.fromkeys(length for length in (curve.trained, max(curve.means)) if length is not None)
     return ", ".join(f"{curve.means[length]:.4f} at {length}" for length in lengths)
 
 
 def _first(files: Mapping[LineKey, Sequence[Path]]) -> list[LineKey]:
-    """As many groups as are drawn, families and protocols together; the first however many files it has."""
+    """Lines to draw within MAX_LINES and MAX_FILES, grouped by family and protocol. The first line always counts."""
     order = list(dict.fromkeys(group[:2] for group in files))
     groups: list[LineKey] = []
     read = 0

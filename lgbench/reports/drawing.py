@@ -1,4 +1,4 @@
-"""The drawing library in a process of its own: it has a JavaScript engine, which ends its process when it lacks memory."""
+"""Drawing library in a child process, because the library's JavaScript engine ends the whole process when memory runs out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WAYS_OUT = "more memory helps, or a higher `ulimit -v`, and so do fewer entries 
 
 
 def drawn(function: str, *arguments: Any, ways_out: str = WAYS_OUT, **options: Any) -> bytes:
-    """The result of a function of `vl_convert` for arguments that JSON can hold; a text as UTF-8.
+    """Result of a `vl_convert` function for JSON arguments, as bytes; text is UTF-8.
 
-    Raises DrawingFailed where the library fails or dies, with `ways_out`: advice for the user.
+    Raises DrawingFailed with the advice `ways_out` if the library fails or dies.
     """
-    # -P: modules in the current folder are not imported.
+    # -P: no imports from the current folder
     words = [sys.executable, "-P", "-c", "from lgbench.reports.drawing import serve; serve()"]
     request = json.dumps([function, arguments, options]).encode()
     done = subprocess.run(words, input=request, capture_output=True, check=False)
@@ -34,13 +34,13 @@ def drawn(function: str, *arguments: Any, ways_out: str = WAYS_OUT, **options: A
 
 
 def serve() -> None:
-    """Draw what standard input asks for, and write it to standard output."""
+    """Draw the request on standard input and write the result to standard output."""
     out = os.dup(1)
-    os.dup2(2, 1)  # whatever the library prints
+    os.dup2(2, 1)  # prints of the library go to standard error
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dead engine leaves no file behind
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dump from a crashed engine
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     import vl_convert
 

@@ -1,6 +1,6 @@
-"""Figures for a paper, as wide as a printed column: one board, or an overview with a panel for each board.
+"""Figures for a paper, one printed column wide: one board, or an overview with a panel for each board.
 
-A figure is laid out in points: text that is 7 high here is 7 points high on paper.
+The layout is in points: a text height of 7 is 7 points on paper.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ Spec = dict[str, Any]
 INK = "#222222"
 GRID = "#E4E4E4"
 
-# Where things stand in a figure, in points. All widths are said here: left to Vega, a figure would be as wide as its text.
+# Layout in points. Every width is fixed here, because Vega would make a figure as wide as its text.
 WIDTH = 237
-"""Of a figure: 3.3 inches, in whole points as Vega has it."""
+"""Width of a figure: 3.3 inches in whole points, the unit of Vega."""
 LEFT = 32
-"""Of the first column of panels: labels and title of the vertical axis."""
+"""Space left of the first column of panels, for labels and title of the vertical axis."""
 LABELS = 18
 RIGHT = 8
-"""Half of the last length's label."""
+"""Half the width of the last length's label."""
 BETWEEN = RIGHT + LABELS + 6
 ROW = 10
-"""From one line of text to the next."""
+"""Line height of text."""
 SAMPLE = 24
-"""The width of a line in the legend."""
+"""Width of a sample line in the legend."""
 LETTER = PAPER.text / 2
-"""About the width of a letter."""
+"""Approximate width of a letter."""
 LINE = 66
-"""Letters of a line below the title, at most."""
+"""Maximum letters in a line of the subtitle."""
 TITLE = 21
-"""Letters of a line of a panel's title, at most. They are bold, and the last column of panels ends where the figure does."""
+"""Maximum letters in a line of a panel's title. Titles are bold, and the last column of panels ends at the figure's edge."""
 CHANCE = "chance"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of a figure: the curves of entries, and their axes."""
+    """Part of a figure: curves of entries with axes."""
 
     metric: Metric
     title: Sequence[str]
-    """Lines, which are not shown where the panel is alone."""
+    """Lines of the panel's title, hidden in a figure with a single panel."""
     across: Across
     marked: Sequence[float]
-    """The lengths, steps or values that are marked."""
+    """Lengths, steps or settings with a tick."""
     cells: Sequence[Mapping[str, Any]]
-    """As in :class:`lgbench.reports.marks.Data`, and so are these two."""
+    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `chance` and `about` likewise."""
     chance: Sequence[Mapping[str, Any]]
     about: Sequence[Mapping[str, Any]]
     shown: Sequence[float] = ()
-    """Values that are on the vertical axis whatever the data are."""
+    """Values always on the vertical axis."""
     logarithmic: bool = False
-    """Whether the vertical axis is; then all values are above 0."""
+    """Whether the vertical axis is logarithmic, with all values above 0."""
 
 
 def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False, fit: bool = False) -> Spec:
-    """One board, or an overview with a panel for each. The order of `entries` decides what each looks like.
+    """Figure of one board, or overview with a panel for each board.
 
-    With `loglog` both axes are logarithmic, without values that are not above 0. With `fit` the legend has the exponent of the
-    power law that fits each entry on the first board.
+    The order of `entries` decides colours, shapes and dashes. With `loglog`, both axes are logarithmic, and values at or below
+    0 are left out. With `fit`, the legend shows the exponent of a power law fitted to each entry on the first board.
     """
     labels = dict(zip(entries, short(entries), strict=True))
     if fit:
@@ -95,9 +95,9 @@ def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False
 
 
 def assembled(panels: Sequence[Panel], labels: Sequence[str], title: str, subtitle: list[str]) -> Spec:
-    """A figure of its panels, with a legend of all labels, whose order decides what each looks like.
+    """Figure of panels with a legend. The order of all labels decides colours, shapes and dashes.
 
-    Altair makes the parts, which are put together as dictionaries: Altair would copy the whole at every step.
+    Altair makes the parts and plain dictionaries join them, because Altair would copy the whole figure at every step.
     """
     styles = Styles.of(list(labels), len(labels))
     datasets: dict[str, Any] = {}
@@ -108,13 +108,13 @@ def assembled(panels: Sequence[Panel], labels: Sequence[str], title: str, subtit
     parts = [_part(_panel(panels, place, styles), datasets) for place in range(len(panels))]
     legend = _part(_legend(labels, styles, any(panel.chance for panel in panels)), datasets)
     row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
-    # Between panels is as much space as is said here, whatever stands in it: in "flush", labels do not move them.
+    # With "flush" bounds, the space between panels is exact: axis labels do not move panels.
     grid = {"concat": parts, "columns": _columns(panels), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}
     return on_paper(title, subtitle) | {"vconcat": [grid, legend], "spacing": 6, "datasets": datasets}
 
 
 def _part(chart: alt.LayerChart, datasets: dict[str, Any]) -> Spec:
-    """A part of a specification. Its datasets become part of `datasets`."""
+    """Specification of a part of the figure. Datasets of the part move into `datasets`."""
     spec: Spec = chart.to_dict()
     datasets |= spec.pop("datasets", {})
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
@@ -125,7 +125,7 @@ def _columns(panels: Sequence[Panel]) -> int:
 
 
 def _panel(panels: Sequence[Panel], place: int, styles: Styles) -> alt.LayerChart:
-    """The panel at this place. Alone it has more room, and no title of its own."""
+    """Panel at an index. A single panel is higher and has no title."""
     panel, columns = panels[place], _columns(panels)
     alone = columns == 1
     height = 125 if alone else 64
@@ -150,12 +150,12 @@ def _datasets(panel: Panel, place: int) -> Data:
 
 
 def value_title(metric: Metric, height: float) -> str:
-    """The title of an axis of this height in points: the metric's title where it fits, else its label."""
+    """Title of an axis of a height in points: the metric's title, or the shorter label if the title is too long."""
     return metric.title if len(metric.title) * LETTER <= height else metric.label
 
 
 def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[str]]:
-    """The title of a figure, and the lines below it."""
+    """Title of a figure, and the lines of the subtitle."""
     first, drawn = boards[0], set(entries)
     title = first.metric.headline
     said = []
@@ -171,14 +171,14 @@ def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[
 
 
 def seeds_line(counts: Collection[int]) -> str:
-    """The line of a figure that says how many seeds its means are over."""
+    """Subtitle line with the number of seeds in each mean."""
     few, many = min(counts), max(counts)
     seeds = counted(many, "seed") if few == many else f"{few} to {many} seeds"
     return f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds
 
 
 def panel_title(board: BoardHeader, boards: Sequence[BoardHeader]) -> list[str]:
-    """Lines: the name of a board, and everything else in which it differs from the other boards."""
+    """Lines of a panel's title: the board's name and number of tasks, then protocol and versions where boards differ."""
     said = [board.name]
     said += [f"({board.tasks} tasks)"] if board.tasks > 1 else []
     said += [str(board.protocol)] if len({other.protocol for other in boards}) > 1 else []
@@ -189,14 +189,17 @@ def panel_title(board: BoardHeader, boards: Sequence[BoardHeader]) -> list[str]:
 
 
 def _title_mark(lines: Sequence[str]) -> alt.Chart:
-    """A mark, since Vega's titles do not line up in a row."""
+    """Panel title as a text mark, because Vega does not align titles across a row of panels."""
     mark: dict[str, Any] = {"text": list(lines), "align": "left", "fontWeight": "bold", "lineHeight": ROW}
     title: alt.Chart = alt.Chart(alt.InlineData(values=[{}])).mark_text(**mark)
     return title.encode(x=alt.value(0), y=alt.value(-6 - ROW * (len(lines) - 1)))
 
 
 def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.LayerChart:
-    """Vega's own legend knows no lines with points on them; and this one, as wide as the figure, makes the figure so."""
+    """Legend made of marks, because Vega's own legend cannot put points on lines.
+
+    The legend is as wide as the figure and so fixes the width of the figure.
+    """
     texts = [*labels, *([CHANCE] if with_chance else [])]
     columns = max(1, min(len(texts), int(WIDTH // (SAMPLE + 10 + max(map(len, texts)) * LETTER))))
     rows, column = ceil(len(texts) / columns), WIDTH / columns
@@ -211,7 +214,7 @@ def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.Lay
         for i, text in enumerate(texts)
     ]
     page = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color="white", aria=False)
-    # Vega rounds the edges of what is drawn outwards to whole points.
+    # Vega rounds the edges of drawings outwards to whole points, hence 1 point less at both ends.
     ground = page.encode(x=alt.value(1 - LEFT), x2=alt.value(WIDTH - LEFT - 1), y=alt.value(0), y2=alt.value(height))
     line: dict[str, Any] = {"strokeWidth": PAPER.line, "xOffset": 1, "x2Offset": SAMPLE, "aria": False}
     entries, everything = _at(places[: len(labels)]), _at(places)
@@ -229,7 +232,7 @@ def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.Lay
 
 
 def _at(places: Sequence[Mapping[str, Any]]) -> alt.Chart:
-    """Marks at the fields x and y, in points."""
+    """Chart with marks at the fields x and y, in points."""
     chart: alt.Chart = alt.Chart(alt.InlineData(values=list(places))).encode(
         x=alt.X("x:Q", scale=None, axis=None), y=alt.Y("y:Q", scale=None, axis=None)
     )
@@ -237,12 +240,12 @@ def _at(places: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 
 def _fitting(text: str, letters: int) -> str:
-    """A name, without its beginning where it is too long: the ends of names differ more often."""
+    """Name cut at the beginning if too long, because names differ more often at the end."""
     return text if len(text) <= letters else f"…{text[-letters:]}"
 
 
 def on_paper(title: str, subtitle: list[str]) -> Spec:
-    """A figure without its content."""
+    """Specification of a figure without content: title, subtitle and style."""
     text: Spec = {"labelFontSize": PAPER.text, "titleFontSize": PAPER.text, "titleFontWeight": "normal"}
     text |= {"labelColor": INK, "titleColor": INK, "labelPadding": 2, "titlePadding": 3}
     lines: Spec = {"domainWidth": 0.6, "tickWidth": 0.6, "gridWidth": 0.5, "tickSize": 3, "translate": 0}
@@ -266,7 +269,7 @@ def on_paper(title: str, subtitle: list[str]) -> Spec:
 
 
 def cells(board: Board, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The curves of the entries that have a label."""
+    """Rows of the curves, for entries with a label."""
     levels = {row["length"]: row["mean"] for row in chance(board)}
     fields = ("length", "mean", "low", "high", "n")
     return [
@@ -281,27 +284,27 @@ def cells(board: Board, labels: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def above_zero(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that a logarithmic axis can show. An interval that reaches 0 ends at the smallest mean."""
+    """Rows with means above 0, for a logarithmic axis. An interval down to 0 ends at the smallest mean."""
     positive = [cell for cell in cells if cell["mean"] > 0]
     least = min((cell["mean"] for cell in positive), default=0.0)
     return [cell | {"low": least if cell["low"] is not None and cell["low"] <= 0 else cell["low"]} for cell in positive]
 
 
 def chance(board: Board) -> list[dict[str, Any]]:
-    """The curve of the chance level, empty where it is unknown."""
+    """Rows of the chance level by length, empty if unknown."""
     levels = {length: board.chance_level("length", length) for length in board.all_lengths}
     return [{"length": length, "mean": level} for length, level in levels.items() if level is not None]
 
 
 def about(board: Board) -> list[dict[str, Any]]:
-    """One row: the training length, the ends of the horizontal axis, and the lengths that are marked on it."""
+    """One row with the training length, the ends of the horizontal axis, and the lengths with a tick."""
     lengths = board.all_lengths
     ends = {"shortest": lengths[0], "longest": lengths[-1]}
     return [{"train_length": board.train_length, **ends, "lengths": marked(lengths, board.train_length)}]
 
 
 def marked(lengths: Sequence[int], trained: int) -> list[int]:
-    """The lengths that an axis marks: all, but for a training length too near another one. The shading ends there anyway.
+    """Lengths with a tick: all, except a training length too near another length. Shading shows the training length anyway.
 
     >>> marked([16, 32, 40, 63], 40), marked([16, 32, 63], 32)
     ([16, 32, 63], [16, 32, 63])

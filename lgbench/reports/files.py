@@ -1,4 +1,4 @@
-"""Files that a command writes: figures, pages, and rows as Parquet or CSV."""
+"""Output files of commands: figures, pages, and rows as Parquet or CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lgbench.errors import UsageError, unknown
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a whole file in place of one that may be there. Raises UsageError where it cannot be written."""
+    """Write a whole file, in place of an older file. Raises UsageError if writing fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path) as partial:
@@ -27,7 +27,7 @@ FORMATS = (".parquet", ".csv")
 
 
 def known_format(path: Path) -> str:
-    """The ending of a file that rows can be written to. UsageError for any other."""
+    """Extension of a file for rows. Raises UsageError for an unknown format."""
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise unknown("format", ending or path.name, FORMATS)
@@ -35,7 +35,7 @@ def known_format(path: Path) -> str:
 
 
 def content(rows: pa.Table, path: Path) -> bytes:
-    """All rows, in the format that the file's name says."""
+    """File content with all rows, in the format of the path's extension."""
     out = BytesIO()
     if known_format(path) == ".csv":
         pyarrow.csv.write_csv(rows, out)

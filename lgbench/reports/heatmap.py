@@ -1,4 +1,4 @@
-"""Maps of layers by lengths: a panel for each entry, all with one colour scale."""
+"""Heatmaps of layers by lengths: a panel for each entry, with a common colour scale."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lgbench.results.entries import short
 from lgbench.results.leaderboard import Inside, Results
 
 ROW = 14
-"""The height of a layer, in points."""
+"""Height of a layer, in points."""
 LEGEND = 46
-"""The width of the colour scale with its labels."""
+"""Width of the colour scale with labels, in points."""
 
 
 def layer_maps(results: Results, board: Board, entries: Sequence[str], head: int | None) -> dict[str, list[dict[str, Any]]]:
-    """By entry, rows of layer, length and mean, of the board with this probe. UsageError where the probe has no layers."""
+    """Rows of layer, length and mean by entry, from the boards of a probe. Raises UsageError for a probe without layers."""
     metric = board.metric.name
     layers = results.layers(metric)
     if not layers:
@@ -39,13 +39,13 @@ def layer_maps(results: Results, board: Board, entries: Sequence[str], head: int
 
 
 def heatmap(board: Board, maps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Spec:
-    """A panel for each entry, one below the other."""
+    """Figure with a panel for each entry, from top to bottom."""
     labels = short(list(maps))
     means = [row["mean"] for rows in maps.values() for row in rows]
     scale = alt.Scale(scheme="viridis", domain=[min(means), max(means)])
     panels = [_panel(board, label, rows, scale, label == labels[-1]) for label, rows in zip(labels, maps.values(), strict=True)]
     spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
-    title, (*subtitle, _) = heading([board], maps)  # the last line is of intervals, which a map has no room for
+    title, (*subtitle, _) = heading([board], maps)  # the last line is about intervals, which a heatmap does not show
     content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
     return on_paper(title, [*subtitle, "mean over seeds"]) | content
 

@@ -1,4 +1,4 @@
-"""The page as HTML: its template, scripts and style in one text that loads nothing."""
+"""HTML of the page: template, scripts and style in a single text without external resources."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SCRIPTS = (
     "start.js",
     "main.js",
 )
-"""Run as one, in this order: the later ones use the earlier ones."""
+"""Scripts in order of execution: later scripts use earlier scripts."""
 
 
 def filled(documents: Mapping[str, Any], summary: str) -> str:
-    """The page's HTML with everything in its place. Scripts and style run by their hashes alone, and nothing is fetched."""
+    """HTML of the whole page. Hashes in the security policy allow only the page's own scripts and style, and no requests."""
     style = _text("page.css")
     script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in SCRIPTS) + "})();\n"
     libraries = _libraries()
@@ -42,7 +42,7 @@ def filled(documents: Mapping[str, Any], summary: str) -> str:
         f"script-src {_hash(script)} {_hash(libraries)}; style-src {_hash(style)}"
     )
     rules = MarkdownIt("commonmark", {"html": False}).enable("table").render(_packaged("rules.md"))
-    # The template escapes everything but our own text. It writes JSON so that no HTML parser takes it for anything else.
+    # The template escapes all foreign text, and writes JSON without characters of HTML markup.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.from_string(_text("page.html")).render(
@@ -59,7 +59,7 @@ def filled(documents: Mapping[str, Any], summary: str) -> str:
 
 @cache
 def _libraries() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, without what would end its element. Bundling takes seconds."""
+    """Vega, Vega-Lite and Vega-Embed as one script, without text that could end the script element. Bundling takes seconds."""
     bundle = drawn(
         "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
     ).decode()

@@ -1,4 +1,4 @@
-"""Curves over lengths, on paper and on a page: colours, shapes and dashes of entries, axes, layers of marks."""
+"""Curves on paper and on the page: colours, shapes and dashes of entries, axes, and layers of marks."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ import altair as alt
 from lgbench.reports.axes import LENGTH, Across, ValueScale
 
 COLOURS = ("#332288", "#EE3377", "#009988", "#000000", "#999933", "#AA4499", "#882255", "#117733")
-"""Of Paul Tol's schemes and black: the eight that differ most in the eyes of everyone and stand out from white by 3 to 1."""
+"""Seven colours of Paul Tol's schemes, and black: distinct for colour-blind readers, with a contrast to white of at least 3:1.
+"""
 SALTIRE = "M-1-.6L-.6-1 0-.4 .6-1 1-.6 .4 0 1 .6 .6 1 0 .4-.6 1-1 .6-.4 0Z"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", SALTIRE, "triangle-right")
 DASHES = ((1, 0), (5, 2), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5))
-"""Five, so that the ninth entry, whose colour and shape are those of the first, has dashes of its own."""
+"""Five dashes: the ninth entry repeats the colour and shape of the first entry with a different dash."""
 MAX_ENTRIES = len(COLOURS) * len(DASHES)
-"""So many entries look different from each other."""
+"""Number of distinguishable entries."""
 
 GREY = "#555555"
 LANDMARK_DASH = (2, 2)
 CHANCE_DASH = (4, 3)
 SHADE = "#7D90B5"
-"""Drawn as a tint, which suits a dark page too."""
+"""Colour of the shading, a tint suitable for a dark page too."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Sizes: points on paper, pixels on a screen. And colours of marks that show no data, which a page sets itself."""
+    """Sizes in points on paper or pixels on a screen, and colours of marks without data, set by the style of a page."""
 
     text: float
     line: float
     symbol: float
-    """The area of a point."""
+    """Area of a point."""
     room: float
-    """The space at both ends of the vertical axis that is free of data, for text."""
+    """Space without data at both ends of the vertical axis, for text."""
     grey: Any = alt.Undefined
     halo: Any = alt.Undefined
-    """The colour around points, so that points that overlap stay visible."""
+    """Colour around points, to keep overlapping points distinct."""
 
 
 PAPER = Look(text=7, line=1.1, symbol=17, room=11, grey=GREY, halo="white")
@@ -49,39 +50,39 @@ SCREEN = Look(text=12, line=2, symbol=50, room=18)
 
 @dataclass(frozen=True)
 class Axes:
-    """The text at the axes of one panel."""
+    """Ticks, labels and titles of the axes of one panel."""
 
     marked: Any
-    """Lengths or steps to mark, or an expression that gives them. As many of them are labelled as there is room for."""
+    """Lengths or steps with a tick, or a Vega expression. Ticks have labels where room allows."""
     title: str | None
     value_title: str | None
     across: Across = LENGTH
     values: int = 5
-    """About so many values are labelled."""
+    """Approximate number of labelled values."""
     labels: Any = alt.Undefined
-    """The width of their labels, whatever they are."""
+    """Fixed width of the labels of values."""
     shown: Sequence[float] = ()
-    """Values that are on the axis whatever the data are, beside those of the metric's scale."""
+    """Values always on the axis, besides the values of the metric's scale."""
     logarithmic: bool = False
-    """Whether the vertical axis is."""
+    """Whether the vertical axis is logarithmic."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The names of the datasets of one panel."""
+    """Names of the datasets of one panel."""
 
     cells: str
-    """Rows of entry, label, length, step or setting, mean, low, high, n, chance. Null: low and high of one seed, chance where
-    it is unknown."""
+    """Rows of entry, label, length, step or setting, mean, low, high, n, chance. Low and high are null for a single seed,
+    chance is null if unknown."""
     chance: str | None
-    """Rows of length, step or setting, and mean: the chance level. None for a panel without it."""
+    """Rows of length, step or setting, and mean of the chance level. None for a panel without chance."""
     about: str
-    """One row of train_length, of shortest and longest, the ends of the horizontal axis, and of lengths, those to mark."""
+    """One row of train_length, shortest and longest (the ends of the horizontal axis), and lengths (the values with a tick)."""
 
 
 @dataclass(frozen=True)
 class Styles:
-    """How entries look: encodings of the field `label`."""
+    """Appearance of entries: encodings of the field `label`."""
 
     color: alt.Color
     shape: alt.Shape
@@ -89,7 +90,7 @@ class Styles:
 
     @classmethod
     def of(cls, domain: Any, count: int = MAX_ENTRIES) -> Styles:
-        """The first label of the domain of a scale has the first of each kind, and so on, up to `count`."""
+        """Styles of `count` labels: colours, shapes and dashes repeat in order over the labels of `domain`."""
 
         def scale(kinds: Sequence[Any]) -> alt.Scale:
             return alt.Scale(domain=domain, range=[kinds[i % len(kinds)] for i in range(count)])
@@ -104,9 +105,9 @@ class Styles:
 def layers(
     scale: ValueScale, axes: Axes, data: Data, look: Look, styles: Styles, hover: alt.Parameter | None = None
 ) -> list[alt.Chart]:
-    """Layers: curves of entries, over the training lengths, the landmark and the chance level. `hover` chooses one entry.
+    """Layers of curves over training lengths, landmark and chance level. `hover` highlights one entry.
 
-    Against anything but lengths there are no training lengths.
+    Only axes of lengths show training lengths.
     """
     base = alt.Chart(alt.NamedData(name=data.cells)).encode(x=axes.across.encoded(axes.marked, axes.title))
     y = _upright(scale, axes, look)
@@ -123,12 +124,12 @@ def layers(
 
 
 def _faded(hover: alt.Parameter | None, opacity: float) -> dict[str, Any]:
-    """Opacity of the entry that is chosen, and of the others next to it."""
+    """Opacity of the highlighted entry and of all other entries."""
     return {} if hover is None else {"opacity": alt.when(hover).then(alt.value(opacity)).otherwise(alt.value(opacity * 0.15))}
 
 
 def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:
-    """The curve of the chance level, which a legend names."""
+    """Curve of the chance level, named in the legend."""
     line = alt.Chart(alt.NamedData(name=dataset)).mark_line(
         strokeDash=list(CHANCE_DASH), strokeWidth=look.line, color=look.grey, description="chance level"
     )
@@ -137,7 +138,7 @@ def _chance(dataset: str, across: Across, look: Look) -> alt.Chart:
 
 
 def _facts(facts: alt.Chart, scale: ValueScale, axes: Axes, look: Look) -> list[alt.Chart]:
-    """The training lengths and the landmark, with their names above and below the data."""
+    """Training lengths and landmark, with names above and below the data."""
     text: dict[str, Any] = {"baseline": "middle", "dy": scale.up * look.room / 2, "fontSize": look.text, "color": look.grey}
     values = [value for value in (*scale.always_shown, *axes.shown) if value > 0 or not axes.logarithmic]
     return [
@@ -148,7 +149,7 @@ def _facts(facts: alt.Chart, scale: ValueScale, axes: Axes, look: Look) -> list[
 
 
 def _trained(facts: alt.Chart, scale: ValueScale, text: dict[str, Any]) -> list[alt.Chart]:
-    """The training lengths, shaded."""
+    """Training lengths as a shaded area."""
     trained = facts.transform_filter("datum.train_length > 0").transform_calculate(said="'trained to ' + datum.train_length")
     opposite = alt.value(0 if scale.up > 0 else "height")
     return [
@@ -158,7 +159,7 @@ def _trained(facts: alt.Chart, scale: ValueScale, text: dict[str, Any]) -> list[
 
 
 def _landmark(facts: alt.Chart, scale: ValueScale, across: Across, look: Look, text: dict[str, Any]) -> list[alt.Chart]:
-    """A line at the metric's landmark, and its name."""
+    """Line and name of the metric's landmark."""
     value, name = scale.metric.landmark, scale.metric.landmark_name or ""
     if value is None:
         return []
@@ -173,7 +174,7 @@ def _landmark(facts: alt.Chart, scale: ValueScale, across: Across, look: Look, t
 
 
 def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
-    """The room around the data has no marks where no value can be."""
+    """Vertical axis, without ticks and labels at impossible values in the space around the data."""
     hidden = {"condition": {"test": scale.impossible, "value": 0}, "value": 1}
     marks = alt.Axis(
         tickCount=axes.values,
@@ -193,9 +194,9 @@ def _upright(scale: ValueScale, axes: Axes, look: Look) -> alt.Y:
 
 
 def _tooltip(scale: ValueScale, across: Across) -> str:
-    """An expression, since some versions of Vega-Lite lose words in the tooltip of the nearest point.
+    """Vega expression for the tooltip, because some versions of Vega-Lite lose words in the tooltip of the nearest point.
 
-    There the pointer is over a cell around the point, and the cell's datum is the point.
+    For the nearest point, the pointer is over a cell around the point, and the datum of the cell is the point.
     """
     row = "(datum.datum || datum)"
     said = {
@@ -205,7 +206,7 @@ def _tooltip(scale: ValueScale, across: Across) -> str:
         "95 % interval": f"isValid({row}.low) ? format({row}.low, '.4f') + ' to ' + format({row}.high, '.4f') : 'none'",
         "seeds": f"{row}.n",
     }
-    # A label comes from a stranger's file: JSON writes it as one string of the expression, whatever is in it.
+    # Labels come from untrusted files: JSON writes each label as one string of the expression.
     always = "{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in said.items()) + "}"
     chance = '{"chance": ' + f"format({row}.chance, '.4f')" + "}"
     return f"isValid({row}.chance) ? merge({always}, {chance}) : {always}"

@@ -1,6 +1,6 @@
-"""Plots of boards: the curves of a page, the entries to draw, and files of a figure.
+"""Plots of boards: curves of the page, choice of entries, and files of figures.
 
-One Vega-Lite specification, built with Altair, is a PNG, an SVG, a PDF and the curves of a page.
+A single Vega-Lite specification, built with Altair, makes PNG, SVG, PDF and the curves of a page.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from lgbench.results.entries import find_entry
 from lgbench.results.metrics import Metric
 
 MAX_UNNAMED = len(COLOURS)
-"""So many entries differ in colour; a figure with more entries must name them."""
+"""Maximum number of entries drawn by default, all with different colours. More entries must be named."""
 MAX_PANELS = 40
-"""Of an overview: a page of a paper has no room for more."""
+"""Maximum number of panels of an overview, limited by a page of a paper."""
 
 DOTS_PER_INCH = 300
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-"""The version that Altair writes."""
+"""Version of Vega-Lite written by Altair."""
 
 
 def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
-    """The curves of one board for a page, which brings the data, and the colours of all marks that show no data.
+    """Specification of the curves of a board on the page; the page adds the data and the colours of marks without data.
 
-    The datasets are described in :class:`lgbench.reports.marks.Data` and have the names of its fields. The parameter `labels`
-    is null, or all labels, drawn or not, in an order that decides what each looks like.
+    Datasets have the names and columns of :class:`lgbench.reports.marks.Data`. The parameter `labels` is null or a list of all
+    labels, including hidden entries, whose order decides colours, shapes and dashes.
     """
     order = alt.param(name="labels", value=None)
     styles = Styles.of(alt.expr("labels || (length(data('cells')) ? pluck(data('cells'), 'label') : [''])"))
@@ -47,7 +47,7 @@ def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
     chart = alt.LayerChart(layer=layers(ValueScale(metric), axes, data, SCREEN, styles, hover), height=320)
     text: dict[str, Any] = {"labelFontSize": SCREEN.text, "titleFontSize": SCREEN.text}
     legend: dict[str, Any] = {"orient": "bottom", "title": None, "labelLimit": 0, "symbolOpacity": 1}
-    # Without cells and a row of `about`, scales would have no ends, and a view that starts so never recovers.
+    # Without initial cells and a row of `about`, scales would have no ends, and the view would never recover.
     datasets = {"cells": [], "chance": [], "about": [{"train_length": 1, "shortest": 1, "longest": 2, "lengths": []}]}
     spec: Spec = (
         chart.add_params(order)
@@ -61,14 +61,14 @@ def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
 
 
 def entries_of(boards: Sequence[Board]) -> list[str]:
-    """Every entry once, in the order of the boards."""
+    """Entries of all boards without duplicates, in the order of the boards."""
     return list(dict.fromkeys(row.entry for board in boards for row in board.rows))
 
 
 def chosen(known: Sequence[str], named: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The entries to draw, and the entries that are left out because there are not enough colours.
+    """Entries to draw, and entries left out for want of colours.
 
-    Where none are named, all raw weights, in the order of their names; of many, the first of those that are known.
+    Without named entries, all raw weights are candidates, cut to the first of `known` and sorted by name.
     """
     if named:
         entries = list(dict.fromkeys(find_entry(name, known) for name in named))
@@ -80,7 +80,7 @@ def chosen(known: Sequence[str], named: Sequence[str]) -> tuple[list[str], list[
 
 
 def known_format(path: Path) -> str:
-    """The ending of a file that a figure can be written to. UsageError for any other."""
+    """Extension of a file for a figure. Raises UsageError for an unknown format."""
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise unknown("format", ending or path.name, FORMATS)
@@ -88,9 +88,9 @@ def known_format(path: Path) -> str:
 
 
 def write(spec: Spec, path: Path) -> None:
-    """Draw a specification in the format that the file's name says. A file that is there is replaced, by a whole one.
+    """Draw a specification in the format of the path's extension, in place of an older file.
 
-    Raises UsageError where the format is unknown or nothing can be written, and DrawingFailed where it cannot be drawn.
+    Raises UsageError if the format is unknown or writing fails, and DrawingFailed if drawing fails.
     """
     replace(path, FORMATS[known_format(path)](spec))
 
@@ -102,7 +102,7 @@ def _drawn(function: str, spec: Spec, **options: Any) -> bytes:
 
 
 def _svg(spec: Spec) -> bytes:
-    """With its size said in points; plain numbers would be pixels, which are smaller."""
+    """SVG with the size in points, because numbers without a unit would be pixels, a smaller unit."""
     picture = _drawn("vegalite_to_svg", spec)
     return re.sub(rb'\b(width|height)="([\d.]+)"', rb'\1="\2pt"', picture, count=2)
 

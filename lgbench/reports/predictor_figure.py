@@ -1,4 +1,4 @@
-"""How probes go with a score: a panel for each family, a line for each probe, with its interval."""
+"""Figure of correlations between probes and a score: a panel for each family, a line with interval for each probe."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lgbench.results.metrics import Metric
 from lgbench.results.predictors import Predictor
 
 PANEL, BETWEEN, LABELS, ROW = 92, 8, 66, 12
-"""The widths of a panel, of the space between two, and of the names of probes, and the height of a line, in points."""
+"""Panel width, space between panels, width of probe names, and line height, in points."""
 
 BOLD_LETTER = 1.3 * LETTER
-"""About the width of a letter of the title."""
+"""Approximate width of a letter of the title."""
 
 
 def figure(found: Sequence[Predictor], metric: Metric, times: int) -> Spec:
-    """Families side by side, all of one protocol. The probe that tells most, in the mean over families, stands first."""
+    """Figure with families side by side under one protocol. Probes are sorted by mean absolute correlation over families."""
     strength: dict[str, list[float]] = {each.probe: [] for each in found}
     for each in found:
-        if each.low is not None:  # of few entries a correlation says little
+        if each.low is not None:  # a correlation over few entries says little
             strength[each.probe].append(abs(each.correlation))
     order = sorted(strength, key=lambda probe: (-fmean(strength[probe] or [0.0]), probe))
     families = sorted({each.family for each in found})

@@ -1,4 +1,4 @@
-"""All boards as one page that needs no network and no server: curves, seeds, trainings, settings and origins of every entry."""
+"""All boards as one offline page: curves, seeds, trainings, settings and provenance of every entry."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ PAGE = "index.html"
 
 @dataclass(frozen=True)
 class PageBoard:
-    """A board of the page: of a whole family, or of one of its tasks."""
+    """Board of the page: of a whole family, or of a single task."""
 
     kind: Literal["family", "task"]
     board: Board
     steps: BoardSteps | None
-    """Its curves against training steps, None where its models were not tested while they trained."""
+    """Curves against training steps, None for models without tests during training."""
 
 
 def page(results: Results, protocol: str | None = None, baseline: str | None = None, claims: Sequence[Claim] = ()) -> str:
-    """The page of all boards of these results, HTML as text. UsageError where there is nothing to show.
+    """HTML of the page with all boards of the results. Raises UsageError without any board.
 
-    `baseline` is the entry that the others are compared with; :meth:`Results.boards` has what it may be. Claims have verdicts
-    there, if the runs say anything of any of them.
+    `baseline` is an entry for comparison, as in :meth:`Results.boards`. Claims appear with verdicts if runs test at least one
+    claim.
 
-    The same results make the same text, wherever and whenever it is made.
+    Equal results make equal text, on any machine at any time.
     """
     families = _families(results)
     boards = _boards(results, families, protocol, baseline)
@@ -66,7 +66,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents["specs"] = {metric.key: _spec(metric) for metric in _metrics(boards)}
     with_steps = {i: page_board.steps for i, page_board in enumerate(boards) if page_board.steps}
     documents["step-specs"] = {own.board.metric.key: _spec(own.board.metric, STEP) for own in with_steps.values()}
-    # dataclasses.asdict copies every number, which takes several seconds for thousands of runs.
+    # dataclasses.asdict copies every number: several seconds for thousands of runs
     documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
     documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
@@ -79,14 +79,14 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
 
 
 def write(text: str, folder: Path) -> Path:
-    """Put the page into a folder, whole or not at all, in place of one that is there. UsageError where that cannot be done."""
+    """Write the whole page into a folder, in place of an older page. Raises UsageError if writing fails."""
     path = folder / PAGE
     replace(path, text.encode())
     return path
 
 
 def _families(results: Results) -> dict[str, list[str]]:
-    """The tasks of each family."""
+    """Tasks by family."""
     found: dict[str, list[str]] = {}
     for family, task in results.rows("select distinct family, task from models order by all"):
         found.setdefault(family, []).append(task)
@@ -96,7 +96,7 @@ def _families(results: Results) -> dict[str, list[str]]:
 def _boards(
     results: Results, families: Mapping[str, Sequence[str]], protocol: str | None, baseline: str | None
 ) -> list[PageBoard]:
-    """Every board: by metric, and within a metric each family before its tasks."""
+    """Boards by metric, each family before its tasks."""
     found: list[PageBoard] = []
     for metric in results.ranking_names:
         of_families = _by_name(results, "family", metric, protocol, baseline)
@@ -104,7 +104,7 @@ def _boards(
         for family, tasks in families.items():
             found += of_families.get(family, ())
             for task in tasks:
-                if task not in families:  # where that is a family, the name is of the family's board
+                if task not in families:  # a task named like a family: the board of the family has the name
                     found += of_tasks.get(task, ())
     return [page_board for page_board in found if page_board.board.rows]
 
@@ -113,7 +113,7 @@ def _by_name(
     results: Results, kind: Literal["family", "task"], metric: str, protocol: str | None, baseline: str | None
 ) -> dict[str, list[PageBoard]]:
     apart = kind == "task"
-    # Of the primary metric alone, and at few lengths: the rest would be most of the page.
+    # Curves of the primary metric only, at few lengths: more would be most of the page.
     with_steps = results.steps(metric, None, protocol, apart=apart) if metric == PRIMARY_METRIC else []
     steps = {_place(each.board): each for each in with_steps if each.curves}
     found: dict[str, list[PageBoard]] = {}
@@ -123,19 +123,19 @@ def _by_name(
 
 
 def _place(board: BoardHeader) -> tuple[object, ...]:
-    """Everything that a board has one of."""
+    """Key of a board: name, metric, task version and protocol."""
     return board.name, board.metric, board.task_version, board.protocol
 
 
 def _metrics(boards: Iterable[PageBoard]) -> list[Metric]:
-    """The metrics of these boards, in their order."""
+    """Metrics of the boards, in order."""
     return list(dict.fromkeys(page_board.board.metric for page_board in boards))
 
 
 def _index(
     results: Results, families: Mapping[str, Sequence[str]], boards: Sequence[PageBoard], runs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The names and places of all documents, and everything that a reader needs before any board is read."""
+    """Index of the page: names and places of all documents, and the content needed before a board is read."""
     shown = {page_board.board.name for page_board in boards}
     return {
         "metrics": {metric.key: asdict(metric) for metric in _metrics(boards)},
@@ -149,7 +149,7 @@ def _index(
 
 
 def _start(boards: Sequence[PageBoard]) -> dict[str, Any]:
-    """The board that a reader sees first: the primary metric, under the protocol of boards or else that with most entries."""
+    """First board on the page: primary metric, preferably under the protocol of boards, then with most entries."""
 
     def wanted(page_board: PageBoard) -> tuple[bool, bool, int, int]:
         board = page_board.board
@@ -178,7 +178,7 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
 
 
 def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[str, str]]:
-    """By entry on the boards, the entry whose training it is, and which of its weights are tested."""
+    """Base entry and tested weights by entry on the boards. The base entry is the entry of the training."""
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
     found = results.rows("select distinct run_id, entry, weights from models where entry is not null")
     trained = {run: entry for run, entry, weights in found if weights == "raw"}
@@ -198,5 +198,5 @@ def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> 
 
 @cache
 def _spec(metric: Metric, across: Across = LENGTH) -> Mapping[str, Any]:
-    """The specification of a metric's curves. Making one takes a third of a second."""
+    """Specification of a metric's curves, cached because making a specification takes a third of a second."""
     return plots.page_spec(metric, across)

@@ -1,4 +1,4 @@
-"""Data of the page: runs with their trainings and tunings, and readings of probes by task and layer."""
+"""Data of the page: runs with training curves and tuning, and probe readings by task and layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lgbench.results.trainings import trainings
 
 
 def run_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
-    """By entry, metadata and training curves of its runs under these protocols."""
+    """Metadata and training curves of runs by entry, under the given protocols."""
     found: dict[str, list[dict[str, Any]]] = {}
     metadata: dict[str, Mapping[str, Any]] = {}
     for run_id, about in results.metadata():
@@ -41,18 +41,18 @@ def run_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[
 
 
 def _without_metrics(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without the descriptions of metrics, which the page has once, and the checksum of the file."""
+    """Metadata without the checksum and without descriptions of metrics, which the page has once."""
     return {key: value for key, value in about.items() if key not in ("measurements", CHECKSUM)}
 
 
 def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:
-    """Steps and values of a training; four significant digits are more than a small chart shows."""
+    """Steps and values of a training curve. Four significant digits suffice for a small chart."""
     values = [None if value is None or not math.isfinite(value) else float(f"{value:.4g}") for _, value in points]
     return {"steps": [step for step, _ in points], "values": values}
 
 
 def _finite(content: Any) -> Any:
-    """NaN and infinity as text, for JSON."""
+    """Content for JSON, with NaN and infinity as text."""
     if isinstance(content, float) and not math.isfinite(content):
         return str(content)
     if isinstance(content, dict):
@@ -61,9 +61,9 @@ def _finite(content: Any) -> Any:
 
 
 def inside_documents(results: Database, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
-    """By entry, for each task, protocol and probe, its mean over heads and seeds at each length, a line for each layer.
+    """Probe readings by entry: for each task, protocol and probe, means over heads and seeds by layer and length.
 
-    Entries whose runs have no probes are left out.
+    Entries without probe readings are left out.
     """
     known = {(metric.name, metric.version): metric for metric in results.metrics}
     unranked = sorted({metric.name for metric in results.metrics if not metric.ranks})
@@ -84,13 +84,13 @@ def _about(metric: Metric) -> dict[str, Any]:
 
 
 def _line(layer: int | None, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Four significant digits are more than a small chart shows."""
+    """Probe readings of one layer by length. Four significant digits suffice for a small chart."""
     values = [float(f"{value:.4g}") for *_, value, _ in rows]
     return {"layer": layer, "lengths": [row[7] for row in rows], "values": values, "seeds": max(row[9] for row in rows)}
 
 
 def without_tuning(about: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The tuning in a footer, and the footer without it. Footers are strangers' files: nothing is sure of them."""
+    """Tuning in the metadata of a run file, and metadata without tuning. Metadata are untrusted: any field may be missing."""
     experiment = about.get("experiment")
     if not isinstance(experiment, dict):
         return None, dict(about)
@@ -99,7 +99,7 @@ def without_tuning(about: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs of an entry, of which only the first with a tuning keeps it."""
+    """Runs of an entry. A tuning shared by several runs of a task stays only in the first."""
     seen: set[str] = set()
     for run in runs:
         said = repr((run["protocol"], run["task"], run["task_version"], run["tuning"]))

@@ -15,7 +15,7 @@ from lgbench.results.steps import BoardSteps, StepCurves
 
 
 def cells(curves: StepCurves, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The curves of the entries that have a label."""
+    """Rows of the curves, for entries with a label."""
     return [
         {"entry": entry, "label": labels[entry], **vars(cell), "chance": curves.chance}
         for entry, own in curves.cells.items()
@@ -25,19 +25,19 @@ def cells(curves: StepCurves, labels: Mapping[str, str]) -> list[dict[str, Any]]
 
 
 def chance(curves: StepCurves) -> list[dict[str, Any]]:
-    """The line of the chance level, empty where it is unknown."""
+    """Rows of the chance level at both ends of the axis, empty if unknown."""
     ends = (curves.steps[0], curves.steps[-1])
     return [] if curves.chance is None else [{"step": step, "mean": curves.chance} for step in ends]
 
 
 def about(curves: StepCurves) -> list[dict[str, Any]]:
-    """One row: the ends of the horizontal axis, and the steps that are marked on it."""
+    """One row with the ends of the horizontal axis and the steps with a tick."""
     steps = curves.steps
     return [{"train_length": 0, "shortest": steps[0], "longest": steps[-1], "lengths": marked(steps)}]
 
 
 def marked(steps: Sequence[int]) -> list[int]:
-    """The steps that an axis marks: the last, and every second one before it.
+    """Steps with a tick: the last step, and every second step before.
 
     >>> marked([1, 3, 7, 15, 31, 62, 125, 250, 500, 1000])
     [3, 15, 62, 250, 1000]
@@ -46,7 +46,7 @@ def marked(steps: Sequence[int]) -> list[int]:
 
 
 def document(steps: BoardSteps) -> dict[str, Any]:
-    """Everything of one board, for a page. A point is a list of step, mean, low, high and n: half as long as an object."""
+    """Step curves of a board for the page. Points are lists of step, mean, low, high and n, half as long as objects."""
     return {
         str(length): {
             "chance": curves.chance,
@@ -58,20 +58,20 @@ def document(steps: BoardSteps) -> dict[str, Any]:
 
 
 class AtLength(NamedTuple):
-    """The curves of a board at one length."""
+    """Curves of a board at one length."""
 
     board: BoardHeader
     curves: StepCurves
 
     @property
     def where(self) -> str:
-        """The length, and on which side of the training length it is."""
+        """Length, with ID or OOD relative to the training length."""
         trained = self.board.train_length
         return f"length {self.curves.length}" + (f", {'ID' if self.curves.length <= trained else 'OOD'}" if trained else "")
 
 
 def at_lengths(found: Sequence[BoardSteps], lengths: Sequence[int]) -> list[AtLength]:
-    """All these curves, which were asked for at these lengths. Raises UsageError for a length that no board has."""
+    """Curves of all boards at the requested lengths. Raises UsageError for a length without measurements on any board."""
     measured = sorted({length for steps in found for length in steps.measured})
     for length in lengths:
         if length not in measured:
@@ -81,7 +81,7 @@ def at_lengths(found: Sequence[BoardSteps], lengths: Sequence[int]) -> list[AtLe
 
 
 def step_figure(drawn: Sequence[AtLength], entries: Sequence[str]) -> Spec:
-    """A panel for each. The order of `entries` decides what each looks like."""
+    """Figure with a panel for each board and length. The order of `entries` decides colours, shapes and dashes."""
     labels = dict(zip(entries, short(entries), strict=True))
     boards = list(dict.fromkeys(id(each.board) for each in drawn))
     first = {id(each.board): each.board for each in drawn}

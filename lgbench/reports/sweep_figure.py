@@ -1,4 +1,4 @@
-"""Figures against a setting: a panel for each family or task and column, all of a board with one vertical axis."""
+"""Figures against a setting: a panel for each column of a board. Panels of a board share the range of the vertical axis."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lgbench.results.entries import short
 from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered
 
 WIDE = 8
-"""Values that span a larger factor stand on a logarithmic axis."""
+"""Ratio of largest to smallest value above which the horizontal axis is logarithmic."""
 
 
 def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], loglog: bool = False) -> Spec:
-    """A panel for each. The order of `entries` decides what each looks like.
+    """Figure with a panel for each sweep. The order of `entries` decides colours, shapes and dashes.
 
-    With `loglog` both axes are logarithmic, without values that are not above 0.
+    With `loglog`, both axes are logarithmic, and values at or below 0 are left out.
     """
     labels = dict(zip(entries, short(entries), strict=True))
     values = ordered(cell.value for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ()))
@@ -50,7 +50,8 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], l
 
 
 def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> Across:
-    """The axis of these values, which are in order: logarithmic where numbers span a large factor, or of categories."""
+    """Horizontal axis of sorted values: categories if any value is text, logarithmic for numbers with a large ratio, else
+    linear."""
     numbers = [value for value in values if not isinstance(value, str)]
     if len(numbers) < len(values):
         if loglog:
@@ -74,31 +75,31 @@ def _cells(sweep: Sweep, labels: Mapping[str, str], across: Across, loglog: bool
 
 
 def _chance(sweep: Sweep, across: Across, loglog: bool) -> list[dict[str, Any]]:
-    """The curve of the chance level, empty where it is unknown."""
+    """Rows of the chance level by setting, empty if unknown."""
     levels = sweep.chance.items()
     return [{"setting": _placed(value, across), "mean": level} for value, level in levels if level > 0 or not loglog]
 
 
 def _placed(value: SettingValue, across: Across) -> SettingValue:
-    """A value as the axis has it: among categories, numbers are texts, too."""
+    """Value on the axis; numbers on an axis of categories become text."""
     return str(value) if across.categories else value
 
 
 def _about(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row: the ends of the horizontal axis, and the values that are marked on it."""
+    """One row with the ends of the horizontal axis and the values with a tick."""
     values = ordered(row["setting"] for row in cells)
     ends = {"shortest": values[0], "longest": values[-1]} if values else {}
     return [{"train_length": 0, **ends, "lengths": values}]
 
 
 def _shown(rows: Iterable[Mapping[str, Any]]) -> list[float]:
-    """The ends of everything that the panels of a board draw."""
+    """Smallest and largest number in all panels of a board."""
     values = [row[end] for row in rows for end in ("mean", "low", "high", "chance") if row[end] is not None]
     return [min(values), max(values)] if values else []
 
 
 def _where(sweep: Sweep) -> list[str]:
-    """The part of a board that is drawn, such as "length 40, OOD"."""
+    """Column of a board in words, such as "length 40, OOD"."""
     kind, length = sweep.column
     if sweep.column == OF_TRAINING:
         return []

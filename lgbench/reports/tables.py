@@ -1,4 +1,4 @@
-"""Tables of results, and their writers: for a terminal, as Markdown, as CSV and as JSON."""
+"""Tables of results, with writers for a terminal, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from rich.text import Text
 from lgbench.terminal import printable
 
 LEAST_TEXT = 12
-"""Characters of a name or a sentence that a line of a narrow column has at least; only there are words broken."""
+"""Minimum characters of a line of text in a narrow column before words are broken."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Column of numbers, or of text."""
+    """Column of numbers or text."""
 
     name: str
     text: bool = False
-    """Whether cells are aligned on the left and may be broken anywhere. A number is never broken."""
+    """Whether cells are text: left-aligned and breakable anywhere. Numbers are never broken."""
     group: int = 0
-    """Columns of the highest group are left out first where a terminal is narrow; those of group 0 never are."""
+    """Priority on a narrow terminal: columns of the highest group are left out first, columns of group 0 never."""
 
 
 @dataclass(frozen=True)
 class Styled:
-    """Text with a style of rich's, and a shorter form for a narrow terminal. `code` and `bold` are styles of Markdown too."""
+    """Text with a style of rich, and a shorter form for a narrow terminal. Markdown knows the styles `code` and `bold`."""
 
     text: str
     style: str = ""
@@ -45,7 +45,7 @@ class Styled:
 
 @dataclass(frozen=True)
 class Interval:
-    """Estimate with its 95 % interval and a verdict. A terminal shows the interval on a line of its own."""
+    """Estimate with a 95 % interval and a verdict. A terminal shows the interval on a separate line."""
 
     value: float
     low: float | None
@@ -61,7 +61,7 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class Table:
-    """Title, columns, rows, and sentences below them."""
+    """Title, columns, rows, and sentences below the rows."""
 
     title: str
     columns: Sequence[Column]
@@ -70,10 +70,10 @@ class Table:
 
 
 def show(table: Table, console: Console) -> None:
-    """Print a table that is never wider than the terminal.
+    """Print a table, never wider than the terminal.
 
-    On a narrow terminal names become short, then columns are left out, then text goes over several lines. A pipe, whose console
-    wraps nothing, gets lines as long as its widest cells.
+    On a narrow terminal, names become short, then columns are left out, then text is wrapped. A pipe (a console without
+    wrapping) gets lines as wide as the widest cells.
     """
     shown, texts, widths = _fitting(table, console)
     lines = Lines(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -85,7 +85,7 @@ def show(table: Table, console: Console) -> None:
         lines.add_row(*(row[place] for place in shown))
     if table.title:
         say(table.title, console, "bold")
-    if console.soft_wrap:  # rich would fold what is wider than its console
+    if console.soft_wrap:  # rich folds lines wider than the console
         console.width = max(console.width, sum(widths) + 2 * len(widths))
     console.print(lines, soft_wrap=False, highlight=False)
     if left := [column.name for place, column in enumerate(table.columns) if place not in shown]:
@@ -95,18 +95,18 @@ def show(table: Table, console: Console) -> None:
 
 
 def say(text: str, console: Console, style: str = "") -> None:
-    """Print a sentence, with lines that end at words."""
+    """Print a sentence, wrapped between words."""
     console.print(Text(printable(text), style=style), highlight=False)
 
 
 def markdown(table: Table) -> str:
-    """GitHub table under its title, with its notes as paragraphs."""
+    """GitHub table with the title above and notes as paragraphs below."""
     title = f"### {table.title}\n\n" if table.title else ""
     return title + pipes(table) + "".join(f"\n{note}\n" for note in table.notes)
 
 
 def pipes(table: Table) -> str:
-    """Lines of a GitHub table alone."""
+    """Lines of a GitHub table without title and notes."""
     rule = [":--" if column.text else "--:" for column in table.columns]
     header = [column.name for column in table.columns]
     lines = [header, rule, *([_markdown(cell) for cell in row] for row in table.rows)]
@@ -115,14 +115,14 @@ def pipes(table: Table) -> str:
 
 
 def as_csv(names: Sequence[str], rows: Rows) -> str:
-    """Lines of CSV under a header."""
+    """Lines of CSV with a header."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([names, *rows])
     return out.getvalue()
 
 
 def as_json(content: Any) -> str:
-    """JSON of dataclasses and plain values. A number that is not finite is null, for which JSON has a word."""
+    """JSON of dataclasses and plain values. NaN and infinity become null, because JSON has no word for either."""
     return json.dumps(_plain(content), indent=1, default=str) + "\n"
 
 
@@ -148,7 +148,6 @@ def _markdown(cell: Cell) -> str:
 
 
 def _text(cell: Cell, short: bool = False) -> Text:
-    """Cell for a terminal."""
     if isinstance(cell, Interval):
         text = Text(f"{cell.value:{cell.sign}.{cell.digits}f} {cell.verdict}".rstrip())
         if cell.low is not None and cell.high is not None:
@@ -162,7 +161,7 @@ def _text(cell: Cell, short: bool = False) -> Text:
 
 
 def _fitting(table: Table, console: Console) -> tuple[list[int], list[list[Text]], list[int]]:
-    """Places of the columns that are shown, all cells, and the width of each shown column."""
+    """Indices of shown columns, all cells, and widths of shown columns."""
     full = [[_text(cell) for cell in row] for row in table.rows]
     short = [[_text(cell, short=True) for cell in row] for row in table.rows]
     every = list(range(len(table.columns)))
@@ -181,7 +180,7 @@ def _fitting(table: Table, console: Console) -> tuple[list[int], list[list[Text]
 
 
 def _fewer(columns: Sequence[Column], least_group: int) -> Iterator[list[int]]:
-    """Places of fewer and fewer columns: of the highest group first, of each group evenly spread ones with its last."""
+    """Indices of fewer and fewer columns: the highest group shrinks first, evenly spread, and the last of a group goes last."""
     shown = list(range(len(columns)))
     yield shown
     for group in sorted({column.group for column in columns if column.group >= least_group}, reverse=True):
@@ -193,7 +192,7 @@ def _fewer(columns: Sequence[Column], least_group: int) -> Iterator[list[int]]:
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:
-    """`count` of the values, evenly spread, the last among them.
+    """Evenly spread `count` of the values, including the last value.
 
     >>> spread([16, 32, 64, 128], 2), spread([16, 32, 64, 128], 1), spread([16, 32], 0)
     ([16, 128], [128], [])
@@ -203,13 +202,13 @@ def spread(values: Sequence[int], count: int) -> list[int]:
 
 
 def _natural(column: Column, cells: Sequence[Text]) -> int:
-    """Width at which no cell is broken. Names of columns go over several lines."""
+    """Width without broken cells. Names of columns may span several lines."""
     lines = [line for cell in cells for line in cell.plain.split("\n")]
     return max(map(cell_len, [*_words(column.name), *lines]), default=1)
 
 
 def _least(column: Column, cells: Sequence[Text], breaking: bool) -> int:
-    """Width at which no word is broken, or with `breaking` no number."""
+    """Width without broken words, or with `breaking` without broken numbers."""
     words = max((cell_len(word) for cell in cells for word in cell.plain.split()), default=1)
     name = max(map(cell_len, _words(column.name)), default=1)
     return max(name, min(words, LEAST_TEXT) if column.text and breaking else words)
@@ -220,7 +219,7 @@ def _words(name: str) -> list[str]:
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Widths that fill the room, each at least as large as it has to be; those with most to spare become narrower."""
+    """Widths within the room, at least `least` each. Columns with most space to spare shrink first."""
     found = list(widths)
     while sum(found) > room:
         place = max(range(len(found)), key=lambda place: found[place] - least[place])
