@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lgbench.results.statistics import CONFIDENCE, Floats, Moments, Spread, holm, moderated_t, spread
-from lgbench.results.statistics.moderated import ALONE
+from lgbench.results.statistics.significance import ALONE
 
 Draw = Callable[[np.random.Generator, int, int], Floats]
 """Values of entries (E, seeds), all with the same true mean."""

@@ -20,7 +20,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.results import run_files, submission_files, weights_files
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
 from lgbench.submissions.completeness import duplicates, incomplete
-from lgbench.submissions.inspection import Run, gather, inspected
+from lgbench.submissions.inspection import gather, inspected
 
 RUNS = "runs"
 """Folder of submission files in the folder of the leaderboards."""
@@ -75,28 +75,23 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
     if wrong:
         count = "1 reason" if len(wrong) == 1 else f"{len(wrong)} reasons"
         raise Refused(wrong, f"nothing was filed, for {count}:")
-    file = _file_of(new, folder) if new else None
+    file = None
+    if new:
+        name, content = submission_files.written(
+            [submission_files.SubmittedRun(run.stored.record, run.metadata.content, run.rows) for run in new]
+        )
+        file = folder / name
+        if file.exists():
+            raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")
     folder.mkdir(exist_ok=True)
     for run in keeping:  # weights come first, so that the weights of a filed run are there
         assert run.metadata.kept_weights
         name = weights_files.name_for(run.stored.record, run.metadata.kept_weights)
         weights_files.write(folder / name, run.stored.weights())
     if file:
-        with created(file[0]) as partial:
-            partial.write_bytes(file[1])
-    return Submitted(file[0] if file else None, len(new), len(runs) - len(new), len(keeping))
-
-
-def _file_of(runs: Sequence[Run], folder: Path) -> tuple[Path, bytes]:
-    """Path and content of the submission file of these runs. Raises RunFileError where another file is there."""
-    own = [submission_files.SubmittedRun(run.stored.record, run.metadata.content, run.rows) for run in runs]
-    try:
-        name, content = submission_files.written(own)
-    except ValueError as error:
-        raise RunFileError(f"nothing was filed: {error}; submit the runs of some entries first, then the others") from error
-    if (folder / name).exists():
-        raise RunFileError(f"nothing was filed: another file is at {folder / name} already; move it away")
-    return folder / name, content
+        with created(file) as partial:
+            partial.write_bytes(content)
+    return Submitted(file, len(new), len(runs) - len(new), len(keeping))
 
 
 def _wrong_weights(run: StoredRun) -> Iterator[str]:

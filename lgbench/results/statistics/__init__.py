@@ -1,19 +1,36 @@
-"""Statistics of a handful of seeds: pure functions of arrays, with seeds on the last axis and NaN where one is missing."""
+"""Statistics of a few seeds: pure functions of arrays, with seeds on the last axis and NaN for missing seeds."""
 
-from lgbench.results.statistics.effective import effective_length
 from lgbench.results.statistics.intervals import (
     CONFIDENCE,
     MIN_BOOTSTRAP_SEEDS,
     RESAMPLES,
     Floats,
+    effective_length,
     expanded_tail,
+    improvement,
+    interquartile_mean,
     interval,
+    profile,
+    resampled,
     share_interval,
+    stratified_interval,
 )
-from lgbench.results.statistics.moderated import ALONE, MIN_PAIRED_SEEDS, Moments, Spread, Verdict, holm, moderated_t, spread
-from lgbench.results.statistics.overall import improvement, interquartile_mean, profile, resampled, stratified_interval
-from lgbench.results.statistics.power import MOST_SEEDS, POWER, power, seeds_needed
-from lgbench.results.statistics.tiers import Standing, layers, standings
+from lgbench.results.statistics.significance import (
+    ALONE,
+    MIN_PAIRED_SEEDS,
+    MOST_SEEDS,
+    POWER,
+    Moments,
+    Spread,
+    Standing,
+    holm,
+    layers,
+    moderated_t,
+    power,
+    seeds_needed,
+    spread,
+    standings,
+)
 
 __all__ = [
     "ALONE",
@@ -27,7 +44,6 @@ __all__ = [
     "Moments",
     "Spread",
     "Standing",
-    "Verdict",
     "effective_length",
     "expanded_tail",
     "holm",

@@ -13,7 +13,7 @@ from scipy.special import polygamma
 from statsmodels.stats.multitest import multipletests
 
 from lgbench.results.statistics import Moments, Spread, holm, moderated_t, spread
-from lgbench.results.statistics.moderated import ALONE, fitted, trigamma_inverse
+from lgbench.results.statistics.significance import ALONE, fitted, trigamma_inverse
 
 NAN = float("nan")
 RNG = np.random.default_rng

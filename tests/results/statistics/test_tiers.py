@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
 from lgbench.results.statistics import Moments, layers, moderated_t, spread, standings
-from lgbench.results.statistics.tiers import significantly_better, without_circles
+from lgbench.results.statistics.significance import significantly_better, without_circles
 
 NAN = float("nan")
 
