@@ -40,9 +40,9 @@ from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.soundness import Score, reasons
 from lgbench.results import run_files
-from lgbench.results.external_models import ExternalModel
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
+from lgbench.results.stored_runs import ExternalModel
 from lgbench.results.submission_files import digest
 from lgbench.training.models import NO_CURVE
 

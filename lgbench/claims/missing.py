@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lgbench.claims.claim import Claim, ClaimTest
-from lgbench.claims.samples import Sample
 from lgbench.errors import LgbenchError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -39,12 +38,11 @@ class Order:
     probes: tuple[str, ...] = ()
 
 
-def wanted(claim: Claim, task: str, test: ClaimTest, sample: Sample | None) -> tuple[Wanted, ...]:
-    """The runs that one test lacks on a task."""
+def wanted(claim: Claim, task: str, test: ClaimTest, present: Mapping[str, Collection[int]]) -> tuple[Wanted, ...]:
+    """Missing runs of one test on a task, from the present seeds by entry."""
     found: dict[str, set[int]] = defaultdict(set)
     for entry in test.entries:
-        known = sample.seeds[entry] if sample else frozenset[int]()
-        found[entry.partition("@")[0]] |= {seed for seed in claim.runs.seeds if seed not in known}
+        found[entry.partition("@")[0]] |= {seed for seed in claim.runs.seeds if seed not in present.get(entry, ())}
     return tuple(Wanted(task, arch, tuple(sorted(seeds))) for arch, seeds in found.items() if seeds)
 
 

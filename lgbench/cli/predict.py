@@ -43,7 +43,7 @@ def predict(
     The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, or
     the id of a run in the results folder.
     """
-    from lgbench.kept.predicting import predicted
+    from lgbench.kept.loading import predicted
     from lgbench.reports.bars import bars
 
     model = loaded(run, weights, results, plugins, device)

@@ -1,4 +1,4 @@
-"""Stored runs: the metadata of run files and submission files with types, their rows, and their kept weights."""
+"""Stored runs: typed metadata, rows and kept weights of run files and submission files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -16,13 +16,33 @@ from msgspec import Meta
 from lgbench.errors import RunFileError, first_line, unknown
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files, weights_files
-from lgbench.results.external_models import KEY as EXTERNAL_KEY
-from lgbench.results.external_models import ExternalModel
 from lgbench.results.metrics import Metric
 from lgbench.results.run_files import CheckedFile, checked
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.weights_files import KEY as WEIGHTS_KEY
 from lgbench.results.weights_files import KeptWeights
+
+EXTERNAL_KEY = "external"
+"""The field of a footer that describes the model. A run that lgbench trained has no such field."""
+
+
+@dataclass(frozen=True)
+class ExternalModel:
+    """A model that somebody gave to :func:`lgbench.evaluate_model`."""
+
+    kind: Literal["module", "function"]
+    made_of: str
+    """The class of a module, or the function, with the Python module that it is in."""
+    parameters: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+    """How many numbers the module's parameters have; None for a function."""
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")] | None
+    """Of the names, types, shapes and values of the module's parameters and buffers; None for a function."""
+
+    @property
+    def field(self) -> dict[str, Any]:
+        """For the footer of the run file."""
+        return {EXTERNAL_KEY: asdict(self)}
+
 
 _AtLeastOne = Annotated[int, Meta(ge=1)]
 
