@@ -1,4 +1,14 @@
-"""The attention function given to models of `transformers`, and the weights of any attention."""
+"""Attention weights, found through the output of a query, and the attention function for models of `transformers`.
+
+The output of a query is linear in the values: W v, with weights W. For the identity as v the output is W, in K features. The
+gradient of one output feature with respect to the values is also W, in one pass instead of K. Tests compare both ways.
+
+Most models ask transformers for a function of queries, keys and values. :class:`Attending` calls the eager function beside the
+model's code for a few queries at a time. No (queries, keys) matrix of all queries is ever in memory. Results of the last query
+are kept.
+
+Shapes: n contexts (B in weights), H heads of D features, G query heads per head of keys and values, T queries, K keys.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +23,16 @@ from torch import Tensor, nn
 from lgbench.errors import lacks_memory
 
 Take = Callable[[Tensor], Tensor]
-"""The output of one query as a function of the values: (B, H, K, D) -> (B, H, 1, D)."""
+"""Output of one query as a function of the values: (B, H, K, D) -> (B, H, 1, D)."""
 
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
-"""How far the output of a query may be from its weights times the values, as a share of all weights times the largest value."""
+"""Largest distance between a query's output and weights times values, by precision, relative to :func:`scale`."""
 
 
 def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool = True) -> Tensor | None:
-    """The weights of the query, (B, H, K); None where its output is not linear in these values.
+    """Attention weights of the query, (B, H, K); None where the output is not linear in the values.
 
-    Other values are tried, too, unless `try_others` is False. Where the output is not finite, the weights are NaN.
+    `try_others`: whether linearity is also checked with other values. Weights are NaN where the output is not finite.
     """
     try:
         with torch.enable_grad():
@@ -48,18 +58,18 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
 
 
 def _others(v: Tensor) -> Tensor:
-    """Values of about the same size, each key's from another key, with another sign and another mean."""
+    """Values of similar size: each from another key, with opposite sign and another mean."""
     return v[..., :1, :1].abs() / 2 - v.roll(1, -2)
 
 
 def scale(weights: Tensor, values: Tensor) -> Tensor:
-    """All weights times the largest value: (B, H) float32, which rounding is a share of."""
+    """Sum of absolute weights times the largest absolute value, (B, H) float32: the scale of rounding errors."""
     own = values.flatten(-2)  # the two at once, aminmax, are many times slower along a dimension
     return (weights.abs().sum(-1) * torch.maximum(own.amax(-1), -own.amin(-1))).float()
 
 
 def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> bool:
-    """Whether weights (B, H, K) times values are what was taken, but for so much rounding: (B, H)."""
+    """Whether weights (B, H, K) times values equal the output `taken`, within the error `rounding` (B, H)."""
     if not len(weights):
         return True
     apart = (weights[..., None, :].float() @ values.float() - taken.float()).abs().amax((-2, -1))
@@ -67,45 +77,46 @@ def agrees(weights: Tensor, values: Tensor, taken: Tensor, rounding: Tensor) -> 
 
 
 NAME = "lgbench"
-"""By which transformers knows the function."""
+"""Name of the attention function in transformers."""
 
 WEIGHTS_AT_ONCE = 2**24
-"""Weights that are there at once at most, n * H * queries * K, unless one query has more: 64 MiB in float32."""
+"""Largest number of weights in memory at once, n * H * queries * K: 64 MiB in float32. A single query may have more."""
 
 Attend = Callable[..., tuple[Tensor, Tensor | None]]
-"""(module, q, k, v, mask, **others) -> the outputs of queries, (n, T, H, D), and their weights, (n, H, T, K)."""
+"""(module, q, k, v, mask, **others) -> outputs of the queries, (n, T, H, D), and weights, (n, H, T, K)."""
 
 
 class LastQuery(NamedTuple):
-    """The last query of an attention: its output, (n, H, D), and its weights, (n, H, K), which are None where not defined."""
+    """Last query of an attention: output, (n, H, D), and weights, (n, H, K), or None where weights are not defined."""
 
     output: Tensor
     weights: Tensor | None
 
 
 Keep = Callable[[nn.Module, LastQuery], None]
-"""Called with each attention module, as it has run."""
+"""Callback after each attention, with the module and its last query."""
 
 
 class Attending:
-    """The attention function of one model."""
+    """Attention function of one model."""
 
     def __init__(self) -> None:
         self.keep: Keep | None = None
-        """None while nobody looks."""
+        """None outside of :meth:`looking`."""
         self.tolerance = 0.0
-        """That of :func:`lgbench.internals.attention.attention_weights`."""
+        """Tolerance of :func:`attention_weights`."""
 
     @classmethod
     def of(cls, model: Any) -> Attending | None:
-        """Have a model call such a function from now on; None where it does not ask transformers for one."""
+        """Register a new function and make a model call it; None for a model without exchangeable attention."""
         from transformers import AttentionInterface, AttentionMaskInterface
         from transformers.masking_utils import sdpa_mask
 
         if not model._can_set_attn_implementation():
             return None
         made = cls()
-        # Each model has a name of its own, so that two of them do not meet.
+
+        # One name for each model: the registry of transformers is global.
         name = f"{NAME}-{id(made)}"
         AttentionInterface.register(name, made)
         AttentionMaskInterface.register(name, sdpa_mask)  # gives None for a causal mask, which needs no T x T numbers
@@ -114,7 +125,7 @@ class Attending:
 
     @contextmanager
     def looking(self, keep: Keep, tolerance: float) -> Iterator[None]:
-        """Inside, `keep` is called."""
+        """Context in which each attention calls `keep`."""
         self.keep, self.tolerance = keep, tolerance
         try:
             yield
@@ -124,7 +135,7 @@ class Attending:
     def __call__(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *given: Any, **named: Any
     ) -> tuple[Tensor, None]:
-        """As transformers calls it: the outputs of all queries, (n, T, H, D)."""
+        """Outputs of all queries, (n, T, H, D), with the signature required by transformers."""
         queries, keys = q.shape[-2], k.shape[-2]
         attend, causal = own_function(module), _is_causal(module, named)
         size = max(1, WEIGHTS_AT_ONCE // (len(q) * q.shape[1] * keys))
@@ -143,7 +154,7 @@ class Attending:
             own = _mask(mask, row, keys, keys - queries, causal, q)
 
             def take(values: Tensor) -> Tensor:
-                """(n, H/G, K, D) -> (n, H, 1, D)."""
+                """Output of the last query: values (n, H/G, K, D) -> (n, H, 1, D)."""
                 return attend(module, q[..., row, :], k, values, own, *given, **others)[0].transpose(1, 2)
 
             last = None if weights is None else weights[..., -1, :]
@@ -153,7 +164,7 @@ class Attending:
 
 
 def own_function(module: nn.Module) -> Attend:
-    """The function that stands beside the code of a module, which gives weights; else that of torch, which does not."""
+    """Eager attention beside the module's code, with weights; otherwise torch's function, without weights."""
     from transformers import AttentionInterface
 
     for kind in type(module).__mro__:
@@ -165,21 +176,21 @@ def own_function(module: nn.Module) -> Attend:
 
 
 def _is_causal(module: nn.Module, named: dict[str, Any]) -> bool:
-    """Whether queries see nothing that follows them, where there is no mask."""
+    """Whether attention is causal where no mask is given."""
     said = named.get("is_causal")
     return bool(getattr(module, "is_causal", True) if said is None else said)
 
 
 def _rows_of(other: Any, rows: slice, queries: int) -> Any:
-    """The rows of an argument that has one for each query, such as a bias of positions; any other as it is."""
+    """Rows of an argument with one row per query, such as a position bias; any other argument unchanged."""
     is_of_queries = isinstance(other, Tensor) and other.ndim == 4 and other.shape[-2] == queries > 1
     return other[..., rows, :] if is_of_queries else other
 
 
 def _mask(mask: Tensor | None, rows: slice, seen: int, before: int, causal: bool, q: Tensor) -> Tensor | None:
-    """The mask that is added to the logits of these queries, (1 or n, 1 or H, rows, seen); None where nothing is masked.
+    """Mask added to the logits of the given queries, (1 or n, 1 or H, rows, seen); None where nothing is masked.
 
-    `before` keys stand before the first query.
+    `before`: number of keys before the first query.
     """
     if mask is not None:
         mask = mask[..., rows, :] if mask.shape[-2] > 1 else mask
@@ -196,9 +207,9 @@ def _mask(mask: Tensor | None, rows: slice, seen: int, before: int, causal: bool
 def _weights(
     take: Callable[[Tensor], Tensor], v: Tensor, output: Tensor, given: Tensor | None, tolerance: float
 ) -> Tensor | None:
-    """The weights of the last query, (n, H, K): those that are given, if they make the output of the values.
+    """Weights of the last query, (n, H, K): the given weights, if they reproduce the output from the values.
 
-    Else those that follow from its output for other values; None where that is not linear in them.
+    Otherwise weights from :func:`attention_weights`; None where the output is not linear in the values.
     """
     shared, unequal = divmod(output.shape[1], v.shape[1])
     if unequal:
@@ -211,7 +222,7 @@ def _weights(
     for place in range(shared):
 
         def take_one(values: Tensor, place: int = place) -> Tensor:
-            """Of one of the heads that share values."""
+            """Output of one of the query heads with shared values."""
             return take(values)[:, place::shared]
 
         own = attention_weights(take_one, v, tolerance)

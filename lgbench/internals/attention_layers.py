@@ -1,4 +1,4 @@
-"""Sight of a stack of layers of `x-transformers`, such as its `Decoder`.
+"""Sight of a stack of layers of `x-transformers`, such as its `Decoder`, and the choice of a sight for any model.
 
 Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys.
 """
@@ -23,24 +23,24 @@ from lgbench.internals.sight import Sight, SightOfPlaces
 
 
 def attention_layers_in(module: nn.Module) -> nn.Module | None:
-    """The stack of layers of x-transformers that a module wraps; None where it wraps none, or several."""
+    """Stack of x-transformers layers in a module; None for no stack or several stacks."""
     library = sys.modules.get("x_transformers.x_transformers")
     found = [] if library is None else outermost(module, library.AttentionLayers)
     return found[0] if len(found) == 1 else None
 
 
 class AttentionLayersSight(SightOfPlaces):
-    """Sees layers of x-transformers: attentions, and sublayers where the stream is a sum."""
+    """Sight of x-transformers layers: attentions, and sublayers with an additive residual connection."""
 
     def __init__(self, layers: Any, where: torch.device, tolerance: float) -> None:
-        """`where` is the device that tensors go to. `tolerance` is that of :func:`attention_weights`."""
+        """`where`: device of the kept tensors. `tolerance`: as for :func:`attention_weights`."""
         super().__init__(where, tolerance)
         self.layers = layers
         self._befores: dict[int, Tensor] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside it, everything is seen that the layers do."""
+        """Context with hooks on all layers."""
         from x_transformers.attend import Attend
         from x_transformers.x_transformers import Residual
 
@@ -76,28 +76,29 @@ class AttentionLayersSight(SightOfPlaces):
                 continue
 
             def take(values: Tensor, row: int = row) -> Tensor:
-                """Not through the module's hooks, one of which is here."""
+                """Output of one query. `forward` skips the module's hooks, to which this function belongs."""
                 found: Tensor = attend.forward(q, k, values, *others, **named)[0]
                 return found[..., row : row + 1, :]
 
             def weights_of(try_others: bool, row: int = row) -> Tensor | None:
-                told = about.post_softmax_attn  # None from a fused kernel; others than make the output where heads are mixed
+                told = about.post_softmax_attn  # None from a fused kernel; with mixed heads, not the weights of the output
                 weights: Tensor | None = None if told is None else told[..., row, :]
                 if weights is None or not self._make(weights, v, output[..., row : row + 1, :]):
                     weights = attention_weights(take, v, self.tolerance, try_others)
                     if weights is None:
                         return None
-                # Keys that stand before the context are no positions of it.
+
+                # Memory keys before the context are no positions.
                 return weights[..., v.shape[-2] - positions :][..., : row + 1]
 
             self._see_query(layer, place, output[..., row, :], weights_of)
 
     def _make(self, weights: Tensor, v: Tensor, taken: Tensor) -> bool:
-        """Whether weights (n, H, K) make of values (n, H, K, D) what a query took, (n, H, 1, D)."""
+        """Whether weights (n, H, K) times values (n, H, K, D) equal the output of a query, (n, H, 1, D)."""
         return weights.shape == v.shape[:-1] and agrees(weights, v, taken, scale(weights, v) * self.tolerance)
 
     def _see_sum(self, number: int, end: Any, residual: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
-        """The residual connection, which is given the sublayer's output and the stream."""
+        """Hook of a residual connection. Its arguments are the sublayer's output and the residual stream."""
         self._befores[number] = given[1]
         if end is not None:
             end(answer)
@@ -107,7 +108,7 @@ class AttentionLayersSight(SightOfPlaces):
 
 
 def sight_of(model: Watched, where: torch.device, tolerance: float, libraries: bool) -> Sight:
-    """The sight for a model, by how it is built: from parts, or, with `libraries`, from the layers of one."""
+    """Sight for a model by its construction: from parts, or, with `libraries`, from layers of a known library."""
     if libraries and not (model.attentions or model.sublayers):
         with reading_layers():
             if decoder := decoder_in(model.model):
@@ -118,7 +119,7 @@ def sight_of(model: Watched, where: torch.device, tolerance: float, libraries: b
 
 
 class Unreadable(Exception):
-    """The layers of a library cannot be read, which must cost nobody a training."""
+    """Unreadable layers of a library. A run without internals is still a run."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -126,10 +127,13 @@ class Unreadable(Exception):
 
 @contextmanager
 def reading_layers(sight: Sight | None = None) -> Iterator[None]:
-    """Inside, lgbench relies on the code of a library, unless `sight` is of parts. Any error but of memory is Unreadable."""
+    """Context for reading a library's layers: turns all errors except lack of memory into Unreadable.
+
+    With a `sight` of parts, errors pass unchanged.
+    """
     try:
         yield
-    except Exception as error:  # a library may have changed, or a stranger's model may use it in another way
+    except Exception as error:  # another version of the library, or unusual use in a plugin
         if isinstance(sight, PartsSight) or lacks_memory(error):
             raise
         raise Unreadable(error) from error

@@ -1,4 +1,7 @@
-"""Decoders of `transformers`: the layers of any of its causal language models, and the attention function that they call."""
+"""Internals of decoders of `transformers`: layers, sublayers and attentions of any causal language model.
+
+Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from lgbench.internals.sight import Seen
 
 
 class Decoder(NamedTuple):
-    """A causal language model of transformers into which one can look."""
+    """Causal language model of transformers with a list of decoder layers."""
 
     model: nn.Module
     layers: tuple[nn.Module, ...]
     attending: Attending | None
-    """The function that its attentions call; None where the model does not ask transformers for its attention function."""
+    """Function called by the model's attentions; None for a model without exchangeable attention."""
 
     @classmethod
     def of(cls, model: Any) -> Decoder:
-        """From now on the model's attentions call a function of lgbench. UsageError for a model without a list of layers."""
+        """Decoder of a model, from now on with lgbench's attention function. Raises UsageError without a list of layers."""
         layers = _layers(model)
         attending = Attending.of(model)
         if attending is None:
@@ -37,7 +40,7 @@ class Decoder(NamedTuple):
 
 
 def decoder_in(module: nn.Module) -> Decoder | None:
-    """The decoder of transformers in a module; None where there is none, or several, or one without a list of layers."""
+    """Decoder of transformers in a module; None for no decoder, several, or a decoder without a list of layers."""
     transformers = sys.modules.get("transformers")
     found = [] if transformers is None else outermost(module, transformers.PreTrainedModel)
     try:
@@ -47,14 +50,14 @@ def decoder_in(module: nn.Module) -> Decoder | None:
 
 
 def outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
-    """The modules of a kind in a module that are in no other such one."""
+    """Modules of a kind in a module, without modules nested in another of the same kind."""
     if isinstance(module, kind):
         return [module]
     return [found for child in module.children() for found in outermost(child, kind)]
 
 
 def _layers(model: Any) -> tuple[nn.Module, ...]:
-    """The decoder layers: the first list of modules that has as many as the configuration says."""
+    """Decoder layers: the first module list as long as the configuration's number of layers."""
     if model.config.is_encoder_decoder:
         raise UsageError(f"{type(model).__name__} has an encoder beside its decoder, so no probe applies")
     count = model.config.get_text_config().num_hidden_layers
@@ -66,17 +69,17 @@ def _layers(model: Any) -> tuple[nn.Module, ...]:
 
 @dataclass(eq=False)
 class Call:
-    """A call of a module, by the first tensor that it was given and the first that it returned."""
+    """Call of a module, with its first tensor argument and first returned tensor."""
 
     module: nn.Module
     given: Tensor
     answer: Tensor | None = None
-    """None until it has returned one."""
+    """None before the module has returned a tensor."""
 
 
 @dataclass(eq=False)
 class Flow:
-    """A layer while it reads contexts. Holds tensors of the layer, (n, T, W) and the like, until the next one begins."""
+    """Calls in one layer during a forward pass, with tensors such as (n, T, W), kept until the next layer begins."""
 
     layer: nn.Module
     number: int
@@ -84,12 +87,12 @@ class Flow:
     before: Tensor
     """(n, T, W)."""
     calls: list[Call] = field(default_factory=list)
-    """Of all modules within the layer, in the order in which they began."""
+    """Calls of all modules within the layer, in the order of their beginning."""
     attended: nn.Module | None = None
-    """The module in which attention was seen."""
+    """Module of the attention."""
 
     def sublayers(self, after: Tensor) -> list[SublayerInside]:
-        """The layer's sublayers at the last position. `after` is the output of the layer, (n, T, W)."""
+        """Sublayers of the layer at the last position. `after`: output of the layer, (n, T, W)."""
         mixer = self._mixer()
         if mixer is None:
             return []
@@ -113,23 +116,23 @@ class Flow:
         ]
 
     def _mixer(self) -> Call | None:
-        """The call that mixes positions: attention where it was seen, else the first part of the layer with weights."""
+        """Call of the sublayer with position mixing: attention if observed, otherwise the layer's first part with weights."""
         if self.attended is not None:
             return next((call for call in self.calls if call.module is self.attended), None)
         return next(iter(self._parts()), None)
 
     def _mlp(self, mixer: Call) -> Call | None:
-        """The first part with weights that began after the mixer."""
+        """First part with weights after the mixer."""
         later = self.calls[self.calls.index(mixer) + 1 :]
         return next((call for call in self._parts() if call in later), None)
 
     def _parts(self) -> list[Call]:
-        """Calls of the layer's own parts that have weights and are no norms."""
+        """Calls of the layer's direct children with weights, without norms."""
         own = [each for each in self.layer.children() if not is_norm(each) and any(True for _ in each.parameters())]
         return [call for call in self.calls if any(call.module is each for each in own)]
 
     def _whole(self, call: Call) -> Call:
-        """The call of the layer's part that a module is in."""
+        """Call of the layer's direct child around a module; the module's own call where the child has a norm beside it."""
         for other in self.calls:
             is_part = any(other.module is child for child in self.layer.children())
             if is_part and not _has_norm_outside(other.module, call.module) and _is_in(call.module, other.module):
@@ -137,7 +140,7 @@ class Flow:
         return call
 
     def _norms(self, mixer: Call) -> list[Call]:
-        """Calls of norms, without those in attention itself, such as of its queries."""
+        """Calls of norms outside of attention, without query or key norms."""
         return [call for call in self.calls if is_norm(call.module) and not _is_in(call.module, mixer.module)]
 
     def _seen(self, role: Any, before: Tensor, after: Tensor, norm: Call | None) -> SublayerInside:
@@ -145,12 +148,12 @@ class Flow:
         return SublayerInside(role, self.number, self.last(before), self.last(after), known)
 
     def last(self, x: Tensor) -> Tensor:
-        """(n, W) float64, the last position of (n, T, W), or of (n * T, W)."""
+        """Last position, (n, W) float64, from (n, T, W) or (n * T, W)."""
         return x.detach().reshape(len(self.before), -1, x.shape[-1])[:, -1].double()
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a norm, as its class says."""
+    """Whether a module is a norm by its class name."""
     return "norm" in type(module).__name__.lower() and next(module.children(), None) is None
 
 
@@ -163,7 +166,7 @@ def _norm_that_took(x: Tensor | None, norms: Sequence[Call]) -> Call | None:
 
 
 def _has_norm_outside(part: nn.Module, module: nn.Module) -> bool:
-    """Whether a part has norms beside a module in it: then what it returns is not what the module returns."""
+    """Whether a part has a norm outside of a module in it, and so may return other values than the module."""
     return any(is_norm(each) and not _is_in(each, module) for each in part.modules())
 
 
@@ -172,7 +175,7 @@ def _is_in(module: nn.Module, whole: nn.Module) -> bool:
 
 
 def _same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors are the same memory, as a tensor and a view of all of it are."""
+    """Whether two tensors share all their memory, as with a view of a whole tensor."""
     return x.data_ptr() == y.data_ptr() and x.numel() == y.numel()
 
 
@@ -181,12 +184,12 @@ Named = Mapping[str, Any]
 
 
 class DecoderSight:
-    """Sees everything that a decoder does at the last position, for as long as :meth:`watching` lasts."""
+    """Sight of a decoder at the last position, within :meth:`watching`."""
 
     last_alone = True
 
     def __init__(self, decoder: Decoder, where: torch.device, tolerance: float) -> None:
-        """`where` is the device that tensors go to. `tolerance` is that of :func:`lgbench.internals.attention.agrees`."""
+        """`where`: device of the kept tensors. `tolerance`: as for :func:`lgbench.internals.attention.agrees`."""
         self.decoder, self.where, self.tolerance = decoder, where, tolerance
         self.not_linear: set[int] = set()
         self._attentions: list[AttentionInside] = []
@@ -196,7 +199,7 @@ class DecoderSight:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside it, everything is seen that the model does."""
+        """Context with hooks on all layers and the final norm."""
         decoder = self.decoder
         with ExitStack() as hooks:
             for number, layer in enumerate(decoder.layers, 1):
@@ -214,12 +217,12 @@ class DecoderSight:
             yield
 
     def begin(self, places: Sequence[int] = (0,)) -> None:
-        """Before the model reads other contexts. Forgets what was seen."""
+        """Forget earlier contexts, before a forward pass. `places` must be the last position alone."""
         assert tuple(places) == (0,)
         self._attentions, self._sublayers, self._final, self._flow = [], [], None, None
 
     def at(self, place: int) -> Seen:
-        """Return everything that was seen at a place, which is the last position."""
+        """Internals at the last position."""
         return Seen(tuple(self._attentions), tuple(self._sublayers), self._final)
 
     def _begin(self, number: int, layer: nn.Module, given: Given, named: Named) -> None:
@@ -242,7 +245,7 @@ class DecoderSight:
             self._flow.calls.append(Call(module, x))
 
     def _leave(self, module: nn.Module, given: Given, answer: Any) -> Any:
-        """Returns the answer without its weights where a module gives weights of all queries."""
+        """Hook after a module. Returns a shorter answer for a module with weights of all queries."""
         flow = self._flow
         if flow is None:
             return None
@@ -253,13 +256,16 @@ class DecoderSight:
         return self._without_weights(flow, call, answer) if self.decoder.attending is None else None
 
     def _attend(self, module: nn.Module, query: LastQuery) -> None:
-        """An attention that calls lgbench's function has run."""
+        """Callback of :class:`Attending` after an attention."""
         if self._flow is not None:
             self._flow.attended = module
             self._add(self._flow.number, query)
 
     def _without_weights(self, flow: Flow, call: Call, answer: Any) -> Any:
-        """An attention of a model with a function of its own, which returns its weights, (n, H, T, K), beside its answer."""
+        """Answer of an attention with the weights of the last query alone; None for other modules.
+
+        For models with an attention function of their own, with weights (n, H, T, K) beside the output.
+        """
         if not isinstance(answer, tuple) or flow.attended is not None:
             return None
         queries = flow.before.shape[1]
@@ -279,7 +285,7 @@ class DecoderSight:
         self._attentions.append(AttentionInside(layer, self._kept(query.output), weights))
 
     def _see_norm(self, norm: nn.Module, given: Given, named: Named) -> None:
-        """The first norm after the last layer stands before the logits."""
+        """Hook of norms outside of layers: keeps the input of the first norm after the last layer, the final norm."""
         x = _first(given, named)
         if x is not None and self._flow is not None and self._flow.layer is self.decoder.layers[-1] and self._final is None:
             self._final = self._kept(self._flow.last(x))
@@ -289,7 +295,7 @@ class DecoderSight:
 
 
 def _first(given: Given, named: Named) -> Tensor | None:
-    """The hidden states among these: by their name, or the first tensor of numbers with features, also within a tuple."""
+    """Hidden states: the argument of this name, or the first floating-point tensor with features, also in a tuple."""
     for each in (named.get("hidden_states"), *given, *named.values()):
         x = _first(each, {}) if isinstance(each, tuple) else each
         if isinstance(x, Tensor) and x.is_floating_point() and x.ndim >= 2:
@@ -298,7 +304,7 @@ def _first(given: Given, named: Named) -> Tensor | None:
 
 
 def _are_weights(x: Tensor, queries: int) -> bool:
-    """Whether a tensor is weights of queries, (n, H, T, K): none is negative, and those of the last query sum to 1."""
+    """Whether a tensor has attention weights, (n, H, T, K): for the last query, non-negative with sum 1."""
     if x.ndim != 4 or x.shape[-2] != queries:
         return False
     last = x[..., -1, :].double()
@@ -306,11 +312,11 @@ def _are_weights(x: Tensor, queries: int) -> bool:
 
 
 def _before_projection(flow: Flow, attention: Call) -> Tensor:
-    """The input of an attention's output projection: the last matrix of the attention that does not read the layer's stream."""
+    """Input of an attention's output projection: its last matrix without the layer's stream as input."""
     inside = set(attention.module.modules())
     matrices = [call for call in flow.calls if call.module in inside and getattr(call.module, "weight", None) is not None]
     own = [call for call in matrices if call.module.weight.ndim == 2 and call.given.data_ptr() != attention.given.data_ptr()]
     if own:
         return own[-1].given
     assert attention.answer is not None
-    return attention.answer  # it has no projection of its own
+    return attention.answer  # an attention without an output projection

@@ -1,7 +1,6 @@
-"""Models that can be watched: built once more, from parts that tell which modules they made.
+"""Models with known attentions, sublayers and final norms: built again, from parts with recorded modules.
 
-Nothing here touches the model that is trained. The modules are those of the architecture, with the same names of their
-weights, so the weights of any trained model fit.
+The trained model stays untouched. The new model has the same architecture and parameter names, so trained weights fit.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lgbench.internals.sight import SightOfPlaces
 
 
 class WatchedAttention(NamedTuple):
-    """An attention module."""
+    """Attention module of a model."""
 
     module: nn.Module
     spec: AttentionSpec
@@ -32,28 +31,28 @@ class WatchedAttention(NamedTuple):
 
 
 class WatchedSublayer(NamedTuple):
-    """A sublayer with its norms."""
+    """Sublayer of a model, with its norms."""
 
     module: nn.Module
     spec: SublayerSpec
     is_residual: bool
-    """Whether the module adds the sublayer to the residual stream."""
+    """Whether the module adds the sublayer's output to the residual stream."""
     norms: tuple[nn.Module, ...]
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A model, and the modules in it that the harness knows."""
+    """Model with its recorded modules."""
 
     model: nn.Module
     attentions: list[WatchedAttention] = field(default_factory=list)
     sublayers: list[WatchedSublayer] = field(default_factory=list)
     finals: list[nn.Module] = field(default_factory=list)
-    """The norms before the logits: one at most."""
+    """Norms before the logits: at most one."""
 
 
 def watched(experiment: Experiment) -> Watched:
-    """The model of an experiment with fresh weights. Raises whatever building it from copies of its parts raises."""
+    """Model of an experiment with fresh weights. Raises any error of building the model from copied parts."""
     attentions: list[WatchedAttention] = []
     sublayers: list[WatchedSublayer] = []
     finals: list[nn.Module] = []
@@ -86,7 +85,7 @@ def watched(experiment: Experiment) -> Watched:
 
 
 def _telling(part: Any, tell: dict[str, Callable[..., None]]) -> Any:
-    """A copy of a part that tells which modules these of its methods make, with the arguments that they were made with."""
+    """Copy of a part. After each named method the function in `tell` receives the new module and the method's arguments."""
     own = copy.copy(part)
 
     def replaced(name: str, told: Callable[..., None]) -> Callable[..., Any]:
@@ -104,7 +103,7 @@ def _telling(part: Any, tell: dict[str, Callable[..., None]]) -> Any:
 
 
 def _norms(module: nn.Module, sublayer: nn.Module | None) -> Iterator[nn.Module]:
-    """The modules around a sublayer that do something."""
+    """Modules around a sublayer, except identities and containers."""
     if module is sublayer or type(module).forward is nn.Identity.forward:
         return
     children = list(module.children())
@@ -125,7 +124,7 @@ class PartsSight(SightOfPlaces):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside it, everything that the model does is seen."""
+        """Context with hooks on all recorded modules."""
         with ExitStack() as hooks:
             for attention in self.watched.attentions:
                 see = partial(self._see_attention, attention)
@@ -159,7 +158,7 @@ class PartsSight(SightOfPlaces):
 
 
 class _Query:
-    """One query of an attention, with the keys and values that it may read."""
+    """One query of an attention, with its visible keys and values."""
 
     def __init__(
         self, watched: WatchedAttention, module: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], place: int
@@ -181,6 +180,6 @@ class _Query:
                 self.needed[name] = x[..., :keys, :]
 
     def take(self, values: Tensor) -> Tensor:
-        """The query's output for these values, (B, H, 1, D). Calls `forward`, so that the module's hooks do not run again."""
+        """Output of the query for other values, (B, H, 1, D). Calls `forward`, because a call would run the hooks again."""
         answer: Tensor = self.module.forward(self.q, self.k, values, self.bias, **self.needed)
         return answer[..., -1:, :]

@@ -1,7 +1,7 @@
-"""Sights: they keep what a model does while it reads contexts, at the positions that are asked for.
+"""Sights: collectors of a model's internals at chosen positions of contexts.
 
-Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys. Positions are
-counted from the end: place 0 is the last one.
+Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D features, K keys. A place is a
+position counted from the end: 0 is the last position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lgbench.contracts import AttentionInside, Insides, Role, SublayerInside
 
 
 class Seen(NamedTuple):
-    """Everything that was seen at one place."""
+    """Internals at one place."""
 
     attentions: tuple[AttentionInside, ...]
     sublayers: tuple[SublayerInside, ...]
@@ -26,37 +26,37 @@ class Seen(NamedTuple):
 
 
 class Sight(Protocol):
-    """Collects what a model does, by place, for as long as :meth:`watching` lasts."""
+    """Collector of a model's internals by place, within :meth:`watching`."""
 
     where: torch.device
-    """The device that tensors go to."""
+    """Device of the kept tensors."""
     not_linear: set[int]
-    """Layers of attentions whose weights are not defined."""
+    """Attention layers with undefined weights."""
     last_alone: bool
-    """Whether it sees the last position alone."""
+    """Whether the sight is limited to the last position."""
 
     def watching(self) -> AbstractContextManager[None]:
-        """Inside it, everything that the model does is seen."""
+        """Context in which the model's internals are collected."""
 
     def begin(self, places: Sequence[int]) -> None:
-        """Before the model reads contexts: which places are looked at. Forgets what was seen before."""
+        """Forget earlier contexts and choose the places of the next forward pass."""
 
     def at(self, place: int) -> Seen:
-        """Return everything that was seen at a place."""
+        """Return the internals at a place."""
 
 
 class SightOfPlaces:
-    """Keeps what hooks see at each place."""
+    """Sight with hooks that keep internals at several places."""
 
     last_alone = False
 
     def __init__(self, where: torch.device, tolerance: float) -> None:
-        """`where` is the device that tensors go to. `tolerance` is that of :func:`attention_weights`."""
+        """`where`: device of the kept tensors. `tolerance`: as for :func:`lgbench.internals.attention.attention_weights`."""
         self.where, self.tolerance = where, tolerance
         self.not_linear: set[int] = set()
-        """Once a layer is here, nobody asks for its weights again."""
+        """Attention layers with undefined weights, which are not computed again."""
         self._tried: set[int] = set()
-        """Layers whose attention was tried with other values than those of the contexts."""
+        """Layers already checked for linearity with other values."""
         self._places: Sequence[int] = (0,)
         self._attentions: dict[int, list[AttentionInside]] = defaultdict(list)
         self._sublayers: dict[int, list[SublayerInside]] = defaultdict(list)
@@ -64,20 +64,20 @@ class SightOfPlaces:
         self._norm_inputs: dict[int, dict[int, Tensor]] = {}
 
     def begin(self, places: Sequence[int]) -> None:
-        """Before the model reads contexts: which places are looked at. Forgets what was seen before."""
+        """Forget earlier contexts and choose the places of the next forward pass."""
         self._places = places
         for found in (self._attentions, self._sublayers, self._finals, self._norm_inputs):
             found.clear()
 
     def at(self, place: int) -> Seen:
-        """Return everything that was seen at a place."""
+        """Return the internals at a place."""
         return Seen(tuple(self._attentions[place]), tuple(self._sublayers[place]), self._finals.get(place))
 
     def _see_query(self, layer: int, place: int, output: Tensor, weights_of: Callable[[bool], Tensor | None]) -> None:
-        """Keep the output of a query, (n, H, D), and its weights, (n, H, K), which are looked for where the layer has some.
+        """Keep the output of a query, (n, H, D), and its weights, (n, H, K), where weights are defined.
 
-        `weights_of` is told whether to try other values, as :func:`attention_weights` may: in the first contexts alone, since
-        it takes as long as finding the weights.
+        `weights_of`: function from `try_others` of :func:`lgbench.internals.attention.attention_weights` to the weights. Other
+        values are tried in the first contexts alone: a check costs as much as the weights.
         """
         weights = None
         if layer not in self.not_linear:
@@ -89,11 +89,11 @@ class SightOfPlaces:
         self._attentions[place].append(AttentionInside(layer, self._kept(output), known))
 
     def _see_norm(self, number: int, module: nn.Module, given: tuple[Any, ...]) -> None:
-        """The last norm of a sublayer that runs is the one that is kept."""
+        """Hook of a sublayer's norm. Keeps the input of the norm that ran last."""
         self._norm_inputs[number] = self._at_places(given[0])
 
     def _add_sublayer(self, number: int, role: Role, layer: int, before: Tensor | None, after: Tensor) -> None:
-        """A sublayer has run, with the residual stream (n, T, W) before and after it."""
+        """Keep a sublayer, with the residual stream (n, T, W) before and after."""
         befores = {} if before is None else self._at_places(before)
         norm_inputs = self._norm_inputs.pop(number, {})
         for place, own in self._at_places(after).items():
@@ -103,7 +103,7 @@ class SightOfPlaces:
         self._finals.update(self._at_places(given[0]))
 
     def _at_places(self, x: Tensor) -> dict[int, Tensor]:
-        """By place, (n, W) of (n, T, W)."""
+        """Vectors (n, W) by place, from (n, T, W)."""
         return {place: self._kept(x[:, -1 - place]) for place in self._places if place < x.shape[1]} if x.ndim == 3 else {}
 
     def _kept(self, x: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class SightOfPlaces:
 
 
 def joined(parts: Sequence[Insides], chosen: Tensor) -> Insides:
-    """These contexts of all parts."""
+    """Internals of the chosen contexts, from consecutive parts of a batch."""
     if len(parts) == 1 and len(chosen) == len(parts[0].logits):
         return parts[0]
 

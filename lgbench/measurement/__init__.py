@@ -1,1 +1,1 @@
-"""Testing trained models at every length."""
+"""Measurements of trained models: scores at every length, causality, internals, and the context-free baseline."""

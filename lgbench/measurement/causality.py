@@ -1,4 +1,4 @@
-"""Whether an answer depends on what comes after it: contexts are cut or changed after a position, and logits before compared.
+"""Leakage: dependence of an answer on later inputs. Contexts are cut or changed after a position; earlier logits must stay.
 
 Shapes: n contexts, T positions, V classes.
 """
@@ -19,62 +19,62 @@ from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.randomness import Random
 
 Predict = Callable[[Tensor], Tensor]
-"""A model: inputs to logits."""
+"""Model as a function from inputs to logits."""
 
 TOLERANCE = 1e-4
-"""How far logits may move by rounding alone, as a share of the largest logit of the context (at least 1).
+"""Largest movement of logits by rounding alone, relative to the largest logit of the context (at least 1).
 
-float32 rounds otherwise where a tensor has another shape. That moved the logits of every built-in model and pack, trained or
-not, by 1e-6 at most.
+float32 rounds differently for tensors of another shape. The logits of every built-in model and pack, trained or not, moved by
+at most 1e-6.
 """
 
 TOLERANCES = {"float32": TOLERANCE, "bfloat16": 0.05}
-"""The same by the precision in which models compute. bfloat16 has 8 binary digits."""
+"""Tolerance by the precision of models. bfloat16 has 8 binary digits."""
 
 CONTEXTS = 2
-"""How many contexts are cut, each in several places."""
+"""Contexts for the cuts, each with several cuts."""
 
 
 PLACES = 4
-"""How many cuts there are."""
+"""Number of cuts."""
 
 
 class Question(NamedTuple):
-    """Contexts of one length, and places to cut them. Cut i is in context i % n."""
+    """Contexts of one length with cuts. Cut i is in context i % n."""
 
     length: int
     inputs: Tensor
     """(n, T), or (n, T, F)."""
     changed: Tensor
-    """For each cut, its context with other inputs at every position after the cut: (cuts, T), or (cuts, T, F)."""
+    """Context of each cut, with different inputs at every position after the cut: (cuts, T), or (cuts, T, F)."""
     cuts: tuple[int, ...]
-    """How many positions are before each cut: from 1 to T - 1."""
+    """Number of positions before each cut: 1 to T - 1."""
 
     def to(self, device: torch.device) -> Question:
         return self._replace(inputs=self.inputs.to(device), changed=self.changed.to(device))
 
 
 class Moved(NamedTuple):
-    """How far the logits before the cuts moved."""
+    """Movement of the logits before the cuts."""
 
     distance: float
-    """The largest distance, as a share of the largest logit of its context (at least 1); infinite where one is not finite."""
+    """Largest distance, relative to the largest logit of the context (at least 1); infinite for logits that are not finite."""
     cuts: tuple[int, ...]
-    """The cuts before which logits moved further than rounding moves them."""
+    """Cuts with a movement beyond rounding."""
 
 
 def places(task: Task, inputs: Tensor) -> int:
-    """How many cuts a :func:`question` has for a task with such inputs, (n, T) or (n, T, F).
+    """Number of cuts of a :func:`question` for a task with inputs (n, T) or (n, T, F).
 
-    0 where nothing comes after an answer. A task that asks for an answer at the end alone may depend on everything.
+    0 where nothing follows an answer: the answer at the end of a context may depend on all inputs.
     """
     return PLACES if task.signature.answers is not Answers.LAST and inputs.shape[1] > 1 else 0
 
 
 def question(task: Task, training: Training, evaluation: Evaluation, seed: int) -> Question | None:
-    """Contexts of the longest tested length, a cut for each; None where there is nothing after an answer.
+    """Contexts of the longest tested length, with cuts; None where nothing follows an answer.
 
-    They derive from the seed, the task and the length alone.
+    Contexts and cuts derive from seed, task and length alone.
     """
     lengths = context_lengths(task, training, evaluation)
     if not lengths:
@@ -89,9 +89,9 @@ def question(task: Task, training: Training, evaluation: Evaluation, seed: int) 
 
 
 def cut(inputs: Tensor, cuts: Sequence[int], signature: Signature, random: Random) -> Tensor:
-    """For each cut a context in which everything after the cut is another input: (cuts, T), or (cuts, T, F).
+    """Context of each cut, with a different input at every position after the cut: (cuts, T), or (cuts, T, F).
 
-    `random.n` is the number of cuts.
+    `random.n`: number of cuts.
     """
     contexts = inputs[torch.arange(len(cuts)) % len(inputs)]
     after = torch.arange(inputs.shape[1])[None] >= torch.tensor(cuts)[:, None]
@@ -100,10 +100,10 @@ def cut(inputs: Tensor, cuts: Sequence[int], signature: Signature, random: Rando
 
 
 def cut_positions(trained: int, tested: int, random: Random) -> list[int]:
-    """Where to cut inputs of `tested` positions, of models that were trained on `trained`: one place in each region.
+    """Cuts of inputs with `tested` positions, for models trained on `trained` positions: one cut in each of four regions.
 
-    Within the training length, just beyond it, in the middle half, and near the end, as far as there are such positions.
-    `random` has a number for each of the PLACES.
+    The regions: within the training length, just beyond it, the middle half, and near the end. Short inputs clamp all regions.
+    `random` has one number for each of the PLACES.
     """
     regions = (
         (1, trained - 1),
@@ -118,7 +118,7 @@ def cut_positions(trained: int, tested: int, random: Random) -> list[int]:
 
 @torch.inference_mode()
 def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE) -> Moved:
-    """How the logits before the cuts move when the rest is changed, and when it is cut off."""
+    """Movement of the logits before the cuts, with changed and with removed later inputs."""
     contexts = len(question.inputs)
     together = predict(torch.cat([question.inputs, question.changed]))
     whole, changed = together[:contexts], together[contexts:]
@@ -135,7 +135,7 @@ def moved(predict: Predict, question: Question, tolerance: float = TOLERANCE) ->
 
 
 def _apart(expected: Tensor, found: Tensor) -> float:
-    """How far two (A, V) logits are apart, as a share of the largest. Infinite where one is finite and the other is not."""
+    """Distance of two logits, (A, V), relative to the largest. Infinite where only one is finite."""
     found = found.double()
     largest = expected.where(expected.isfinite(), 0).abs().max().clamp(min=1)
     distance = (expected - found).abs() / largest
@@ -144,7 +144,7 @@ def _apart(expected: Tensor, found: Tensor) -> float:
 
 
 def _other_inputs(inputs: Tensor, signature: Signature, random: Random) -> Tensor:
-    """Inputs of which every one is valid, and another than the one in its place, as far as there is another."""
+    """Valid inputs, different from the given inputs at every position where the task has more than one input."""
     shape = inputs.shape[1:]
     if isinstance(signature.inputs, Tokens):
         size = signature.inputs.size

@@ -1,4 +1,4 @@
-"""The chance level of a task: what the best prediction reaches that ignores the context, at each length that boards show."""
+"""Context-free baseline of a task: score of the best prediction without the context, at each length of the boards."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from lgbench.measurement.soundness import Score
 from lgbench.randomness import Random
 
 CHANCE = "chance"
-"""The name of the chance level among the weight variants of a run."""
+"""Variant name of the context-free baseline in the rows of a run. Published as "chance"."""
 
 MIN_CONTEXTS, MAX_CONTEXTS = 128, 1024
 SAMPLED_POSITIONS = 2**19
-"""As many contexts are drawn as have about so many positions, between the bounds above.
+"""Positions of a sample. The number of contexts follows, within the bounds above.
 
-A submission holds the chance level that was computed with these numbers, and `lgbench submit` computes it again. Whoever
-changes them has to make the published runs anew."""
+A submission holds baselines from these numbers, and `lgbench submit` computes them again: a change makes all published runs
+invalid.
+"""
 
 
 @torch.no_grad()
 def chance(task: Task, measurements: Sequence[Measurement], training: Training, evaluation: Evaluation) -> list[Score]:
-    """The chance level by each measurement that knows it, at each length that boards show or that is a point's.
+    """Context-free baseline in each measurement with a baseline, at each length of the boards and of `evaluate.points`.
 
-    A prediction is fitted to one half of a sample of p* and measured on the other half, and the other way round. The sample
-    depends on the task and the length alone.
+    Two-fold: a prediction fitted to one half of a sample of p* is scored on the other half. The sample depends on task and
+    length alone.
     """
     on_contexts, _ = by_source(task, measurements)
     scores = []
@@ -51,7 +52,7 @@ def chance(task: Task, measurements: Sequence[Measurement], training: Training, 
 
 
 def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator[tuple[int, Tensor]]:
-    """p* of independent answers at each of these lengths, (answers, V)."""
+    """p* of independent answers by length, (answers, V)."""
     points = point_lengths(task, training, evaluation) if evaluation.points else []
     lengths = sorted({*board_lengths(task, training, evaluation), *points})
     for drawn in context_lengths(task, training, evaluation):
@@ -62,12 +63,12 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
             continue
         for length in lengths:
             position = distribution.shape[1] - 1 - (drawn - length)
-            if position >= 0:  # a context may ask for no answer so early
+            if position >= 0:  # no answer may be due so early
                 yield length, distribution[:, position][weights[:, position] > 0]
 
 
 def _drawn(task: Task, n: int, length: int) -> tuple[Tensor, Tensor]:
-    """p* of n contexts, (n, A, V), and how much each answer counts, (n, A). Draws few contexts at once: inputs take memory."""
+    """p* of n contexts, (n, A, V), and the weight of each answer, (n, A). Draws few contexts at once to bound memory."""
     key = seeds.key(0, "chance", task.name, length)
     size = max(1, SAMPLED_POSITIONS // (length + 1))
     found, counted = [], []

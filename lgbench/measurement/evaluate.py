@@ -1,4 +1,4 @@
-"""Testing trained models at every length, all weight variants on the same contexts.
+"""Scores of trained models at every length. All weight variants read the same contexts.
 
 Shapes: n contexts, T positions, A answers for each context, V classes.
 """
@@ -26,20 +26,22 @@ from lgbench.measurement.soundness import FiniteAnswers, Score
 from lgbench.randomness import Random, device_of_data
 
 DRAWN_POSITIONS = 2**18
-"""Positions drawn at once at most, which bounds memory; at least one context is. Changes no number."""
+"""Positions drawn at once, a bound on memory; at least one context is drawn. Changes no number."""
 
 AT_ONCE = {"cpu": 2**15, "cuda": DRAWN_POSITIONS}
-"""Positions that a model sees at once at most, by device: on a CPU larger activations outgrow caches and allocator (with 2^18
-retrieval at 2^14 took twice as long, most of it in the system).
+"""Positions in one forward pass, by device.
+
+Larger activations outgrow caches and allocator of a CPU: with 2^18 retrieval at 2^14 took twice as long, most of the time in
+the system.
 """
 
 
 @torch.no_grad()
 def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
-    """Every measurement at every length for each weight variant in `models`, and whether its answers are sound.
+    """Every measurement at every length for each weight variant in `models`, and the soundness of the answers.
 
-    Contexts derive from (seed, task, length) alone, so every entry on every device is tested on the same ones. Not in
-    inference mode: tensors of that mode do not count the writes of measurements.
+    Contexts derive from (seed, task, length) alone: every entry on every device reads the same contexts. Not in inference mode:
+    tensors of inference mode do not count writes by measurements.
     """
     extent = Extent.of_end(experiment.task, experiment.train, experiment.evaluate)
     models, device = _where_data_are(models, device)
@@ -51,9 +53,9 @@ def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.de
 
 @torch.no_grad()
 def evaluate_point(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
-    """The same of models that are still in training: fewer scores, of fewer contexts, and not whether answers are sound.
+    """Scores of models in training: fewer lengths and contexts than :func:`evaluate`, without soundness.
 
-    Not in inference mode: a model may keep a tensor that it makes here, and autograd refuses one of that mode.
+    Not in inference mode: autograd refuses tensors made in inference mode, and a model may keep a tensor from here.
     """
     extent = Extent.of_point(experiment.task, experiment.train, experiment.evaluate)
     models, device = _where_data_are(models, device)
@@ -68,7 +70,7 @@ def _scores(
     finite: FiniteAnswers,
     in_parts: InParts,
 ) -> list[Score]:
-    """Every measurement, as far as an extent goes."""
+    """Every measurement within an extent."""
     task = experiment.task
     on_contexts, on_strings = by_source(task, experiment.measurements)
     scores: list[Score] = []
@@ -84,7 +86,7 @@ def _scores(
 
 
 def _where_data_are(models: Mapping[str, Predict], device: torch.device) -> tuple[Mapping[str, Predict], torch.device]:
-    """Models that take and give tensors where scores are made, which are in float64, and that place."""
+    """Models with inputs and logits on the device for scores, and this device. Scores need float64."""
     where = device_of_data(device)
     if where == device:
         return models, device
@@ -101,7 +103,7 @@ def _score_contexts(
     finite: FiniteAnswers,
     in_parts: InParts,
 ) -> Iterator[Score]:
-    """Scores of contexts of `length` and, for tasks that answer at every prefix, of all their prefixes."""
+    """Scores of contexts of `length`, and of all prefixes for tasks with an answer at every prefix."""
     rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
     counted: list[Tensor] = []
     for inputs, distribution, weights in batches:
@@ -124,7 +126,7 @@ def _score_contexts(
 
 
 def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
-    """The value of each answer, (n, A) float64: `worst` where the model's probabilities or the value are not finite."""
+    """Value of each answer, (n, A) float64: `worst` where probabilities or the value are not finite."""
     probability = predictions.probability  # made now, so that writes into it are seen
     with unwritten(measurement, predictions):
         values = measurement.of_contexts(predictions).double()
@@ -135,7 +137,7 @@ def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
 
 
 def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[int]]:
-    """Means over contexts of what is defined, (n, A) -> A values, and how many contexts each is over."""
+    """Means of the defined values over contexts, (n, A) -> A values, and the number of contexts in each mean."""
     defined = values.isfinite()
     if weights is None:
         return values.where(defined, torch.nan).nanmean(0).tolist(), defined.sum(0).tolist()
@@ -154,12 +156,12 @@ def _contexts(task: Task, length: int, n: int, seed: int, device: torch.device) 
 
 
 def _answering(predict: Predict, device: torch.device) -> Predict:
-    """The model on a device, for inputs on another one, to which its logits go."""
+    """Model on a device, with inputs and logits on the device of the inputs."""
     return lambda inputs: predict(inputs.to(device)).to(inputs.device)
 
 
 class InParts:
-    """Applies functions to many inputs, as many contexts at once as memory allows, and remembers how many did not fit."""
+    """Application of functions to many inputs in parts. After a lack of memory, parts stay smaller."""
 
     def __init__(self, device: torch.device) -> None:
         self.positions = AT_ONCE.get(device.type, DRAWN_POSITIONS)
@@ -176,7 +178,7 @@ class InParts:
 
 
 def _strings(task: Language, length: int, n: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The symbols of n strings, and which of them are members."""
+    """Symbols of n strings, and membership of each string."""
     key = seeds.key(seed, "evaluate", task.name, "strings", length)
     inputs, is_member = task.strings(length, Random.stacked([key], n, device=device_of_data(device)))
     return inputs.to(device), is_member.to(device)
@@ -203,7 +205,7 @@ def _score_strings(
 
 
 def _look_ahead(experiment: Tested, models: Mapping[str, Predict], device: torch.device, in_parts: InParts) -> Iterator[Score]:
-    """Whether answers change with what comes after them, at the longest length."""
+    """Share of cuts with leakage, at the longest length."""
     asked = causality.question(experiment.task, experiment.train, experiment.evaluate, experiment.seed)
     if asked is None:
         return
@@ -214,7 +216,7 @@ def _look_ahead(experiment: Tested, models: Mapping[str, Predict], device: torch
 
 
 def step_log_probability(logits: Tensor, inputs: Tensor) -> Tensor:
-    """The log probability that the model gave to each symbol of a string and to its end: (n, L + 1) float64.
+    """Log probability of each symbol of a string and of its end: (n, L + 1) float64.
 
     logits (n, L + 1, V), inputs (n, L + 1) with the begin token first. The last class is the end.
     """

@@ -1,4 +1,4 @@
-"""Extents: how much is tested of a model at its end, and while it trains."""
+"""Extent of a test: contexts, strings and lengths, after and during training."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from lgbench.terminal import sentence
 
 
 class Extent(NamedTuple):
-    """How much is tested at one time."""
+    """Amount of one test."""
 
     contexts: int
     strings: int
     drawn: Sequence[int]
     """Lengths of the contexts."""
     kept: Container[int] | None
-    """The lengths whose scores are kept, None for all. Where every prefix is answered, a context has scores of many."""
+    """Lengths with kept scores, None for all. One context has scores of many lengths where every prefix has an answer."""
     of_strings: Sequence[int]
     """Lengths of the strings."""
 
     @classmethod
     def of_end(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
-        """After training: everything."""
+        """Extent after training: everything."""
         strings = _string_lengths(task, board_lengths(task, training, evaluation))
         return cls(evaluation.contexts, evaluation.strings, context_lengths(task, training, evaluation), None, strings)
 
     @classmethod
     def of_point(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
-        """While a model trains: fewer contexts, and fewer lengths of those that are tested at its end."""
+        """Extent during training: fewer contexts, and a subset of the final lengths."""
         kept = point_lengths(task, training, evaluation)
         shown = set(board_lengths(task, training, evaluation))
         strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
@@ -48,26 +48,26 @@ class Extent(NamedTuple):
 
 
 def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """The measurements that are defined for a task: those of contexts, and those of whole strings."""
+    """Measurements defined for a task: of contexts, and of whole strings."""
     sources = [(measurement, measurement.source(task)) for measurement in measurements]
     return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
 
 
 def probes_of(task: Task, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements that are computed from what is inside a model on a task."""
+    """Measurements of internals on a task: probes."""
     return [measurement for measurement in measurements if measurement.source(task) == "insides"]
 
 
 def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
-    """The lengths of the strings of a language; of another task, none."""
+    """Lengths of the strings of a language; empty for other tasks."""
     return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []
 
 
 @contextmanager
 def unwritten(measurement: Measurement, given: object) -> Iterator[None]:
-    """Raise PluginError if the measurement writes into a tensor of `given`, since the next measurement reads the same tensor.
+    """Raise PluginError if the measurement writes into a tensor of `given`: the next measurement reads the same tensor.
 
-    PyTorch counts the writes to a tensor, so nothing is copied or compared.
+    PyTorch counts the writes to a tensor; nothing is copied or compared.
     """
     before = [(tensor, tensor._version) for tensor in _tensors(given)]
     yield

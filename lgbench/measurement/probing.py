@@ -32,11 +32,11 @@ from lgbench.measurement.soundness import Score
 from lgbench.randomness import Random, device_of_data
 
 CONTEXTS = 8
-"""Contexts that are probed of each length, at most: a sixteenth of those that the standard protocol tests."""
+"""Largest number of probed contexts of each length: a sixteenth of the test contexts in the standard protocol."""
 
 
 def contexts_of(experiment: Experiment) -> Iterator[tuple[int, Batch]]:
-    """The contexts that are probed, by their length."""
+    """Probed contexts by length."""
     task, evaluation = experiment.task, experiment.evaluate
     for length in context_lengths(task, experiment.train, evaluation):
         key = seeds.key(experiment.seed, "evaluate", task.name, "contexts", length)
@@ -44,7 +44,7 @@ def contexts_of(experiment: Experiment) -> Iterator[tuple[int, Batch]]:
 
 
 def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]:
-    """By length, how many positions before the last one the answer is that is probed."""
+    """Place of the probed answer by length: number of positions after the answer."""
     task = experiment.task
     if task.signature.answers is Answers.LAST:
         return {length: 0}
@@ -57,20 +57,20 @@ def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]
 
 
 class Asked(NamedTuple):
-    """Contexts that a model reads, and the answers that are probed."""
+    """Contexts for a model, with the probed answers."""
 
     places: dict[int, int]
-    """By length, how many positions before the last one its answer is."""
+    """Place of the probed answer by length: number of positions after the answer."""
     parts: list[Batch]
-    """The contexts, as many together as a model reads at once."""
+    """Contexts, grouped for one forward pass each."""
     sources: list[dict[int, Tensor | None]]
-    """Of each part, `Task.sources` by place: the same for all variants."""
+    """`Task.sources` of each part, by place: the same for all variants."""
     counting: dict[int, Tensor]
-    """By place, the contexts whose answer there counts."""
+    """Indices of contexts with a counting answer, by place."""
 
     @classmethod
     def of(cls, experiment: Experiment, length: int, batch: Batch, at_once: int, where: torch.device) -> Asked:
-        """`at_once`: how many positions a model reads at most, unless one context has more. `where` sources are wanted."""
+        """Contexts in parts of at most `at_once` positions, or of one context. `where`: device of the sources."""
         places = _places(experiment, length, batch)
         positions = batch.inputs.shape[1]
         size = max(1, at_once // positions)
@@ -89,29 +89,29 @@ class Asked(NamedTuple):
 
 
 def _counting(batch: Batch, place: int, where: torch.device) -> Tensor:
-    """The contexts whose answer at a place counts."""
+    """Indices of contexts with a counting answer at a place."""
     counts = torch.ones(len(batch.inputs), dtype=torch.bool) if batch.weights is None else batch.weights[:, -1 - place] > 0
     return counts.nonzero().flatten().to(where)
 
 
 class Probed(NamedTuple):
-    """The scores of probes on a model, and a sentence for each thing that they could not read."""
+    """Scores of probes on a model, and a sentence for each unreadable part of the model."""
 
     scores: list[Score]
     sentences: list[str]
 
 
 ModelsOf = Callable[[nn.Module], Mapping[str, Predict]]
-"""From a module to the trained model, with each variant of its weights, that computes by this module."""
+"""From a module to the trained model in every weight variant, computed by this module."""
 
 
 @torch.no_grad()
 def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> Probed:
-    """Every probe of an experiment at the lengths that boards show, for each weight variant.
+    """Scores of every probe of an experiment at the lengths of the boards, for each weight variant.
 
-    The contexts are the first of those that :func:`lgbench.measurement.evaluate.evaluate` tests, so every entry is probed on
-    the same ones. Not in inference mode: weights of attention are gradients. A model of a library whose layers cannot be read
-    has the probes of whole models, and a sentence that says why.
+    Contexts are the first test contexts of :func:`lgbench.measurement.evaluate.evaluate`, the same for every entry. Not in
+    inference mode: attention weights are gradients. For a library model with unreadable layers, only probes of whole models
+    apply, and a sentence says why.
     """
     probes = probes_of(experiment.task, experiment.measurements)
     if not probes:
@@ -126,7 +126,7 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
 def _probed(
     experiment: Experiment, probes: Sequence[Measurement], models_of: ModelsOf, device: torch.device, libraries: bool
 ) -> Probed:
-    """Raises Unreadable where `libraries` are looked into and a layer cannot be read."""
+    """Scores of probes. Raises Unreadable for an unreadable layer, if `libraries` are read."""
     try:
         model = watched(experiment)
     except Exception as error:  # the code of an architecture or a part may raise anything
@@ -160,7 +160,7 @@ def _said(experiment: Experiment, sight: Sight) -> list[str]:
 
 
 def _seen(asked: Asked, predict: Predict, device: torch.device, sight: Sight) -> Iterator[Insides]:
-    """The insides of a model at each length for which these contexts have an answer."""
+    """Internals of a model at each length with an answer in the contexts."""
     found: dict[int, list[Insides]] = defaultdict(list)
     for part, sources in zip(asked.parts, asked.sources, strict=True):
         for cut, served in _readings(asked.places, sight.last_alone):
@@ -176,7 +176,7 @@ def _seen(asked: Asked, predict: Predict, device: torch.device, sight: Sight) ->
 
 
 def _readings(places: Mapping[int, int], last_alone: bool) -> Iterator[tuple[int, Mapping[int, int]]]:
-    """How many positions a reading of the contexts leaves off at the end, and the places by length that it serves."""
+    """Forward passes: number of positions cut off at the end, and the answered places by length."""
     if not last_alone:
         yield 0, places
         return
@@ -185,7 +185,7 @@ def _readings(places: Mapping[int, int], last_alone: bool) -> Iterator[tuple[int
 
 
 def _at(length: int, place: int, part: Batch, sources: Tensor | None, logits: Tensor, seen: Seen) -> Insides:
-    """Of one position, which has these logits, (n, V)."""
+    """Internals at one position with logits (n, V)."""
     where = logits.device
     return Insides(
         length=length,
@@ -200,7 +200,7 @@ def _at(length: int, place: int, part: Batch, sources: Tensor | None, logits: Te
 
 
 def scores_of(variant: str, measurement: Measurement, seen: Insides) -> Iterator[Score]:
-    """A score for each layer and head that the probe reads."""
+    """Score for each layer and head of a probe."""
     found: dict[tuple[int | None, int | None], list[Reading]] = defaultdict(list)
     with unwritten(measurement, seen):
         for reading in measurement.of_insides(seen):

@@ -13,7 +13,7 @@ from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE
 
 
 class Score(NamedTuple):
-    """One number: `value` is over `n` answers, strings or contexts, None where it is not defined."""
+    """Number of a model: `value` over `n` answers, strings or contexts; None where undefined."""
 
     weights: str
     metric: str
@@ -21,23 +21,26 @@ class Score(NamedTuple):
     value: float | None
     n: int
     layer: int | None = None
-    """Of a probe; None for a number of the whole model."""
+    """Layer of a probe; None for the whole model."""
     head: int | None = None
-    """Of a probe; None for a number of the whole layer."""
+    """Head of a probe; None for the whole layer."""
 
 
 VERSION = 1
-"""Of the rows that say whether answers are sound. Raise it whenever a verdict could change."""
+"""Version of the soundness rows. Raise it whenever a verdict could change."""
 
 REASONS = {
     LOOKS_AHEAD: "its answers change with what comes after them",
     NOT_FINITE: "some of its answers are not finite",
 }
-"""Why an entry is not ranked."""
+"""Reason for an unranked entry, by metric."""
 
 
 def reasons(scores: Iterable[Score], diverged: bool) -> list[str]:
-    """A sentence for each reason why a run is not ranked. A training that diverged is flagged for that alone."""
+    """Sentences with the reasons for an unranked run.
+
+    A diverged training is not flagged a second time for infinite or NaN answers.
+    """
     found: dict[str, list[str]] = {}
     for score in scores:
         if score.metric in REASONS and score.value and not (diverged and score.metric == NOT_FINITE):
@@ -46,29 +49,29 @@ def reasons(scores: Iterable[Score], diverged: bool) -> list[str]:
 
 
 class NotFinite(NamedTuple):
-    """How many answers of one length are not finite."""
+    """Share of answers of one length with infinite or NaN logits."""
 
     weights: str
     length: int
     share: float | None
-    """None where no answer counts."""
+    """None without any counting answer."""
     answers: int
-    """Answers that count."""
+    """Number of counting answers."""
 
 
 class FiniteAnswers:
-    """Counts answers by weight variant and length. Nothing waits for the device before :meth:`found`."""
+    """Counter of answers by weight variant and length. The device is synchronized in :meth:`found` alone."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], list[Tensor]] = defaultdict(list)
 
     def add(self, weights: str, length: int, finite: Tensor, counts: Tensor | None = None) -> None:
-        """Answers of one length: whether each is finite, (n, A), and how much each counts, (n, A); None for all alike."""
+        """Add answers of one length: finiteness, (n, A), and weight of each answer, (n, A), or None for equal weights."""
         counted = torch.ones_like(finite) if counts is None else counts.to(finite.device) > 0
         self._counts[weights, length].append(torch.stack([(~finite & counted).sum(), counted.sum()]))
 
     def found(self) -> Iterator[NotFinite]:
-        """The counts by weight variant and length, in the order in which these were added first."""
+        """Counts by weight variant and length, in the order of their first addition."""
         for (weights, length), counts in self._counts.items():
             wrong, answers = torch.stack(counts).sum(0).tolist()
             yield NotFinite(weights, length, wrong / answers if answers else None, answers)
