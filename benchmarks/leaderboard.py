@@ -33,7 +33,7 @@ from rich.progress import track
 from rich.table import Table
 
 from lgbench import user_cache
-from lgbench.experiment.lengths import spaced_lengths
+from lgbench.experiment.contexts import spaced_lengths
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions

@@ -17,9 +17,9 @@ import torch
 
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
 from lgbench.execution.points import points_of
+from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.points import point_steps
 from lgbench.extensions.registry import Registry
 from lgbench.training.train import Points, train
 

@@ -22,15 +22,13 @@ from lgbench.execution import provenance
 from lgbench.execution.device import choose_device, full_float32
 from lgbench.execution.executor import located
 from lgbench.execution.runner import loaded_plugin, require_writable
-from lgbench.experiment.components import plugins_used, versions_of
+from lgbench.experiment.components import find_tasks, plugins_used, versions_of
+from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
-from lgbench.experiment.lengths import board_lengths, no_answer_counts
-from lgbench.experiment.limits import check_settings
-from lgbench.experiment.names import find_tasks
 from lgbench.experiment.probes import takes_part
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, EXTERNAL, EXTERNAL_VERSION, PROTOCOLS, Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
-from lgbench.experiment.settings import flat, override
+from lgbench.experiment.settings import check_settings, flat, override
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.function_files import as_name, require_logits
 from lgbench.extensions.loading import Distribution

@@ -22,7 +22,7 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 
 def key(seed: int, *purpose: str | int) -> tuple[int, int]:
-    """A key of :mod:`lgbench.philox` that depends on `seed` and every word of `purpose`, the same on every machine."""
+    """A key of :mod:`lgbench.randomness` that depends on `seed` and every word of `purpose`, the same on every machine."""
     digest = _digest(seed, *purpose)
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
 

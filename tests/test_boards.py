@@ -13,7 +13,7 @@ from scipy import stats
 
 from lgbench.cli.main import main
 from lgbench.cli.options import split
-from lgbench.experiment.names import find_entries, find_tasks
+from lgbench.experiment.components import find_entries, find_tasks
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lgbench import Random, philox, seeds
-from lgbench.philox import Stretch, blocks, signed
-from lgbench.randomness import device_of_data, quantiles
+from lgbench import Random, randomness, seeds
+from lgbench.randomness import Stretch, blocks, device_of_data, quantiles, signed
 
 CPU = torch.device("cpu")
 MOST = 2**64 - 1
@@ -72,13 +71,13 @@ class TensorsAlone:
 
     def __init__(self, monkeypatch) -> None:
         def by_tensors(groups, stretch):
-            table = philox.table_of(groups, CPU)
+            table = randomness.table_of(groups, CPU)
             return original(groups, stretch, torch.device("meta"), table)
 
-        original = philox.stretches
+        original = randomness.stretches
         arange = torch.arange
         monkeypatch.setattr(torch, "arange", lambda *bounds, device=None, **kind: arange(*bounds, device=CPU, **kind))
-        monkeypatch.setattr(philox, "_by_numpy", by_tensors)
+        monkeypatch.setattr(randomness, "_by_numpy", by_tensors)
 
 
 GROUPS = [(0, (0, 0)), (7, (MOST, 5)), (2**31 - 1, (3, MOST)), (2**32, (12345, 2**63))]
@@ -93,9 +92,9 @@ STRETCHES = [
 
 @pytest.mark.parametrize("stretch", STRETCHES)
 def test_stretches_are_the_same_by_numpy_by_tensors_and_by_definition(monkeypatch, stretch):
-    by_numpy = philox.stretches(GROUPS, stretch, CPU)
+    by_numpy = randomness.stretches(GROUPS, stretch, CPU)
     TensorsAlone(monkeypatch)
-    assert torch.equal(philox.stretches(GROUPS, stretch, CPU), by_numpy)
+    assert torch.equal(randomness.stretches(GROUPS, stretch, CPU), by_numpy)
     for row, (step, key) in zip(by_numpy.tolist(), GROUPS, strict=True):
         numbers = range(stretch.first, stretch.first + stretch.length)
         expected = [by_definition((1 + n, stretch.call, step, stretch.branch), key) for n in numbers]

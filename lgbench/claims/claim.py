@@ -16,8 +16,8 @@ from msgspec import Meta
 from lgbench.checkout import ROOT
 from lgbench.contracts import METRIC_NAME, NAME, PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment.limits import MAX_SEEDS
 from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.terminal import printable
 
 PACKAGED = Path(__file__).parent / "published"

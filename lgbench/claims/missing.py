@@ -84,7 +84,7 @@ def _ranges(seeds: Sequence[int]) -> str:
 
 def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> str | None:
     """Why a test cannot be run here, such as a package that is not installed; None where everything is there."""
-    from lgbench.experiment.names import find_tasks
+    from lgbench.experiment.components import find_tasks
 
     try:
         find_tasks([task], registry)
@@ -100,7 +100,7 @@ def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> st
 
 def _require_entry(name: str, registry: Registry) -> None:
     """Raise UsageError for an entry that nothing installed provides, or that boards name otherwise."""
-    from lgbench.experiment.names import find_entries
+    from lgbench.experiment.components import find_entries
 
     arch, _, weights = name.partition("@")
     (entry,) = find_entries([arch], registry)

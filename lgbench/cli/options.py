@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
-from lgbench.experiment.limits import MAX_SEEDS
+from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.options import Kind, RunOptions
 from lgbench.results.entries import BASELINE_ENTRY
 

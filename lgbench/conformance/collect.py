@@ -34,7 +34,7 @@ from lgbench.contracts import (
 from lgbench.contracts.executors import option_types
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
-from lgbench.extensions.declared import require_declared
+from lgbench.extensions.catalog import require_declared
 from lgbench.extensions.registry import Plugin, Registry
 
 

@@ -12,10 +12,9 @@ from lgbench import seeds
 from lgbench.conformance.check import CheckFailed, Checks, Outcome, expect
 from lgbench.conformance.material import CONTEXTS, drawn, kind_of, lengths, no_global_randomness
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens, Vectors
-from lgbench.experiment.contexts import problem
-from lgbench.experiment.lengths import board_lengths, no_answer_counts
-from lgbench.experiment.limits import check_settings
+from lgbench.experiment.contexts import board_lengths, no_answer_counts, problem
 from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.settings import check_settings
 from lgbench.randomness import Random
 
 SHORT = 8

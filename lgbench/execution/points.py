@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.points import point_steps
 from lgbench.measurement.evaluate import evaluate_point
 from lgbench.measurement.soundness import Score
 from lgbench.training.models import Models, Trained

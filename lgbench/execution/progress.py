@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, Protocol
 
+from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.points import point_steps
 from lgbench.measurement.extent import Extent
 
 UNCOMPILED = 2.0

@@ -1,4 +1,4 @@
-"""An experiment: its record, and the objects that the names in it mean."""
+"""An experiment: its record, and the objects behind the names in the record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import nn
 
 from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Task
-from lgbench.experiment.lengths import context_positions, string_positions
+from lgbench.experiment.contexts import context_positions, string_positions
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord

@@ -1,4 +1,4 @@
-"""Planning: names become objects, once, and a request becomes experiments whose every setting is known."""
+"""Planning: a request of names becomes experiments with every setting resolved, and so does a record from another process."""
 
 from __future__ import annotations
 
@@ -7,20 +7,39 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from lgbench.contracts import DEFAULT_OPTIMIZER, NO_NORM, Averager, Measurement, Optimizer, Task
+from torch import nn
+
+from lgbench.contracts import (
+    DEFAULT_OPTIMIZER,
+    NO_NORM,
+    Averager,
+    Matrix,
+    Measurement,
+    NormScheme,
+    Optimizer,
+    SublayerSpec,
+    Task,
+)
 from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
-from lgbench.experiment.components import Components, reason
+from lgbench.experiment.components import Components, Entry, find_entries, find_tasks, reason
+from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.json_files import label
-from lgbench.experiment.lengths import board_lengths, no_answer_counts
-from lgbench.experiment.limits import check_settings
-from lgbench.experiment.names import Entry, find_entries, find_tasks
-from lgbench.experiment.norms import places_nothing
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
-from lgbench.experiment.settings import OPTION_SECTIONS, Options, chosen_options, flat, grid, options_of, override
+from lgbench.experiment.settings import (
+    OPTION_SECTIONS,
+    Options,
+    check_settings,
+    chosen_options,
+    flat,
+    grid,
+    is_json_object,
+    options_of,
+    override,
+    setting_label,
+)
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
@@ -148,7 +167,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         protocol=ProtocolUse(
             chosen.protocol.name,
             chosen.protocol.version,
-            (*_precision(chosen), *sorted((key, label(value)) for key, value in after.items() if value != before[key])),
+            (*_precision(chosen), *sorted((key, setting_label(value)) for key, value in after.items() if value != before[key])),
         ),
         train=train,
         evaluate=evaluate,
@@ -242,3 +261,102 @@ def _require_model(experiment: Experiment) -> None:
         raise Unsupported(
             f"{norm.name} places no norm in {architecture.name}: leave it out, or name a norm scheme that places one there"
         )
+
+
+_IDLE = (nn.Identity.forward, nn.Sequential.forward)
+"""A module that is made of these alone gives back what it gets."""
+
+
+class _Placed(Exception):
+    """The scheme placed something."""
+
+
+class _Watched(NormScheme):
+    """A norm scheme that stops the building of a model where it places something."""
+
+    def __init__(self, scheme: NormScheme) -> None:
+        self.scheme, self.name, self.about = scheme, scheme.name, scheme.about
+
+    def embed(self, width: int) -> nn.Module:
+        return _identity(self.scheme.embed(width))
+
+    def residual(self, spec: SublayerSpec, sublayer: object) -> nn.Module:
+        raise _Placed  # the residual connection itself is the scheme's
+
+    def output(self, spec: SublayerSpec) -> nn.Module:
+        return _identity(self.scheme.output(spec))
+
+    def final(self, width: int) -> nn.Module:
+        return _identity(self.scheme.final(width))
+
+    def query(self, spec: SublayerSpec) -> None:
+        _identity(self.scheme.query(spec))
+
+    def key(self, spec: SublayerSpec) -> None:
+        _identity(self.scheme.key(spec))
+
+    def head(self, spec: SublayerSpec) -> None:
+        _identity(self.scheme.head(spec))
+
+    def gain(self, spec: SublayerSpec, matrix: Matrix) -> float:
+        if self.scheme.gain(spec, matrix) != 1:
+            raise _Placed
+        return 1.0
+
+
+def places_nothing(scheme: NormScheme, build: Callable[[NormScheme], object]) -> bool:
+    """Whether the model that `build` makes with the scheme has nothing of it.
+
+    Where a model cannot be built with another object in the scheme's place, nobody knows, and it counts as having something.
+    """
+    try:
+        build(_Watched(scheme))
+    except Exception:  # the code of an architecture may raise anything
+        return False
+    return True
+
+
+def _identity(module: object) -> nn.Module:
+    """The module that does nothing. Raises _Placed if `module` does something."""
+    if module is None:
+        return nn.Identity()
+    if isinstance(module, nn.Module) and all(type(each).forward in _IDLE for each in module.modules()):
+        return module
+    raise _Placed
+
+
+class Replanner:
+    """Finds the experiments that records describe, with what is installed here. Plans each kind of run once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._planned: dict[Hashable, Experiment] = {}
+
+    def experiment(self, record: ExperimentRecord, probes: Sequence[str] = ()) -> Experiment:
+        """The experiment that `lgbench run` makes of the names in a record, which may be another run.
+
+        `probes` are names of those that the run has, as far as the task has them. The outcome of a tuning is the record's.
+        Raises UsageError where there is no such experiment.
+        """
+        # Of a JSON object the protocol has a label alone.
+        objects = {key: value for key, value in record.options if isinstance(value, str) and is_json_object(value)}
+        same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol, *objects.items(), tuple(probes))
+        if same not in self._planned:
+            name, precision = record.protocol.name, record.precision
+            changes = {key: objects.get(key, value) for key, value in record.protocol.changes if key != "precision"}
+            request = Request(
+                [record.task], [arch_of(record)], record.averagers, [0], name, changes, record.optimizer, precision, probes
+            )
+            found = {each.record.task: each for each in plan(request, self.registry).experiments}
+            if record.task not in found:
+                raise UsageError(f"{record.task} is a family, and no task of it has that name")
+            self._planned[same] = found[record.task]
+        planned = self._planned[same].with_seed(record.seed)
+        if (asked := planned.record.tuning) and (said := record.tuning):
+            planned = planned.tuned(replace(asked, runs=said.runs, chosen=said.chosen))
+        return planned
+
+
+def arch_of(record: ExperimentRecord) -> str:
+    """The value of --arch that names an entry: the entry without its optimizer, which has an option of its own."""
+    return record.entry if record.optimizer == DEFAULT_OPTIMIZER else record.entry.removesuffix(f"+{record.optimizer}")

@@ -41,7 +41,7 @@ class Evaluation:
     """Strings per length, half of them members, for the ROC AUC of languages."""
     max_length: int
     points: int = 0
-    """How often a model is tested while it trains, at most: :func:`lgbench.experiment.points.point_steps` has the steps."""
+    """How often a model is tested while it trains, at most: :func:`lgbench.experiment.contexts.point_steps` has the steps."""
     point_contexts: int = 1
     """Contexts per length while it trains."""
     point_strings: int = 0

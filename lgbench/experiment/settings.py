@@ -1,18 +1,20 @@
-"""Settings that `--set` changes: sections, options of plugins, ranges."""
+"""Settings for `--set`: sections, options of plugins, ranges, and options with a JSON object as their value."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from itertools import product
 from math import inf
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
-from lgbench.contracts import PART_KINDS, JsonFile, Task
+from lgbench.contracts import PART_KINDS, Answers, JsonFile, Task
 from lgbench.errors import UsageError, unknown
-from lgbench.experiment import json_files
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.protocols import TARGETS, Evaluation, Training
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
 """Sections whose settings are options of what plugins provide: the architecture, its parts, the optimizer."""
@@ -43,7 +45,7 @@ def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
         if section not in SECTIONS or not name:
             known = ", ".join(f"{section}." for section in SECTIONS)
             raise UsageError(f"no setting {key!r}; settings begin with one of {known} as in train.steps=500")
-    whole = json_files.is_object
+    whole = is_json_object
     values = [[text] if whole(text) else [value.strip() for value in text.split(",")] for text in changes.values()]
     return [dict(zip(changes, chosen, strict=True)) for chosen in product(*values)]
 
@@ -115,7 +117,7 @@ def parse_value(key: str, text: str, like: Any) -> Any:
             return words[text.lower()]
         raise UsageError(f"{key}={text!r} is not a switch: use on or off")
     if isinstance(like, JsonFile):
-        return json_files.content(key, text)
+        return json_content(key, text)
     if isinstance(like, str):
         return text
     try:
@@ -141,3 +143,133 @@ def override(section: str, settings: Settings, changes: Mapping[str, str]) -> Se
                 raise unknown("setting", key, (prefix + n for n in known))
             chosen[name] = parse_value(key, text, known[name])
     return replace(settings, **chosen)
+
+
+MAX_STEPS = 10_000_000
+"""Steps of a training at most: ten times those of the protocol `paper`. Every step's length is in memory."""
+MAX_AT_ONCE = 2**20
+"""Contexts and strings that can be asked for at most, of one batch and of one length."""
+MAX_LENGTH = 2**20
+"""Longest context that can be asked for: planning draws one, and a table of positions in a model has a row for each."""
+MAX_PREFIX = 2**15
+"""The same of tasks that answer at many positions, whose samplers go from token to token."""
+MAX_SEEDS = 10_000
+"""Seeds that one command runs at most."""
+MAX_POINTS = MAX_STEPS.bit_length() - 1
+"""Of measurements while a model trains: halving the steps more often leaves none."""
+MIN_STRINGS = 4
+"""Of one length: two members, and two others."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "train.steps": (1, MAX_STEPS),
+    "train.batch": (1, MAX_AT_ONCE),
+    "train.lr": (0, inf),
+    "train.weight_decay": (0, inf),
+    "train.warmup": (0, 1),
+    "train.average_every": (1, MAX_STEPS),
+    "train.min_length": (1, MAX_LENGTH),
+    "train.max_length": (1, MAX_LENGTH),
+    "evaluate.contexts": (1, MAX_AT_ONCE),
+    "evaluate.strings": (MIN_STRINGS, MAX_AT_ONCE),
+    "evaluate.max_length": (1, MAX_LENGTH),
+    "evaluate.points": (0, MAX_POINTS),
+    "evaluate.point_contexts": (1, MAX_AT_ONCE),
+    "evaluate.point_strings": (0, MAX_AT_ONCE),
+    "evaluate.point_max_length": (1, MAX_LENGTH),
+}
+
+
+def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
+    """Raise UsageError naming the first setting out of its range."""
+    values = {f"train.{f.name}": getattr(train, f.name) for f in fields(train)}
+    values |= {f"evaluate.{f.name}": getattr(evaluate, f.name) for f in fields(evaluate)}
+    most = MAX_LENGTH if task.signature.answers is Answers.LAST else MAX_PREFIX
+    longest = most if task.max_length is None else min(most, task.max_length)
+    shortest = 0 if task.signature.answers is Answers.EVERY_PREFIX else 1
+    ranges = {
+        **_RANGES,
+        "train.min_length": (shortest, most),
+        "train.max_length": (max(1, train.min_length), longest),
+        # At least one of the task's own lengths is measured.
+        "evaluate.max_length": (min(task.lengths or (1,)), longest),
+        "evaluate.point_max_length": (min(task.lengths or (1,)), longest),
+    }
+    if train.targets not in TARGETS:
+        raise UsageError(f"train.targets={train.targets!r} is not one of {' and '.join(TARGETS)}")
+    for key, (low, high) in ranges.items():
+        value = values[key]
+        if not low <= value <= high:
+            bound = f"at least {low}" if high == inf else f"from {low} to {high}"
+            raise UsageError(f"{key}={value} is out of range for {task.name}: it must be {bound}")
+    if 0 < evaluate.point_strings < MIN_STRINGS:
+        wrong = f"evaluate.point_strings={evaluate.point_strings} is out of range for {task.name}"
+        raise UsageError(f"{wrong}: it must be 0, for none, or from {MIN_STRINGS} to {MAX_AT_ONCE}")
+
+
+MAX_BYTES = 2**20
+"""Of a file. A longer one is not read."""
+MAX_LETTERS = 1000
+"""Of an object without spaces. The footer of a run has no longer text."""
+
+
+def json_content(key: str, text: str) -> str:
+    """The object in the file of that name, with sorted keys and no spaces. A text that begins with a brace is one itself.
+
+    Raises UsageError, naming the option `key`.
+    """
+    if is_json_object(text):
+        said, where = text, key
+    else:
+        said, where = _read_json_file(key, text), f"{key}={text!r}"
+    try:
+        found = json.loads(said, parse_constant=_refuse)
+    except RecursionError:
+        raise UsageError(f"{where} is nested too deeply: expected a JSON object") from None
+    except ValueError as error:
+        raise UsageError(f"{where} is no JSON: {error}; expected a JSON object") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{where} is {_kind_of_json(found)}: expected a JSON object")
+    compact = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    if len(compact) > MAX_LETTERS:
+        raise UsageError(
+            f"{where} has {len(compact)} letters without spaces, and at most {MAX_LETTERS} fit into the footer of a run: "
+            "leave out what is as by default"
+        )
+    return compact
+
+
+def is_json_object(text: str) -> bool:
+    """Whether the value of an option is an object itself, not the name of a file."""
+    return text.startswith("{")
+
+
+def setting_label(value: object) -> str:
+    """The value of a changed setting as the titles of boards have it: of an object, its SHA-256, shortened."""
+    text = str(value)
+    return (
+        f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}" if isinstance(value, str) and is_json_object(text) else text
+    )
+
+
+def _read_json_file(key: str, text: str) -> str:
+    try:
+        with Path(text).expanduser().open("rb") as file:
+            found = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{key}={text!r} cannot be read: {error.strerror}; name a file with a JSON object") from None
+    except ValueError:  # a zero byte in the name
+        raise UsageError(f"{key}={text!r} is no name of a file; name a file with a JSON object") from None
+    if len(found) > MAX_BYTES:
+        raise UsageError(f"{key}={text!r} is larger than {MAX_BYTES // 2**20} MB: expected a file with a JSON object")
+    try:
+        return found.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{key}={text!r} is no text file: expected a file with a JSON object") from None
+
+
+def _kind_of_json(found: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
+    return f"JSON, but {names[type(found)]}"
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")

@@ -11,21 +11,26 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import Distribution as InstalledDistribution
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
+from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, Literal
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-from lgbench.checkout import changed_sources
+from packaging.markers import UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from lgbench.checkout import changed_sources, digest
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError
-from lgbench.extensions.libraries import libraries_of
-from lgbench.extensions.sources import source_of
 from lgbench.terminal import sentence
 
 GROUP = "lgbench"
@@ -271,3 +276,75 @@ def _origin(direct: dict[str, Any]) -> str | None:
     place = f"{url.scheme}://{url.hostname}{port}{url.path}" if url.hostname else PurePosixPath(url.path).name
     commit = direct.get("vcs_info", {}).get("commit_id")
     return f"{place}@{commit}" if commit else place
+
+
+UNKNOWN = "unknown"
+"""In place of the digits where the code has no files, or nobody recorded them."""
+
+_imported: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
+"""The digits of a package when they were first asked for, which is just after its import."""
+
+
+def source_of(modules: Iterable[str]) -> str:
+    """16 hexadecimal digits of the packages that imported modules are in: of the names and contents of all their .py files.
+
+    A module that is in no package counts alone. Raises PluginError where files have changed since this process imported them,
+    for nobody could say then which sources made a number.
+    """
+    packages = {name: files for module in modules for name, files in _package(module)}
+    for name, files in packages.items():
+        module = sys.modules.get(name)
+        if isinstance(module, ModuleType) and _imported.setdefault(module, found := digest(files)) != found:
+            raise PluginError(f"the sources of {name} have changed since this process imported them: start Python anew")
+    return digest(file for files in packages.values() for file in files) if packages else UNKNOWN
+
+
+def _package(module: str) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
+    """The outermost package of a module that has code of its own, and its files. A namespace belongs to many distributions."""
+    for name in accumulate(module.split("."), "{}.{}".format):
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):
+            return
+        if spec is None:
+            return
+        if spec.origin and Path(spec.origin).is_file():
+            folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+            inner = [(f"{name}/{p.relative_to(folder).as_posix()}", p) for folder in folders for p in folder.rglob("*.py")]
+            yield name, inner or [(Path(spec.origin).name, Path(spec.origin))]
+            return
+
+
+KNOWN = {"lgbench", "torch"}
+"""Libraries of every plugin, whose versions every run has anyway."""
+
+
+@cache
+def libraries_of(package: str) -> tuple[tuple[str, str], ...]:
+    """Name and version of what an installed package requires, sorted, other than lgbench and torch; nothing of its extras.
+
+    Nothing for a package that is not installed. A requirement that is missing is left out: the package works without it.
+    """
+    try:
+        required = distribution(package).requires or []
+    except (PackageNotFoundError, ValueError):  # ValueError for a name that is empty
+        return ()
+    names = sorted({name for text in required if (name := _name(text)) and name not in KNOWN})
+    return tuple((name, version) for name in names if (version := _version(name)))
+
+
+def _name(text: str) -> str | None:
+    """The package that a requirement names, if it is one here; None for an extra's, and for what nobody can read."""
+    try:
+        requirement = Requirement(text)
+        needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    except (InvalidRequirement, UndefinedEnvironmentName):
+        return None
+    return canonicalize_name(requirement.name) if needed else None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return distribution(name).version
+    except PackageNotFoundError:
+        return None

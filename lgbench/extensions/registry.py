@@ -28,8 +28,7 @@ from lgbench.contracts import (
     Tracker,
 )
 from lgbench.errors import PluginError, UsageError, unknown
-from lgbench.extensions.catalog import Catalog
-from lgbench.extensions.declared import require_declared
+from lgbench.extensions.catalog import Catalog, require_declared
 from lgbench.extensions.function_files import function_source
 from lgbench.extensions.loading import (
     BUILT_IN,

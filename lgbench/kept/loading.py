@@ -18,9 +18,9 @@ from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first
 from lgbench.execution.device import choose_device, full_float32
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.experiment.replan import Replanner
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files

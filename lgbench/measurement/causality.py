@@ -13,8 +13,7 @@ from torch import Tensor
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Signature, Task, Tokens
-from lgbench.experiment.contexts import draw
-from lgbench.experiment.lengths import context_lengths, context_positions
+from lgbench.experiment.contexts import context_lengths, context_positions, draw
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.randomness import Random
 

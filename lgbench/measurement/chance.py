@@ -9,9 +9,7 @@ from torch import Tensor
 
 from lgbench import seeds
 from lgbench.contracts import Answers, Measurement, Task
-from lgbench.experiment.contexts import draw
-from lgbench.experiment.lengths import board_lengths, context_lengths
-from lgbench.experiment.points import point_lengths
+from lgbench.experiment.contexts import board_lengths, context_lengths, draw, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.extent import by_source, unwritten
 from lgbench.measurement.soundness import Score

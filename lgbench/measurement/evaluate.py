@@ -16,9 +16,8 @@ from torch import Tensor
 from lgbench import seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.errors import lacks_memory
-from lgbench.experiment.contexts import draw
+from lgbench.experiment.contexts import answered_lengths, draw
 from lgbench.experiment.experiment import Tested
-from lgbench.experiment.lengths import answered_lengths
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.extent import Extent, by_source, unwritten

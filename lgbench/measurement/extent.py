@@ -10,8 +10,7 @@ from torch import Tensor
 
 from lgbench.contracts import Language, Measurement, Task
 from lgbench.errors import PluginError
-from lgbench.experiment.lengths import board_lengths, context_lengths
-from lgbench.experiment.points import drawn_point_lengths, point_lengths
+from lgbench.experiment.contexts import board_lengths, context_lengths, drawn_point_lengths, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.terminal import sentence
 

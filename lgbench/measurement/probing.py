@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from lgbench import seeds
 from lgbench.contracts import Answers, Batch, Insides, Measurement, Reading
 from lgbench.errors import first_line
-from lgbench.experiment.contexts import draw
+from lgbench.experiment.contexts import board_lengths, context_lengths, draw
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.lengths import board_lengths, context_lengths
 from lgbench.internals.attention import TOLERANCES
 from lgbench.internals.attention_layers import Unreadable, reading_layers, sight_of
 from lgbench.internals.parts import watched

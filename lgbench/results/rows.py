@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
+from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.experiment import Tested
-from lgbench.experiment.lengths import board_lengths
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.measurement.extent import by_source
 from lgbench.measurement.soundness import VERSION, Score

@@ -17,10 +17,10 @@ import torch
 
 from lgbench.contracts import Answers, Task
 from lgbench.errors import LgbenchError, Refused, RunFileError, first_line
+from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.points import point_steps
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.kept.loading import rebuilt
 from lgbench.measurement.causality import Predict

@@ -27,7 +27,7 @@ from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun, coarse
-from lgbench.extensions.libraries import libraries_of
+from lgbench.extensions.loading import libraries_of
 from lgbench.kept.loading import models_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate

@@ -17,7 +17,7 @@ from lgbench import UsageError
 from lgbench.claims import claim as files
 from lgbench.claims.claim import TABLES, Claim, ClaimTest, Runs, Source, keys_of
 from lgbench.claims.missing import obstacle
-from lgbench.experiment.names import find_tasks
+from lgbench.experiment.components import find_tasks
 from lgbench.extensions.registry import Registry
 
 PUBLISHED = files.read_claims(ROOT / "leaderboards" / "claims")

@@ -18,11 +18,9 @@ from lgbench.execution.device import Execution
 from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import SilentProgress, point_tokens, training_tokens
 from lgbench.execution.runner import run_plan
-from lgbench.experiment.lengths import board_lengths
-from lgbench.experiment.plan import Plan, Request, plan
-from lgbench.experiment.points import drawn_point_lengths, point_lengths, point_steps
+from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
+from lgbench.experiment.plan import Plan, Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
-from lgbench.experiment.replan import Replanner
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import Random

@@ -24,9 +24,8 @@ from lgbench.cli.main import main
 from lgbench.execution import remote, runner
 from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.experiment.plan import Request, plan
+from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
-from lgbench.experiment.replan import Replanner
 from lgbench.experiment.tuning import Tuning, TuningRun, wrong
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files

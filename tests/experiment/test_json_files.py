@@ -11,9 +11,8 @@ from conftest import with_essentials
 import lgbench
 from lgbench import JsonFile, hookimpl
 from lgbench.errors import UsageError
-from lgbench.experiment import json_files
-from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.replan import Replanner
+from lgbench.experiment.plan import Replanner, Request, plan
+from lgbench.experiment.settings import json_content, setting_label
 from lgbench.extensions.registry import Distribution
 
 SIZES = {"width": 3, "deep": {"b": [1, 2.5], "a": None}}
@@ -59,8 +58,8 @@ def test_the_record_has_the_content_and_the_protocol_its_hash(registry, path):
     (experiment,) = planned(registry, path)
     option = dict(experiment.record.options)["model.sizes"]
     assert option == '{"deep":{"a":null,"b":[1,2.5]},"width":3}'
-    assert experiment.record.protocol.changes == (("model.sizes", json_files.label(option)),)
-    assert json_files.label(option).startswith("sha256:") and "," not in json_files.label(option)
+    assert experiment.record.protocol.changes == (("model.sizes", setting_label(option)),)
+    assert setting_label(option).startswith("sha256:") and "," not in setting_label(option)
 
 
 def test_a_run_depends_on_the_content_and_not_on_its_place_or_layout(registry, path, tmp_path):
@@ -102,14 +101,14 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, content, words):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError) as raised:
-        json_files.content("model.sizes", str(path))
+        json_content("model.sizes", str(path))
     assert words in str(raised.value) and "model.sizes" in str(raised.value) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["", ".", "a\0b"])
 def test_a_name_that_is_no_file_is_refused(name):
     with pytest.raises(UsageError, match="name a file with a JSON object"):
-        json_files.content("model.sizes", name)
+        json_content("model.sizes", name)
 
 
 def test_the_type_is_importable_from_lgbench():

@@ -7,7 +7,7 @@ import torch
 import toys
 from toy_registries import Marked, Weighted, but, experiment_of
 
-from lgbench.experiment.lengths import (
+from lgbench.experiment.contexts import (
     answered_lengths,
     board_lengths,
     context_lengths,

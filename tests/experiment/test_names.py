@@ -10,7 +10,7 @@ import lgbench_norms
 import lgbench_optimizers
 import lgbench_transformer
 from lgbench import Attention, Position, UsageError
-from lgbench.experiment.names import find_entries
+from lgbench.experiment.components import find_entries
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry

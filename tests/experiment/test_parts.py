@@ -24,10 +24,10 @@ from lgbench import (
     Unsupported,
     UsageError,
     hookimpl,
-    philox,
+    randomness,
 )
+from lgbench.experiment.components import find_entries
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.names import find_entries
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
@@ -407,8 +407,8 @@ def test_noise_is_another_one_at_every_step_and_for_every_seed(known, planned):
 
 def test_noise_is_drawn_for_all_models_and_many_steps_in_one_call(known, planned, monkeypatch):
     population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), CPU)
-    seen, calls, original = {}, [], philox.stretches
-    monkeypatch.setattr(philox, "stretches", lambda groups, *others: calls.append(len(groups)) or original(groups, *others))
+    seen, calls, original = {}, [], randomness.stretches
+    monkeypatch.setattr(randomness, "stretches", lambda groups, *others: calls.append(len(groups)) or original(groups, *others))
     for step in range(1, CHUNK + 1):
         population.draw_noise(step)
         seen[step] = population.buffers["position.noise.value"].clone()

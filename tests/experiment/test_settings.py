@@ -10,11 +10,10 @@ from torch import nn
 from toy_registries import but, toys_and
 
 from lgbench import NormScheme, Unsupported, UsageError
-from lgbench.experiment.limits import MAX_AT_ONCE, MAX_LENGTH, MAX_STEPS
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.experiment.settings import MAX_OPTION, options_of
+from lgbench.experiment.settings import MAX_AT_ONCE, MAX_LENGTH, MAX_OPTION, MAX_STEPS, options_of
 from lgbench.extensions.registry import Registry
 
 

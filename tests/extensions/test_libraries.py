@@ -11,8 +11,7 @@ from conftest import install
 from lgbench.execution import provenance
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions import loading
-from lgbench.extensions.libraries import libraries_of
-from lgbench.extensions.loading import Distribution
+from lgbench.extensions.loading import Distribution, libraries_of
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from lgbench import checkout
 from lgbench.errors import PluginError, UsageError
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions import loading
+from lgbench.extensions.loading import UNKNOWN, source_of
 from lgbench.extensions.registry import Registry
-from lgbench.extensions.sources import UNKNOWN, source_of
 from lgbench.results import run_files
 from lgbench.results.compare import compare
 from lgbench.results.entries import Use, suffixes
@@ -68,7 +68,7 @@ def test_a_source_changes_with_any_name_or_content_of_a_package_and_with_nothing
     (package / "deep" / "one.py").write_text("x = 1")
 
     def source() -> str:
-        code = "from lgbench.extensions.sources import source_of; print(source_of(['some_package.deep.one']))"
+        code = "from lgbench.extensions.loading import source_of; print(source_of(['some_package.deep.one']))"
         return python(code, PYTHONPATH=str(tmp_path)).stdout.strip()
 
     found = [source()]

@@ -17,8 +17,8 @@ import lgbench
 from lgbench import UsageError
 from lgbench.errors import RunFileError
 from lgbench.execution.device import threads
+from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.experiment.replan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.kept.loading import find
 from lgbench.measurement.evaluate import evaluate

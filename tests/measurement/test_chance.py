@@ -15,7 +15,7 @@ from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.experiment.lengths import board_lengths
+from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import chance as chance_module

@@ -10,8 +10,7 @@ from torch import nn
 import lgbench
 from lgbench.errors import UsageError
 from lgbench.execution.scheduler import grouped
-from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.replan import Replanner
+from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.measurement import evaluate
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
