@@ -21,9 +21,9 @@ import torch.nn.functional as F
 import toys
 from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
-from kept_runs import kept_runs  # noqa: F401  # a fixture
-from tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
-from warm import warm  # noqa: F401  # a fixture
+from helpers.kept_runs import kept_runs  # noqa: F401  # a fixture
+from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
+from helpers.warm import warm  # noqa: F401  # a fixture
 
 import lgbench
 import lgbench_measurements

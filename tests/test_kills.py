@@ -15,7 +15,7 @@ from typing import Protocol
 import psutil
 import pytest
 from helpers.commands import GRID, left, lgbench, rows
-from warm import COMMAND
+from helpers.warm import COMMAND
 
 from lgbench.results import run_files
 

@@ -9,7 +9,7 @@ import zipfile
 import hatchling.build
 import numpy as np
 import pytest
-from claim_files import CLAIM, write_claim
+from helpers.claim_files import CLAIM, write_claim
 from helpers.folders import ROOT
 from scipy import stats
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from claim_files import CLAIM, NOISE, QUICK, VERSION, around, write_claim, write_runs
 from conftest import simulated, write_rows
+from helpers.claim_files import CLAIM, NOISE, QUICK, VERSION, around, write_claim, write_runs
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower

@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from claim_files import CLAIM, QUICK, around, write_claim, write_runs
 from click.testing import CliRunner
+from helpers.claim_files import CLAIM, QUICK, around, write_claim, write_runs
 
 from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide

@@ -22,7 +22,7 @@ import toys
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 from conftest import lgbench_command, simulated, write_rows
-from toy_registries import toys_and
+from helpers.toy_registries import toys_and
 
 import lgbench_measurements
 from lgbench import Answers, Batch, hookimpl

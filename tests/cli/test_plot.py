@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import altair as alt
 import numpy as np
-import plot_runs
 import pytest
 from click.testing import CliRunner
 from conftest import python, simulated, write_rows
-from plot_runs import ENTRIES, means
+from helpers import plot_runs
+from helpers.plot_runs import ENTRIES, means
 
 from lgbench.cli.main import main
 from lgbench.errors import DrawingFailed, UsageError

@@ -6,7 +6,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from kept_runs import HOW, SMALL, run_id
+from helpers.kept_runs import HOW, SMALL, run_id
 from rich.console import Console
 
 import lgbench

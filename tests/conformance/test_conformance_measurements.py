@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
+from helpers.breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
 
 from lgbench import Language, Measurement
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from breaking import (
+from helpers.breaking import (
     DECLARED,
     DOCUMENTED,
     OPTIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from breaking import (
+from helpers.breaking import (
     DECLARED,
     DOCUMENTED,
     OPTIONS,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import toys
-from breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
+from helpers.breaking import DECLARED, DOCUMENTED, but, check_of, complaint, complaints, table, unproven
 from torch import nn
 
 from lgbench import Answers, Batch, Budget, Random, Signature, Strings, Task, Tokens

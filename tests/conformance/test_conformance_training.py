@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from breaking import DECLARED, DOCUMENTED, OPTIONS, but, check_of, complaint, complaints, table, unproven
+from helpers.breaking import DECLARED, DOCUMENTED, OPTIONS, but, check_of, complaint, complaints, table, unproven
 
 from lgbench import Averager, Optimizer, Unsupported
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import CHEAP, CPU
-from plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
+from helpers.plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
 from torch import Tensor, nn
 
 from lgbench import Answers, Attention, AttentionSpec, Need, Unsupported, UsageError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import CPU
-from plain_decoder import (
+from helpers.plain_decoder import (
     TOKENS,
     PlainDecoder,
     Sublayer,

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import CPU, initial
-from plain_decoder import built_in_and, learning_rates
+from helpers.plain_decoder import built_in_and, learning_rates
 from torch import Tensor, nn
 
 from lgbench import Optimizer, State, Unsupported, UsageError, Weights

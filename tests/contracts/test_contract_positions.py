@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from conftest import CPU, initial
-from plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
+from helpers.plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
 from torch import Tensor, nn
 
 from lgbench import Answers, AttentionSpec, Position, Unsupported, UsageError

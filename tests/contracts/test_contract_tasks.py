@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 import toys
 from conftest import CPU, initial
-from plain_decoder import built_in_and, learning_rates
+from helpers.plain_decoder import built_in_and, learning_rates
+from helpers.toy_registries import toys_and
 from test_contract_positions import ByNumber
 from torch import Tensor
-from toy_registries import toys_and
 
 from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights, seeds
 from lgbench.errors import RunFailed

@@ -14,7 +14,7 @@ import toys
 from conftest import CHEAP, CPU
 from helpers.made_runs import made
 from helpers.queues import checkpoint_of, left, take
-from toy_registries import but, toys_and
+from helpers.toy_registries import but, toys_and
 
 from lgbench import Random, seeds
 from lgbench.errors import RunFailed

@@ -13,7 +13,7 @@ import torch
 from conftest import CPU, install
 from conftest import initial as untrained
 from helpers.made_runs import made
-from toy_registries import but, toys_and
+from helpers.toy_registries import but, toys_and
 from toys import Walk
 
 import lgbench

@@ -8,9 +8,9 @@ import pytest
 import torch
 import toys
 from conftest import CPU, with_model
+from helpers.toy_registries import Marked
 from helpers.trainings import numbers, stopping_after
 from torch import nn
-from toy_registries import Marked
 
 from lgbench import UsageError, seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from helpers.commands import GRID, SMALL, TWO_STACKS, finished, left, lgbench, rows, trained, until, written
-from warm import Warm
+from helpers.warm import Warm
 
 from lgbench import lock
 from lgbench.cli.main import main

@@ -14,9 +14,9 @@ import toys
 from click.testing import CliRunner
 from conftest import plain_training
 from helpers.made_runs import made
-from toy_registries import toys_and
-from tuned import GRID, REGISTER, SEEDS
-from warm import Warm
+from helpers.toy_registries import toys_and
+from helpers.tuned import GRID, REGISTER, SEEDS
+from helpers.warm import Warm
 
 import lgbench
 from lgbench import PlannedPopulation, UsageError

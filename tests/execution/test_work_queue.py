@@ -12,7 +12,7 @@ import toys
 from conftest import CPU
 from helpers.folders import TESTS
 from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
-from toy_registries import but, toys_and
+from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution
@@ -285,7 +285,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from conftest import planned
 from helpers.queues import finish, queue_on, take
-from toy_registries import toys_and
+from helpers.toy_registries import toys_and
 runs = planned.__wrapped__()(toys_and(), "toy-walk", "toy-table", seeds=range(10), train_steps=2)
 """
 ONE = """

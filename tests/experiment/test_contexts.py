@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from conftest import CPU
-from toy_registries import Marked, Weighted, but
+from helpers.toy_registries import Marked, Weighted, but
 
 from lgbench import Random
 from lgbench.errors import LgbenchError, PluginError

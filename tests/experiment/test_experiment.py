@@ -8,7 +8,7 @@ import pytest
 import torch
 import toys
 from conftest import CPU, python
-from toy_registries import but, toys_and
+from helpers.toy_registries import but, toys_and
 
 from lgbench import UsageError
 from lgbench.errors import PluginError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from toy_registries import Marked, Weighted, but, experiment_of
+from helpers.toy_registries import Marked, Weighted, but, experiment_of
 
 from lgbench.experiment.contexts import (
     answered_lengths,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import toys
-from toy_registries import but, toys_and
+from helpers.toy_registries import but, toys_and
 
 import lgbench_norms
 import lgbench_optimizers

@@ -10,8 +10,8 @@ import torch
 import toys
 from conftest import CPU, parts_of, with_model
 from helpers.folders import PUBLISHED
+from helpers.toy_registries import but, toys_and
 from torch import Tensor, nn
-from toy_registries import but, toys_and
 
 from lgbench import (
     Attention,

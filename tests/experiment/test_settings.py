@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 import toys
+from helpers.toy_registries import but, toys_and
 from torch import nn
-from toy_registries import but, toys_and
 
 from lgbench import NormScheme, Unsupported, UsageError
 from lgbench.experiment.plan import Request, plan

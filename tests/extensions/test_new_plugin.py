@@ -18,7 +18,7 @@ import jinja2
 import pytest
 from click.testing import CliRunner, Result
 from conftest import BUILT_IN
-from warm import Warm
+from helpers.warm import Warm
 
 from lgbench import Task, hookimpl
 from lgbench.cli.main import main

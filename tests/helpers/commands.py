@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from click.testing import CliRunner
-from warm import Process
 
+from helpers.warm import Process
 from lgbench.cli.main import main
 from lgbench.results import run_files
 

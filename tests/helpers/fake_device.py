@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 import toys
-from combinations import pairwise, population
 from conftest import with_averager, with_model
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -26,8 +25,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
-from toy_registries import toys_and
 
+from helpers.combinations import pairwise, population
+from helpers.toy_registries import toys_and
 from lgbench import Batch, Measurement, Optimizer
 from lgbench.contracts import Language, Predictions, Strings, StringScores
 from lgbench.errors import first_line

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import CPU, resealed
 from helpers import published
-from kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
+from helpers.kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
 from safetensors.torch import load_file, save_file
 
 import lgbench

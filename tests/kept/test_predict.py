@@ -9,7 +9,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers import published
-from kept_runs import run_id
+from helpers.kept_runs import run_id
 from rich.console import Console
 
 import lgbench

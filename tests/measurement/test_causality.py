@@ -9,8 +9,8 @@ import pytest
 import torch
 import toys
 from conftest import CPU, initial, simulated, write_rows
+from helpers.toy_registries import METRICS, Marked, experiment_of, toys_and
 from torch import nn
-from toy_registries import METRICS, Marked, experiment_of, toys_and
 
 from lgbench import Architecture, Unsupported, UsageError
 from lgbench.conformance.material import stirred

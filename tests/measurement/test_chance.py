@@ -7,8 +7,8 @@ import pytest
 import torch
 import toys
 from conftest import CHEAP, CPU
+from helpers.toy_registries import METRICS, Marked, Weighted, but, toys_and
 from scipy.optimize import linprog
-from toy_registries import METRICS, Marked, Weighted, but, toys_and
 
 from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
 from lgbench.execution import runner

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 import toys
-from toy_registries import METRICS, Marked, Weighted, experiment_of
+from helpers.toy_registries import METRICS, Marked, Weighted, experiment_of
 
 from lgbench import Language, Measurement, StringScores
 from lgbench.contracts import SOUNDNESS

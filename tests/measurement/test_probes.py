@@ -13,7 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from conftest import CPU
-from toy_registries import Marked, Weighted, toys_and
+from helpers.toy_registries import Marked, Weighted, toys_and
 
 import lgbench
 from lgbench import AttentionSpec, Need, Random

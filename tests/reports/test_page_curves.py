@@ -7,10 +7,10 @@ import re
 from functools import cache
 
 import numpy as np
-import plot_runs
 import pytest
 import vl_convert
-from plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines
+from helpers import plot_runs
+from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines
 
 from lgbench.reports import marks, plots
 from lgbench.reports.figure import figure

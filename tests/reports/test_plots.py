@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import asdict, replace
 
 import numpy as np
-import plot_runs
 import pytest
 from conftest import simulated, write_rows
-from plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines, means
+from helpers import plot_runs
+from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines, means
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures

@@ -12,9 +12,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import site_runs
 from click.testing import CliRunner
 from conftest import python, simulated, write_rows
+from helpers import site_runs
 
 import lgbench_measurements
 from lgbench.cli.main import main

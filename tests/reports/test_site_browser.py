@@ -12,14 +12,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import site_runs
 from axe_playwright_python.sync_playwright import Axe
-from claim_files import CLAIM, around, write_claim, write_runs
 from click.testing import CliRunner
 from conftest import simulated, write_rows
+from helpers import site_runs
+from helpers.claim_files import CLAIM, around, write_claim, write_runs
+from helpers.plot_runs import KL, METRICS
+from helpers.site_runs import BEST, EVEN, HOSTILE, POOR
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from plot_runs import KL, METRICS
-from site_runs import BEST, EVEN, HOSTILE, POOR
 
 from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-import site_runs
 from conftest import simulated, write_rows
+from helpers import site_runs
 from helpers.packing import together
 
 from lgbench.results.leaderboard import Results

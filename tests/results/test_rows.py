@@ -10,7 +10,7 @@ import pytest
 import torch
 import toys
 from conftest import CHEAP, CPU
-from toy_registries import experiment_of
+from helpers.toy_registries import experiment_of
 
 import lgbench
 from lgbench.execution.device import Execution

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import site_runs
+from helpers import site_runs
 from helpers.packing import repacked, together
 
 from lgbench.errors import RunFileError

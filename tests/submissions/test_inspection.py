@@ -16,8 +16,8 @@ import torch
 from conftest import CPU
 from helpers import published
 from helpers.published import forged, identity, put_right
-from toy_registries import METRICS, experiment_of
-from tuned import GRID, SEEDS
+from helpers.toy_registries import METRICS, experiment_of
+from helpers.tuned import GRID, SEEDS
 
 from lgbench import hookimpl
 from lgbench.contracts import Answers

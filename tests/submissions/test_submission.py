@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from conftest import lgbench_command, write_sealed
 from helpers import published
 from helpers.folders import TESTS
+from helpers.kept_runs import weights_of
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
-from kept_runs import weights_of
 
 from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError

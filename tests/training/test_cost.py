@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import CHEAP, CPU, plain_training
-from toy_registries import experiment_of
+from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError
 from lgbench.execution.device import Execution

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
-from toy_registries import Marked, Weighted
+from helpers.toy_registries import Marked, Weighted
 
 from lgbench.errors import PluginError
 from lgbench.experiment.protocols import PROTOCOLS

@@ -6,7 +6,7 @@ import os
 
 import pytest
 import torch
-from toy_registries import Weighted, toys_and
+from helpers.toy_registries import Weighted, toys_and
 
 from lgbench.experiment.plan import Request, plan
 from lgbench.training import cost

@@ -8,11 +8,11 @@ from itertools import islice, product
 import pytest
 import torch
 import toys
-from combinations import pairwise, population
 from conftest import with_averager, with_model
-from replay import Draws, Waits, assert_replay_is_equal
+from helpers.combinations import pairwise, population
+from helpers.replay import Draws, Waits, assert_replay_is_equal
+from helpers.toy_registries import toys_and
 from torch import nn
-from toy_registries import toys_and
 
 from lgbench import Optimizer
 from lgbench.experiment.plan import Request, plan

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 import toys
 from conftest import CPU, initial
-from toy_registries import Marked, Weighted, but, toys_and
+from helpers.toy_registries import Marked, Weighted, but, toys_and
 
 from lgbench import Optimizer
 from lgbench.execution.scheduler import grouped

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import CPU, initial, plain_training, scores, with_model
+from helpers.toy_registries import toys_and
 from torch import nn
-from toy_registries import toys_and
 
 from lgbench import Averager
 from lgbench.execution.scheduler import grouped

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from torch import nn
-from toy_registries import but
 
+from helpers.toy_registries import but
 from lgbench import Unsupported
 from lgbench.conformance.check import CheckFailed
 from lgbench.conformance.collect import checks_of
