@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import CHEAP, CPU
+from helpers.checking import assert_sound
 from helpers.plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
 from torch import Tensor, nn
 
@@ -166,3 +167,9 @@ def test_an_option_of_the_attention_decides_the_model_and_names_the_run(planned,
 def test_an_impossible_option_is_refused_with_what_would_work(planned, entry, changes, said) -> None:
     with pytest.raises(UsageError, match=said):
         planned(built_in_and(attention=Window()), "tomita-3", entry, **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", [Forgetting(), Window()], ids=lambda attention: attention.name)
+def test_a_published_attention_passes_all_checks(attention: Attention, recwarn) -> None:
+    assert_sound(attention)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import CPU
+from helpers.checking import assert_sound
 from helpers.plain_decoder import (
     TOKENS,
     PlainDecoder,
@@ -288,3 +289,9 @@ def test_a_scheme_takes_options(planned) -> None:
     }.items():
         with pytest.raises(UsageError, match=message):
             planned(registry, "tomita-3", "mix-layer-norm", **changes)
+
+
+@pytest.mark.slow
+@methods
+def test_a_published_norm_scheme_passes_all_checks(scheme: NormScheme, recwarn) -> None:
+    assert_sound(scheme)

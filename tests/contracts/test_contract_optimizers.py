@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import CPU, initial
+from helpers.checking import assert_sound
 from helpers.plain_decoder import built_in_and, learning_rates
 from torch import Tensor, nn
 
@@ -224,3 +225,9 @@ def test_adamw_refuses_values_out_of_range(option: str) -> None:
     for value in (-0.1, 1.0) if option != "epsilon" else (0.0, -1.0):
         with pytest.raises(Unsupported, match=str(value)):
             AdamW().configured(**{option: value})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [Lion(), Muon()], ids=lambda optimizer: optimizer.name)
+def test_a_published_optimizer_passes_all_checks(optimizer: Optimizer, recwarn) -> None:
+    assert_sound(optimizer)

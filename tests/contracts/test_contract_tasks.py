@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 import toys
 from conftest import CPU, initial
+from helpers.checking import assert_sound
+from helpers.number_positions import ByNumber
 from helpers.plain_decoder import built_in_and, learning_rates
 from helpers.toy_registries import toys_and
-from test_contract_positions import ByNumber
 from torch import Tensor
 
 from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights, seeds
@@ -292,3 +293,9 @@ def test_weights_and_codes_that_read_tokens_compile(monkeypatch, backend: str, t
     assert compiled.compiled, said
     for name, weight in train(experiments, CPU).weights["raw"].items():
         torch.testing.assert_close(compiled.weights["raw"][name], weight, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [Copy(), FlipFlop()], ids=lambda task: task.name)
+def test_a_published_task_passes_all_checks(task: Task, recwarn) -> None:
+    assert_sound(task)

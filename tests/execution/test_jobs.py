@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import toys
-import tuned as tuned_protocol
 from helpers import notebook
+from helpers import tuned as tuned_protocol
 from helpers.folders import ROOT
 from helpers.tracked import SETTINGS, numbers_in, numbers_of
 
