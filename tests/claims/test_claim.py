@@ -176,7 +176,13 @@ def test_norm_schemes_are_claimed_to_be_better_than_pre_norm_on_every_family():
     assert len(of_norms) == 3
     for name, claim in of_norms.items():
         assert set(claim.runs.tasks) == families
-        assert claim.tests == (ClaimTest(f"transformer+{name}", "transformer+pre-norm"),)
+        assert ClaimTest(f"transformer+{name}", "transformer+pre-norm") in claim.tests
+
+
+def test_a_claim_on_post_norm_has_its_foil_under_each_reading():
+    for name, entry in (("post-norm", "transformer+post-norm"), ("output-norm", "transformer+output-norm")):
+        (claim,) = (claim for claim in PUBLISHED if claim.name == name)
+        assert ClaimTest(entry, "transformer+no-norm") in claim.tests and "foil" in claim.note
 
 
 def test_there_are_sixteen_claims_and_more_to_decide():

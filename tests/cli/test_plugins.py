@@ -176,7 +176,7 @@ def test_nothing_but_json_is_on_standard_output_though_a_plugin_prints(site, mon
     found = json.loads(out)
     contract = ".".join(map(str, CONTRACT))
     assert (found["lgbench"], found["contract"], found["clashes"], error) == (lgbench.__version__, contract, [], "")
-    (plugin,) = found["plugins"]
+    (plugin,) = (each for each in found["plugins"] if "command" not in each["provides"])
     assert len(plugin["notes"]) == 1 and "'hello'" in plugin["notes"][0]
 
 
@@ -188,7 +188,7 @@ def test_not_even_a_package_above_the_plugin_or_a_process_it_starts_writes_to_st
     (site / "a_shouter.py").rename(site / "above" / "a_shouter.py")
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_shouter")
     out, error = printed(capfd, "--json")
-    (plugin,) = json.loads(out)["plugins"]
+    (plugin,) = (each for each in json.loads(out)["plugins"] if "command" not in each["provides"])
     assert plugin["provides"] == {"norm": ["shouting"]} and "from a process" in error
 
 

@@ -286,6 +286,9 @@ def test_the_plugin_offers_both_under_the_contract_it_was_written_for() -> None:
 def test_a_norm_scheme_that_has_no_place_in_a_network_is_no_entry(kind: str) -> None:
     entries = [f"{kind}+{norm}" for norm in sorted(NORMS) if norm != "no-norm"]
     found = plan(Request(["dyck-2-3"], entries, (), (0,), "quick"), Registry.load())
-    assert [experiment.entry for experiment in found.experiments] == [entry for entry in entries if entry != f"{kind}+pre-norm"]
-    (refusal,) = found.refusals
-    assert refusal.startswith(f"{kind}+pre-norm cannot be run on dyck-2-3: pre-norm places no norm in {kind}: leave it out")
+    nowhere = [f"{kind}+{norm}" for norm in ("final-norm", "input-norm", "pre-norm")]
+    assert [experiment.entry for experiment in found.experiments] == [entry for entry in entries if entry not in nowhere]
+    assert [sentence.split()[0] for sentence in found.refusals] == nowhere
+    assert found.refusals[-1].startswith(
+        f"{kind}+pre-norm cannot be run on dyck-2-3: pre-norm places no norm in {kind}: leave it out"
+    )
