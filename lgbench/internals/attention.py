@@ -39,7 +39,7 @@ def attention_weights(take: Take, v: Tensor, tolerance: float, try_others: bool 
             given = v.detach().requires_grad_()
             taken = take(given)
             (gradient,) = torch.autograd.grad(taken[..., 0].sum(), given)
-    except Exception as error:  # the code of a plugin may raise anything on a tensor that wants a gradient
+    except Exception as error:  # a plugin may raise any error for a tensor with gradients
         if isinstance(error, RuntimeError) and lacks_memory(error):
             raise
         return None
@@ -119,7 +119,7 @@ class Attending:
         # One name for each model: the registry of transformers is global.
         name = f"{NAME}-{id(made)}"
         AttentionInterface.register(name, made)
-        AttentionMaskInterface.register(name, sdpa_mask)  # gives None for a causal mask, which needs no T x T numbers
+        AttentionMaskInterface.register(name, sdpa_mask)  # None for a causal mask, without T x T numbers
         model.set_attn_implementation(name)
         return made
 

@@ -47,7 +47,7 @@ def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.de
     finite, in_parts = FiniteAnswers(), InParts(device)
     scores = _scores(experiment, models, extent, device, finite, in_parts)
     scores += [Score(each.weights, NOT_FINITE, each.length, each.share, each.answers) for each in finite.found()]
-    return [*scores, *_look_ahead(experiment, models, device, in_parts)]
+    return [*scores, *_leakage(experiment, models, device, in_parts)]
 
 
 @torch.no_grad()
@@ -126,7 +126,7 @@ def _score_contexts(
 
 def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
     """Value of each answer, (n, A) float64: `worst` where probabilities or the value are not finite."""
-    probability = predictions.probability  # made now, so that writes into it are seen
+    probability = predictions.probability  # computed before the check, which then sees writes into it
     with unwritten(measurement, predictions):
         values = measurement.of_contexts(predictions).double()
     if measurement.partial:
@@ -203,7 +203,7 @@ def _score_strings(
             yield Score(variant, measurement.name, length, value, len(inputs))
 
 
-def _look_ahead(experiment: Tested, models: Mapping[str, Predict], device: torch.device, in_parts: InParts) -> Iterator[Score]:
+def _leakage(experiment: Tested, models: Mapping[str, Predict], device: torch.device, in_parts: InParts) -> Iterator[Score]:
     """Share of cuts with leakage, at the longest length."""
     asked = causality.question(experiment.task, experiment.train, experiment.evaluate, experiment.seed)
     if asked is None:

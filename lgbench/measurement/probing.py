@@ -52,7 +52,7 @@ def _places(experiment: Experiment, length: int, batch: Batch) -> dict[int, int]
         return {each: length - each for each in shown if 0 <= length - each < batch.distribution.shape[1]}
     assert batch.weights is not None
     from_end = (batch.weights.flip(1) > 0).float().argmax(1)
-    return {length: int(from_end.mode().values)}  # the last position that counts, which most contexts have in one place
+    return {length: int(from_end.mode().values)}  # the most common place of the last counting answer
 
 
 class Asked(NamedTuple):

@@ -1,1 +1,1 @@
-"""Training a population of models at once, and what that costs."""
+"""Training of a population of models at once, with memory and time of a step."""

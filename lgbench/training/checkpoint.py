@@ -19,33 +19,33 @@ from lgbench.errors import RunFileError
 
 
 class TrainingProgress(NamedTuple):
-    """The progress of a training, for its checkpoint and its run files."""
+    """Progress of a training, for checkpoint and run files."""
 
     step: int = 0
     models: int = 0
-    """The size of the stack."""
+    """Size of the stack."""
     compiled: bool = False
     """Whether the steps were compiled."""
     seconds: float = 0.0
-    """Seconds that the steps took, in all processes that did some of them."""
+    """Seconds of the steps in all processes of the training."""
     measured: Mapping[int, Any] = {}
-    """Measurements that were made after some steps, by step, as values that JSON can hold."""
+    """Measurements during training, as JSON values by step."""
 
 
 WORTH_SECONDS = 10.0
-"""A training that took so long is saved at its end, for what comes after it may fail, such as writing the run files."""
+"""Seconds of a training worth a checkpoint at its end: later work may fail, such as writing the run files."""
 
 
 class Checkpoint:
-    """The latest saved state of one population. The data have no state: a step decides them."""
+    """Latest saved state of one population. The data have no state: they follow from the step."""
 
     def __init__(self, path: Path, every: float) -> None:
-        """`every`: seconds between two savings."""
+        """`every`: seconds between two checkpoints."""
         self.path, self.every = path, every
         self._began = self._latest = time.monotonic()
 
     def peek(self) -> TrainingProgress:
-        """What the saved state says of its progress; none where none can be read. :meth:`restore` says whether it is usable."""
+        """Progress in the saved state; step 0 for an unreadable or missing file. :meth:`restore` checks the tensors."""
         try:
             with safe_open(self.path, "pt") as file:
                 return _progress(file.metadata() or {})
@@ -53,10 +53,9 @@ class Checkpoint:
             return TrainingProgress()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> TrainingProgress:
-        """Copy the saved state into `tensors`; no step is done where nothing was saved.
+        """Copy the saved state into `tensors` and return its progress; step 0 where no state was saved.
 
-        Raises RunFileError, with `tensors` as they were, where the
-        file is not a state of theirs, or not as it was saved.
+        Raises RunFileError for a damaged file or the state of other models. `tensors` then stay unchanged.
         """
         if not self.path.exists():
             return TrainingProgress()
@@ -77,15 +76,15 @@ class Checkpoint:
         return progress
 
     def due(self, last: bool) -> bool:
-        """Whether it is time to save. The last step is saved if an earlier one was, or if training took long."""
+        """Whether to save now. The last step is saved after an earlier checkpoint or a long training."""
         now = time.monotonic()
         worth = last and (self.path.exists() or now - self._began >= WORTH_SECONDS)
         return worth or now - self._latest >= self.every
 
     def save(self, progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> None:
-        """Save the state of a training. A kill at any moment leaves the earlier state or this one, whole.
+        """Save the state of a training. After a kill at any moment the file is whole, with the earlier or the new state.
 
-        Raises OSError, with the earlier state as it was, where the file cannot be written.
+        Raises OSError for a file that cannot be written. The earlier state then stays.
         """
         here = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
         written = {name: str(value) for name, value in progress._asdict().items()}
@@ -103,7 +102,7 @@ _CHECKSUM = "checksum"
 
 
 def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
-    """Of everything that is saved. A single bit that the disk flips would otherwise be resumed to other numbers in silence."""
+    """Checksum of the whole saved state. Without it, training would continue silently from a flipped bit to other numbers."""
     total = blake2b(f"{progress[:-1]} {json.dumps(progress.measured)}".encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -113,7 +112,7 @@ def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _progress(metadata: Mapping[str, str]) -> TrainingProgress:
-    """Raises ValueError where a value is missing, as in checkpoints of an older lgbench, or is of another kind."""
+    """Progress in the metadata of a file. Raises ValueError for missing or wrong values, as in checkpoints of an older lgbench."""
     missing = [name for name in (*TrainingProgress._fields, _CHECKSUM) if name not in metadata]
     if missing:
         raise ValueError(f"its metadata lack {' and '.join(missing)}")

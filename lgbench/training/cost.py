@@ -99,7 +99,7 @@ def stack_size(cost: StepCost, device: torch.device) -> float:
 
 
 def models_that_fit(cost: StepCost, device: torch.device) -> int:
-    """Models that free memory holds at the same time, at least one."""
+    """Number of models in free memory at the same time, at least one."""
     return max(1, int(SHARE_OF_MEMORY * free_memory(device) / cost.memory))
 
 

@@ -1,4 +1,4 @@
-"""The training stream: the contexts and targets of each step. A seed's do not depend on the models that are trained with it."""
+"""Training data: contexts and targets of each step. The data of a seed do not depend on other models of the population."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from lgbench.experiment.protocols import Training
 from lgbench.randomness import Random, device_of_data
 
 CHUNK = 64
-"""Steps drawn at once at most, so that a sampler's cost is shared. Changes no number."""
+"""Largest number of steps drawn at once: one call of a sampler serves them all. Changes no number."""
 
 DRAWN_NUMBERS = {"cpu": 2**22, "cuda": 2**27}
-"""Numbers of inputs and p* drawn at once at most, by device, for each task, which bounds memory. At least one step is drawn.
-Changes no number."""
+"""Largest count of numbers in inputs and p* drawn at once, by device, for each task.
+
+Bounds memory. At least one step is drawn. Changes no number.
+"""
 
 
 class Step(NamedTuple):
-    """The batches of one step.
+    """Batches of one step.
 
-    inputs: (P, B, T) or (P, B, T, F). targets: (P, B, A) int64, drawn from p* independently of how the context goes on; or p*
-    itself, (P, B, A, V), where `train.targets` is "exact". weights: (P, B, A), or None where all answers count alike.
+    inputs: (P, B, T) or (P, B, T, F). targets: (P, B, A) int64, drawn from p* independently of the rest of the context; or p*
+    itself, (P, B, A, V), where `train.targets` is "exact". weights: (P, B, A), or None for equal weights.
     """
 
     inputs: Tensor
@@ -35,17 +37,17 @@ class Step(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of the batch: two, or three with weights."""
+        """Tensors of the batch: two, or three with weights."""
         return tuple(tensor for tensor in self if tensor is not None)
 
 
 def training_lengths(task: Task, training: Training) -> list[int]:
-    """The context length of every step, the same for all seeds, so that a population's batches have one shape."""
+    """Context length of every step. All seeds share it, and so the batches of a population have one shape."""
     return _lengths(task, training, 0, training.steps)
 
 
 def batch_shapes(task: Task, training: Training) -> int:
-    """How many shapes the batches of a training have: one for each context length."""
+    """Number of batch shapes of a training: one for each context length."""
     return len(set(training_lengths(task, training)))
 
 
@@ -53,16 +55,16 @@ def _lengths(task: Task, training: Training, start: int, stop: int) -> list[int]
     low, high = training.min_length, training.max_length
     if task.signature.answers is Answers.EVERY_PREFIX:
         return [high] * (stop - start)
-    # One length a step for all seeds, whatever they are: a batch of the population then has one shape, without padding.
+    # One length a step for all seeds: a batch of the population then has one shape, without padding.
     random = Random.stacked([seeds.key(0, "training lengths")], stop - start, first=start)
     drawn: list[int] = (low + random.integers(high + 1 - low)).tolist()
     return drawn
 
 
 def stream(members: Sequence[tuple[Task, int]], training: Training, device: torch.device, done: int = 0) -> Iterator[Step]:
-    """The batches of a population, one (task, seed) a model, in order, from the one after `done` steps on.
+    """Batches of a population in order, from step `done` + 1 on. `members`: one (task, seed) for each model.
 
-    The tasks share a signature. A batch depends on seed, task and step alone, so continuing in the middle needs no state.
+    The tasks share a signature. A batch depends on seed, task and step alone: continuing in the middle needs no state.
     """
     for start in range(done, training.steps, CHUNK):
         stop = min(start + CHUNK, training.steps)
@@ -85,7 +87,7 @@ def _batches(
     device: torch.device,
     check: bool,
 ) -> Iterator[Step]:
-    """The batches of some steps, all of one length. Each task draws those of all its models in one call."""
+    """Batches of the given steps, all of one length. Each task draws the batches of all its models in one call."""
     models: dict[int, list[int]] = {}
     for model, (task, _) in enumerate(members):
         models.setdefault(id(task), []).append(model)
@@ -101,14 +103,14 @@ def _batches(
 
 
 def _numbers(task: Task, length: int) -> int:
-    """About how many numbers a context and its p* are."""
+    """Approximate count of numbers in a context and its p*."""
     inputs, classes, answers = task.signature.inputs, task.signature.classes, task.signature.answers
-    width = inputs.width if isinstance(inputs, Vectors) else 2  # a token takes the place of two float32
+    width = inputs.width if isinstance(inputs, Vectors) else 2  # a token has the size of two float32
     return (length + 1) * (width + (0 if answers is Answers.LAST else classes))
 
 
 def _joined(models: Sequence[Sequence[int]], drawn: Sequence[tuple[Tensor, ...]]) -> Iterator[Step]:
-    """The steps of all models, from those of each task: tensors (steps, models of the task, B, ...)."""
+    """Steps of all models, from the tensors of each task, (steps, models of the task, B, ...)."""
     weighted = any(len(tensors) > 2 for tensors in drawn)
     columns: dict[int, list[Tensor]] = {}
     for own, tensors in zip(models, drawn, strict=True):
@@ -128,9 +130,9 @@ def draw_batch(
     device: torch.device,
     check: bool = True,
 ) -> tuple[Tensor, ...]:
-    """The tensors of a :class:`Step`, (steps, models, B, ...): inputs, targets and, where the task gives some, weights.
+    """Tensors of a :class:`Step`, (steps, models, B, ...): inputs, targets and, for tasks with weights, weights.
 
-    `numbers` are the models' seeds. `steps` count from 0.
+    `numbers`: the seeds of the models. `steps` count from 0.
     """
 
     def random(purpose: str) -> Random:

@@ -117,7 +117,10 @@ class Trained(Models):
     """Measurements at each of the points, by step."""
     curve: Curve
     diverged: list[int | None]
-    """First step with an infinite or NaN loss; the last step if its update left such weights; None for each other model."""
+    """First step with an infinite or NaN loss, by model; None without one.
+
+    The last step counts if its update left infinite or NaN weights.
+    """
     stack: int
     """Size of the stack, including models that only fill the stack."""
     compiled: bool

@@ -1,7 +1,6 @@
-"""A population: P models of one shape as one stacked set of parameters, and one training step of them all.
+"""Population: P models of one shape as one stacked set of parameters, with a common training step.
 
-Nothing here waits for the device: the training curve and the first step that diverged are tensors too. P = 1 is not a special
-case.
+Nothing here waits for the device: training curve and first diverged step are tensors too. P = 1 is no special case.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from lgbench.training.program import NOTHING, SMALLEST, SizesMatter, program, tr
 from lgbench.training.step import Layout, Rates, TrainState, counting, overwrite, step_of, views
 
 NOISE_AT_ONCE = 2**18
-"""Numbers of noise drawn at once at most, for as many steps as that is; those of one step are. Changes no number."""
+"""Largest count of noise numbers drawn at once; at least one step is drawn. Changes no number."""
 
 POSITIONS = 2
-"""The dimension of the inputs, (P, B, T, ...), whose size is another one in batches of another length."""
+"""Dimension of the inputs, (P, B, T, ...), with the size that varies with the context length."""
 
 StepFunction = Callable[..., Tensor]
-"""One training step: the tensors of a batch, each with a leading P -> losses (P,)."""
+"""Training step: tensors of a batch, each with a leading P -> losses (P,)."""
 
 
 class Population:
-    """Models in training, all of whose state is tensors that are updated in place."""
+    """Models in training. The whole state is tensors updated in place."""
 
     def __init__(
         self,
@@ -43,9 +42,9 @@ class Population:
         device: torch.device,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """Experiments share a `population_key`. Raises ValueError if a model has no parameters to train.
+        """Experiments share a `population_key`. Raises ValueError for a model without trained parameters.
 
-        Calls `say` with a sentence where the models cannot be trained as a stack.
+        Calls `say` with a sentence for models without a stacked gradient.
         """
         fresh = [_fresh(experiment) for experiment in experiments]
         params, buffers = stack_module_state(fresh)
@@ -88,7 +87,7 @@ class Population:
         self._step = step_of(self.skeleton, self.layout, optimizer, experiments[0].record.precision, say)
 
     def draw_noise(self, step: int) -> None:
-        """Give every :class:`lgbench.noise.Noise` its numbers for a step, each model's from its own seed."""
+        """Set the numbers of every :class:`lgbench.noise.Noise` for a step. Each model draws from its own seed."""
         if not self._noises:
             return
         values = {name: self.buffers[f"{name}.value"] for name in self._noises}
@@ -101,23 +100,23 @@ class Population:
             numbers.copy_(self._noise[step][name])
 
     def _uniform(self, name: str, steps: Sequence[int], like: Tensor) -> Tensor:
-        """The numbers of one noise in some steps, (steps, P, *shape), of all models in one call."""
+        """Numbers of one noise in the given steps, (steps, P, *shape), drawn in one call for all models."""
         keys = [seeds.key(seed, "noise", name) for seed in self._seeds]
         random = Random.stacked(keys, 1, steps, device=device_of_data(like.device))
         return random.uniform(*like.shape[1:]).view(len(steps), *like.shape).to(like.device)
 
     def advance(self, *batch: Tensor) -> Tensor:
-        """One training step, on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
+        """Training step on the tensors of a :class:`lgbench.training.data.Step` -> losses (P,), in nats."""
         return self._step(self.state, self.buffers, self._rates, *batch)
 
     def compiled(self, report: Callable[[], None], ran: Callable[[], None] = lambda: None) -> StepFunction:
-        """:meth:`advance` as a program for batches of all lengths, or as one for each.
+        """:meth:`advance` as one program for batches of all lengths, or as one program for each length.
 
-        Calls `report` before it compiles one, and `ran` when one has run.
+        A program is made at the first batch of its shape. Calls `report` before compiling, and `ran` after a program has run.
+        Before any tensor changes, the first call may raise any error of tracing or compiling.
 
-        A program is made when a shape of its batches comes first. Then the function may raise anything, before any tensor is
-        changed. Where lengths vary, contexts of a single position are trained as they are, whether one program is for all other
-        lengths or not: that turns out only when a longer one comes, and a step must not depend on which came first.
+        With varying lengths, contexts of a single position always use the plain step. Whether one program serves all other
+        lengths is known only at the first longer batch, and a step must not depend on the order of batches.
         """
         own, step = self._flat()
         programs: dict[Hashable, StepFunction] = {}
@@ -143,7 +142,7 @@ class Population:
         return advance
 
     def traces_all_lengths(self, batch: Sequence[Tensor]) -> bool:
-        """Whether one program is for batches of all lengths. Computes nothing."""
+        """Whether one program serves batches of all lengths. Traces without computing."""
         own, step = self._flat()
         try:
             traced(step, [*own, *batch], {len(own): POSITIONS})
@@ -152,7 +151,7 @@ class Population:
         return True
 
     def _flat(self) -> tuple[list[Tensor], StepFunction]:
-        """The tensors that a step changes, all in place, and :meth:`advance` as a function of these and of a batch."""
+        """Tensors of a step, all changed in place, and :meth:`advance` as a function of the tensors and a batch."""
         own, form = tree_flatten((self.state, self.buffers, self._rates))
 
         def step(*tensors: Tensor) -> Tensor:
@@ -161,14 +160,14 @@ class Population:
         return own, step
 
     def average(self) -> None:
-        """Update every average with the weights as they are."""
+        """Update every average with the current weights."""
         for name, averager in self.averagers.items():
-            # Copies of everything that is not the averager's own: it may write into what it is given.
+            # Copies, because an averager may write into its arguments.
             state, weights = self.averages[name], _copied(self.layout.of_all(self.state.weights))
             overwrite(state, averager.update(state, weights, self.state.step[0].clone()))
 
     def mark(self, step: int) -> None:
-        """Close a point of the training curve where one ends with `step`."""
+        """Close the point of the training curve at `step`, if any."""
         if step in self.covered:
             point = self.curve[self.marks.index(step)]
             torch.div(self.state.loss_sum, self.covered[step], out=point[0])
@@ -177,17 +176,17 @@ class Population:
             self.state.largest_norm.zero_()
 
     def variants(self) -> dict[str, Weights]:
-        """The weights, "raw" and each average's, with a leading P."""
+        """Weights by variant, "raw" and each average, with a leading P."""
         averaged = {name: averager.weights(self.averages[name]) for name, averager in self.averagers.items()}
         return {"raw": self.layout.of_all(self.state.weights), **averaged}
 
     def diverged(self) -> list[int | None]:
-        """The first step with a loss that is not finite, or the last where its update left weights that are not."""
+        """First step with an infinite or NaN loss, by model; the last step for infinite or NaN weights after its update."""
         broken = (self.state.diverged == 0) & ~self.state.weights.isfinite().all(1)
         return [step or None for step in torch.where(broken, self.steps, self.state.diverged).tolist()]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name. A checkpoint holds it, and copies it back in place."""
+        """State of the training by name. A checkpoint saves these tensors and copies them back in place."""
         fields = {name: value for name, value in self.state._asdict().items() if isinstance(value, Tensor)}
         states = {"optimizer": self.state.optimizer} | {f"average/{name}": state for name, state in self.averages.items()}
         return {**fields, "curve": self.curve} | {
@@ -196,7 +195,7 @@ class Population:
 
 
 def _fresh(experiment: Experiment) -> nn.Module:
-    """A model whose initial weights depend on its seed alone and are drawn on the CPU on every machine."""
+    """Model with initial weights from its seed alone, drawn on the CPU on every machine."""
     with seeds.initial(experiment.seed, "weights"):
         return experiment.build()
 
@@ -206,10 +205,10 @@ def _copied(weights: Weights) -> Weights:
 
 
 def _owned(state: State) -> State:
-    """Copies: a state may name one tensor several times, and each is updated in place."""
+    """Copies of a state's tensors: a state may name one tensor several times, and each copy is updated in place."""
     return {part: _copied(tensors) for part, tensors in state.items()}
 
 
 def _named(prefix: str, state: State) -> dict[str, Tensor]:
-    """The tensors of a state under one name each."""
+    """Tensors of a state by one name each."""
     return {f"{prefix}/{part}/{name}": tensor for part, tensors in state.items() for name, tensor in tensors.items()}

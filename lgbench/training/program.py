@@ -1,4 +1,4 @@
-"""Tracing: the operators of a function of tensors as one graph; for open sizes too, where it does the same for each of them."""
+"""Programs: a function of tensors traced as one graph, also for varying sizes, compiled and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def program(
         with _compiled(graph, arguments, varying) as made:
             return _loaded(made)
     path = kept / f"{_name(graph, arguments, varying)}{SUFFIX}"
-    with Lock.waited_for(path.with_suffix(".lock")):  # other processes wait for the program instead of compiling it too
+    with Lock.waited_for(path.with_suffix(".lock")):  # other processes wait instead of compiling the same program
         if not path.exists():
             report()
             user_cache.remove_old(kept)
@@ -141,7 +141,7 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varyi
         path = Path(folder) / f"step{SUFFIX}"
         shapes = tuple({varying[place]: Dim.DYNAMIC} if place in varying else {} for place in range(len(arguments)))
         exported = torch.export.export(graph, tuple(arguments), dynamic_shapes=shapes if varying else None, strict=False)
-        # Otherwise each kind of vector instructions that the processor has is first tried out, for 20 s on a new machine.
+        # Otherwise torch first tries each kind of vector instructions of the processor, for 20 s on a new machine.
         with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
             torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=dict(SETTINGS))
         yield path
@@ -149,7 +149,7 @@ def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor], varying: Varyi
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Context in which the compiler logs errors alone, without a warning for each operator it calls."""
+    """Context without the compiler's warnings, one for each operator."""
     logger = logging.getLogger("torch._inductor")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The gradient and the loss of every model of a population, in the fastest way that its models allow."""
+"""Training step of stacked models: gradient and loss in the fastest possible way, learning rate, and optimizer update."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Of = Callable[..., tuple[Any, Tensor]]
 class Gradients:
     """Gradients and losses (P,) of stacked models, from the arguments of :data:`Loss` with a leading P.
 
-    Takes the fastest way that the models allow: all in one stack by vmap, one after the other by torch.func, or one after the
-    other by ordinary autograd. Calls `say` with a sentence for each refused way.
+    Takes the first way without an error: all models in one stack by vmap, single models by torch.func, single models by
+    ordinary autograd. Calls `say` with a sentence for each refused way.
     """
 
     def __init__(self, loss: Loss, say: Callable[[str], None]) -> None:
@@ -58,7 +58,7 @@ class Gradients:
 
 
 def one_by_one(of_one: Of) -> Of:
-    """Gradients and losses of stacked models, one model after the other."""
+    """Gradients and losses of stacked models, computed model by model."""
 
     def of_all(*stacked: Any) -> tuple[Any, Tensor]:
         models = len(tree_leaves(stacked)[0])
@@ -195,7 +195,7 @@ def views(optimizer: Optimizer, layout: Layout, rows: Tensor) -> Weights:
 
 
 def overwrite(old: State, new: State) -> None:
-    """Write new values into old tensors, all as if at once: a new value may be an old tensor of another name."""
+    """Write new values into old tensors as if all at once: a new value may be an old tensor of another name."""
     ours = {id(tensor) for tensors in old.values() for tensor in tensors.values()}
     apart = {
         part: {name: tensor.clone() if id(tensor) in ours else tensor for name, tensor in tensors.items()}

@@ -82,7 +82,7 @@ class Captured:
         self.works = True
         self.stream: torch.cuda.Stream | None = None
         self.memory: Any = None
-        """Memory pool of all graphs, which run one after the other."""
+        """Memory pool shared by all graphs, because graphs run one after another."""
 
     def __call__(self, *arguments: Tensor) -> Any:
         shape = tuple(argument.shape for argument in arguments)
@@ -106,7 +106,7 @@ class Captured:
         return result
 
     def _on_side(self, arguments: tuple[Tensor, ...]) -> Any:
-        """Run on a side stream, as capturing does. Always the same stream: each one has its own workspaces."""
+        """Run on a side stream, as capturing does. Always the same stream, because each stream has separate workspaces."""
         if self.stream is None:
             self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -119,7 +119,7 @@ class Captured:
         places = tuple(argument.clone() for argument in arguments)
         graph = torch.cuda.CUDAGraph()
         self.memory = self.memory or torch.cuda.graph_pool_handle()
-        # On our own stream: torch's default one for capturing is of the device on which the process first captured anything.
+        # On our own stream: torch's default stream for capturing belongs to the device of the process's first capture.
         with torch.cuda.graph(graph, pool=self.memory, stream=self.stream):
             result = self.function(*places)
         return graph, places, result
