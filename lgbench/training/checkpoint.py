@@ -112,7 +112,7 @@ def _checksum(progress: TrainingProgress, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _progress(metadata: Mapping[str, str]) -> TrainingProgress:
-    """Progress in the metadata of a file. Raises ValueError for missing or wrong values, as in checkpoints of an older lgbench."""
+    """Progress in a file's metadata. Raises ValueError for missing or wrong values, as in checkpoints of an older lgbench."""
     missing = [name for name in (*TrainingProgress._fields, _CHECKSUM) if name not in metadata]
     if missing:
         raise ValueError(f"its metadata lack {' and '.join(missing)}")
