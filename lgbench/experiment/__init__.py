@@ -1,1 +1,1 @@
-"""From a user's request to experiments whose every setting is known."""
+"""Planning: from a user's request to experiments with every setting resolved."""

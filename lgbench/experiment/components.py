@@ -19,7 +19,7 @@ from lgbench.extensions.registry import Registry
 
 
 def find_tasks(names: Iterable[str], registry: Registry) -> list[Found[Task]]:
-    """Tasks by name. The name of a family means all its tasks, `all` means every task."""
+    """Tasks by name. A family's name stands for all its tasks, `all` for every task."""
     found: dict[str, Found[Task]] = {}
     for name in names:
         members = [task.name for task in registry.tasks if name in ("all", task.family)]
@@ -38,13 +38,13 @@ class Entry:
 
     architecture: Found[Architecture]
     parts: Mapping[str, Found[Any]]
-    """By kind, of the kinds that the architecture takes."""
+    """Parts by kind, for each kind of part of the architecture."""
 
     @property
     def label(self) -> str:
-        """The name on boards: the architecture, its norm, and the other parts that are not the architecture's own.
+        """Name on boards: the architecture, its norm, and each part other than the architecture's default.
 
-        An architecture that has no norm of its own, such as a recurrent network, is named without one.
+        The default norm `no-norm`, as of a recurrent network, is not named.
         """
         own = self.architecture.thing.defaults
         named = [
@@ -56,10 +56,10 @@ class Entry:
 
 
 def find_entries(names: Iterable[str], registry: Registry) -> list[Entry]:
-    """Entries by name: an architecture and parts of it, in any order, joined by plus signs.
+    """Entries by name: an architecture and parts in any order, joined by plus signs.
 
-    Without an architecture the baseline is meant; a part that is not named is the architecture's own. Raises UsageError for
-    names that nobody provides, two parts of one kind, and parts that the architecture does not take.
+    The default architecture is the baseline, and each default part is the architecture's own. Raises UsageError for unknown
+    names, two parts of one kind, and parts of a kind unknown to the architecture.
     """
     found = (_entry(name, registry) for name in names)
     return list({entry.label: entry for entry in found}.values())
@@ -68,7 +68,7 @@ def find_entries(names: Iterable[str], registry: Registry) -> list[Entry]:
 def _entry(name: str, registry: Registry) -> Entry:
     first, *others = name.split("+")
     if registry.architectures.get(first) is None:
-        _kind_of(first, registry, "architecture")  # a part, or a name that nobody provides
+        _kind_of(first, registry, "architecture")  # raises for an unknown name
         first, others = BASELINE, [first, *others]
     architecture = registry.architectures.found(first)
     parts = dict(architecture.thing.defaults)
@@ -86,7 +86,7 @@ def _entry(name: str, registry: Registry) -> Entry:
 
 
 def _kind_of(part: str, registry: Registry, *others: str) -> str:
-    """The kind of part that has this name. Raises UsageError where there is none, or several; `others` are kinds to suggest."""
+    """Kind of the part with this name. Raises UsageError for none or several; `others` are further kinds to suggest."""
     catalogs = registry.catalogs()
     kinds = [kind for kind in PART_KINDS if catalogs[kind].get(part) is not None]
     if len(kinds) > 1:
@@ -110,7 +110,7 @@ class Components:
 
     @classmethod
     def of(cls, record: ExperimentRecord, registry: Registry) -> Components:
-        """Components with the names in a record. Raises UsageError for a name that no loaded plugin provides."""
+        """Components with the names in a record. Raises UsageError for a name without a loaded plugin."""
         names = {kind: getattr(record, kind) for kind in PART_KINDS}
         catalogs = registry.catalogs()
         parts = {kind: catalogs[kind].found(name) for kind, name in names.items() if name is not None}
@@ -127,7 +127,7 @@ class Components:
         return self.task.label.replace(self.task.thing.name, self.task.thing.family, 1)
 
     def plugins(self, loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
-        """Distributions that decide the numbers, for the record."""
+        """Distributions whose code decides the numbers, for the record."""
         averagers = ((f"averager:{averager.label}", averager) for averager in self.averagers)
         own: list[tuple[str, Found[Any]]] = [("task", self.task), ("architecture", self.entry.architecture)]
         return plugins_used([*own, *self.entry.parts.items(), ("optimizer", self.optimizer), *averagers], loaded)
@@ -135,7 +135,7 @@ class Components:
     def experiment(
         self, record: ExperimentRecord, measurements: Iterable[Found[Measurement]], positions: dict[int, int]
     ) -> Experiment:
-        """Experiment of a record. Raises Unsupported for a part or an optimizer that rejects its options."""
+        """Experiment of a record. Raises Unsupported if a part or the optimizer rejects its options."""
         parts: Iterable[Found[Any]] = self.entry.parts.values()
         found: list[Found[Any]] = [self.task, self.entry.architecture, *parts, self.optimizer, *self.averagers]
         measured = list(measurements)
@@ -158,9 +158,9 @@ class Components:
 def experiments_of(
     records: Iterable[ExperimentRecord], measurements: Sequence[str], registry: Registry
 ) -> Iterator[Experiment]:
-    """Experiments of records that were planned in another process. `measurements` are names.
+    """Experiments of records from another process. `measurements` are names.
 
-    Raises UsageError where the plugins of this process make another run of a record.
+    Raises UsageError if a record has a different run id with the plugins of this process.
     """
     known: dict[ExperimentRecord, Experiment] = {}
     positions: dict[str, dict[int, int]] = defaultdict(dict)
@@ -186,14 +186,14 @@ def experiments_of(
 
 
 def versions_of(*found: Found[Any]) -> dict[str, str]:
-    """Versions of the distributions that provide these objects, by name; of plugin files their hashes."""
+    """Versions of the distributions behind these objects, by name; hashes for plugin files."""
     return {each.origin.name: each.origin.version for each in found}
 
 
 def plugins_used(components: Iterable[tuple[str, Found[Any]]], loaded: Iterable[Distribution]) -> tuple[PluginUse, ...]:
-    """Distributions that decide numbers: the providers of these objects, given with their kinds, and a changed lgbench.
+    """Distributions behind `components`, pairs of a kind and an object, and lgbench itself if its checkout has changes.
 
-    lgbench takes part only in a checkout with changes; otherwise the versions of tasks and protocols identify its numbers.
+    Without changes, the versions of tasks and protocols identify the numbers of lgbench.
     """
     kinds: dict[Distribution, set[str]] = {each: {"lgbench"} for each in loaded if each.name == BUILT_IN}
     for kind, each in components:
@@ -203,7 +203,7 @@ def plugins_used(components: Iterable[tuple[str, Found[Any]]], loaded: Iterable[
 
 
 def _configured(section: str, found: Found[Any], record: ExperimentRecord) -> Any:
-    """Object with its options; unchanged where it has none. Raises Unsupported, naming the options."""
+    """Object with its options set, or unchanged without options. Raises Unsupported with the names of rejected options."""
     own = {key: value for key, value in record.options if key.startswith(f"{section}.")}
     if not own:
         return found.thing
@@ -217,6 +217,6 @@ def _configured(section: str, found: Found[Any], record: ExperimentRecord) -> An
 
 
 def reason(error: Exception, doing: str) -> str:
-    """Reason that an error gives for an impossible pair of task and entry."""
+    """Reason, from an error, for an impossible pair of task and entry."""
     known = isinstance(error, LgbenchError)  # its message is a sentence already
     return str(error) if known else f"{doing} failed with {type(error).__name__}: {first_line(error)}"

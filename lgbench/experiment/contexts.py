@@ -13,13 +13,13 @@ from lgbench.experiment.protocols import MULTIPLES, Evaluation, Training
 from lgbench.randomness import Random
 
 TOLERANCE = 1e-3
-"""How far from 1 a float32 p* may sum."""
+"""Tolerance for the sum of a float32 p*, which should be 1."""
 
 
 def draw(task: Task, length: int, random: Random, check: bool = True) -> Batch:
-    """`random.n` contexts of a task. Checks them, which waits for the device, unless `check` is False.
+    """Batch of `random.n` contexts of a task. The check of the batch waits for the device.
 
-    Raises PluginError with what is wrong with the task's batch.
+    Raises PluginError with the first flaw of the batch, if `check` is true.
     """
     batch = task.sample(length, random)
     if check and (sentence := problem(task, batch, random.n)):
@@ -28,7 +28,7 @@ def draw(task: Task, length: int, random: Random, check: bool = True) -> Batch:
 
 
 def problem(task: Task, batch: Batch, n: int) -> str | None:
-    """The first thing that is wrong with a batch of n contexts; None if it is right."""
+    """First flaw of a batch of n contexts, as a sentence; None for a valid batch."""
     if not isinstance(batch, Batch):
         return f"`sample` gives {type(batch).__name__}, expected lgbench.Batch: return Batch(inputs, distribution)"
     inputs, p, weights = batch.inputs, batch.distribution, batch.weights
@@ -59,12 +59,12 @@ def problem(task: Task, batch: Batch, n: int) -> str | None:
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
-    """NaN is not within anything."""
+    """Whether all values are from `low` to `high`. A NaN is outside."""
     return bool(((values >= low) & (values <= high)).all())
 
 
 CONTEXTS = 32
-"""Contexts of a length in which an answer that counts is looked for."""
+"""Contexts to draw per length in the search for an answer with a positive weight."""
 
 
 def spaced_lengths(low: int, trained: int, longest: int) -> list[int]:
@@ -78,31 +78,31 @@ def spaced_lengths(low: int, trained: int, longest: int) -> list[int]:
 
 
 def board_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """The lengths that boards show and average over: the task's own, else powers of two, so that each doubling counts once."""
+    """Lengths on boards and in their averages: the task's own, or powers of two, so that each doubling counts once."""
     if task.lengths is None:
         return spaced_lengths(max(1, training.min_length), training.max_length, evaluation.max_length)
     return sorted({length for length in task.lengths if length <= evaluation.max_length})
 
 
 def context_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """Lengths of the contexts that are drawn: the longest alone where every prefix is answered."""
+    """Lengths of the contexts to draw. With an answer at every prefix, the longest context covers all lengths."""
     lengths = board_lengths(task, training, evaluation)
     return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
 
 
 def answered_lengths(task: Task, length: int, answers: int) -> list[int]:
-    """The lengths that the A answers to contexts of `length` are about: for each answer one, or one for all."""
+    """Length of each of the A answers to contexts of `length`, or a single length for all."""
     if task.signature.answers is not Answers.EVERY_PREFIX:
         return [length]
     return list(range(length - answers + 1, length + 1))
 
 
 def no_answer_counts(task: Task, training: Training, evaluation: Evaluation) -> str | None:
-    """A sentence if no answer counts at a length that boards show; None if one does."""
+    """Sentence for a task without a counted answer at any length on boards; None for other tasks."""
     shown = board_lengths(task, training, evaluation)
     for length in context_lengths(task, training, evaluation):
         key = seeds.key(0, "counted", task.name, length)
-        for n in (1, CONTEXTS):  # one is enough, but for a task that draws which answers count
+        for n in (1, CONTEXTS):  # one context is enough, except for tasks with random weights
             weights = draw(task, length, Random.stacked([key], n)).weights
             if weights is None or not _counted(task, length, weights).isdisjoint(shown):
                 return None
@@ -111,24 +111,24 @@ def no_answer_counts(task: Task, training: Training, evaluation: Evaluation) -> 
 
 
 def _counted(task: Task, length: int, weights: Tensor) -> set[int]:
-    """The lengths at which an answer to some of n contexts of `length` counts. weights (n, A)."""
+    """Lengths with a counted answer among n contexts of `length`. weights: (n, A)."""
     answered = answered_lengths(task, length, weights.shape[1])
     each = answered if len(answered) > 1 else answered * weights.shape[1]
     return {answer for answer, counts in zip(each, (weights > 0).any(0).tolist(), strict=True) if counts}
 
 
 def context_positions(task: Task, length: int) -> int:
-    """T, the positions of the longest input of a task that is asked for contexts up to `length`. Draws one context."""
+    """T, the number of positions in a context of `length`. Draws one context."""
     return draw(task, length, Random.stacked([seeds.key(0, "positions", task.name)], 1)).inputs.shape[1]
 
 
 def string_positions(task: Task, length: int) -> int:
-    """The same of strings, which a language may have at a length a little above, with a begin token before them; else 0."""
+    """Positions of a string, with the begin token, at the testable length nearest to `length`; 0 if the task is no language."""
     return task.testable_length(length) + 1 if isinstance(task, Language) else 0
 
 
 def point_steps(training: Training, evaluation: Evaluation) -> list[int]:
-    """The steps of a training after which a model is tested, the last one left out: half of all, a quarter, and so on.
+    """Training steps followed by a test, except the last step: half of all steps, a quarter, and so on.
 
     >>> from lgbench.experiment.protocols import PROTOCOLS
     >>> from types import SimpleNamespace
@@ -140,9 +140,9 @@ def point_steps(training: Training, evaluation: Evaluation) -> list[int]:
 
 
 def point_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """The lengths that are measured while a model trains. All of them are measured at its end too.
+    """Lengths of tests during training, all of them also tested at the end.
 
-    Those of boards from the training length on; where every prefix is answered, also multiples of the training length.
+    Lengths on boards from the training length on. With an answer at every prefix, also multiples of the training length.
     """
     longest = min(evaluation.point_max_length, evaluation.max_length)
     shown = [length for length in board_lengths(task, training, evaluation) if length <= longest]
@@ -154,12 +154,12 @@ def point_lengths(task: Task, training: Training, evaluation: Evaluation) -> lis
 
 
 def drawn_point_lengths(task: Task, training: Training, evaluation: Evaluation) -> list[int]:
-    """Lengths of the contexts that are drawn for them: the longest alone where every prefix is answered."""
+    """Lengths of the contexts to draw for :func:`point_lengths`. With an answer at every prefix, only the longest."""
     lengths = point_lengths(task, training, evaluation)
     return lengths[-1:] if task.signature.answers is Answers.EVERY_PREFIX else lengths
 
 
 def _trained(lengths: Sequence[int], training: Training) -> int:
-    """The longest of these lengths that models are trained on; where there is none, the shortest."""
+    """Longest of these lengths within the training lengths; the shortest if all are longer."""
     trained = [length for length in lengths if length <= training.max_length]
     return max(trained) if trained else min(lengths, default=0)

@@ -19,7 +19,7 @@ from lgbench.experiment.tuning import Tuning
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """Everything that is needed to test one model, whoever trained it."""
+    """Data for a test of one model, trained by lgbench or elsewhere."""
 
     record: ExperimentRecord
     task: Task
@@ -40,25 +40,25 @@ class Tested:
 
 @dataclass(frozen=True, eq=False)
 class Experiment(Tested):
-    """Everything that is needed to train and test one model. Two experiments with the same record are equal."""
+    """Data for the training and the test of one model. Experiments with equal records are equal."""
 
     architecture: Architecture
     parts: Mapping[str, Any]
-    """By kind, of the kinds that the architecture takes; with their options set."""
+    """Parts by kind, with their options set, for each kind of part of the architecture."""
     optimizer: Optimizer
     averagers: Mapping[str, Averager]
-    """By the names that results show."""
+    """Averagers by their names in results."""
     plugins: Mapping[str, str]
-    """Versions of the distributions, and contents of the plugin files, that decide the numbers."""
+    """Versions of the distributions behind the numbers, by name; hashes for plugin files."""
     measured_by: Mapping[str, str]
-    """The same of the measurements, which decide no number of the training."""
+    """Versions of the distributions behind the measurements, without effect on the training."""
     positions: dict[int, int] = field(default_factory=dict)
-    """By length, the positions of the longest input. Filled when it is asked for, which draws a context, and shared by all
-    experiments on the task."""
+    """Positions of the longest input, by length. Filled on demand, with a draw from the task; shared by all experiments on the
+    task."""
     libraries: Mapping[str, str] = field(default_factory=dict)
-    """Versions of what the packages of `plugins` require, such as "transformers of lgbench-huggingface"."""
+    """Versions of the dependencies of `plugins`, under names such as "transformers of lgbench-huggingface"."""
     tuning_runs: tuple[Experiment, ...] = ()
-    """The tuning runs that choose its learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
+    """Tuning runs for the learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Experiment) and self.record == other.record
@@ -76,15 +76,15 @@ class Experiment(Tested):
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The names of the measurements that are computed from the model's insides."""
+        """Names of the probes."""
         return tuple(measurement.name for measurement in self.measurements if is_probe(measurement))
 
     @cached_property
     def population_key(self) -> Hashable:
-        """Experiments with equal keys can be trained as one population: one shape of models, number of steps, plugins.
+        """Key of the experiments for one population: equal model shapes, number of steps and plugins.
 
-        Seed, task, learning rate, weight decay and warmup may differ. The numbers of positions may not: parts use them. Nor may
-        plugins: a process that trains loads only the plugins that the metadata of all its runs name.
+        Seed, task, learning rate, weight decay and warmup may differ. Parts use the numbers of positions, so the key includes
+        both. A training process loads only the plugins in the metadata of all its runs, so the key includes the plugins.
         """
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0)
         record = self.record
@@ -94,7 +94,7 @@ class Experiment(Tested):
 
     @property
     def program_key(self) -> Hashable:
-        """Experiments with equal keys share compiled programs, in populations of one size. Their steps and tests may differ."""
+        """Key of the experiments with shared compiled programs, in populations of one size. Steps and tests may differ."""
         shared = replace(self.train, lr=0.0, weight_decay=0.0, warmup=0.0, steps=0)
         record = self.record
         made_of = (record.entry, record.optimizer, record.options, record.precision)
@@ -102,31 +102,31 @@ class Experiment(Tested):
         return (self.task.signature, made_of, shared, trained)
 
     def with_seed(self, seed: int) -> Experiment:
-        """The same experiment with another seed."""
+        """Copy with another seed."""
         other = replace(self, record=self.record.with_seed(seed))
         vars(other)["population_key"] = self.population_key
         return other
 
     def tuned(self, outcome: Tuning) -> Experiment:
-        """The same experiment with the learning rate that its tuning chose."""
+        """Copy with the learning rate of a finished tuning."""
         other = replace(self, record=self.record.tuned(outcome))
         vars(other)["population_key"] = self.population_key
         return other
 
     def parts_to_build(self) -> Parts:
-        """The parts that the architecture gets. Draws a context of each longest length, the first time that anybody asks."""
+        """Parts for the architecture's `build`. The first call draws contexts to count positions."""
         chosen: dict[str, Any] = dict.fromkeys(PART_KINDS) | dict(self.parts)
         train_positions, test_positions = self._longest()
         return Parts(**chosen, train_positions=train_positions, test_positions=test_positions)
 
     def build(self) -> nn.Module:
-        """A model with fresh weights. Raises Unsupported where the architecture cannot serve the task or the parts."""
+        """Model with fresh weights. Raises Unsupported if the architecture rejects the task or the parts."""
         parts = self.parts_to_build()
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
         return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
 
     def _longest(self) -> tuple[int, int]:
-        """Positions of the longest input in training, and of the longest one of all."""
+        """Positions of the longest input in training, and of the longest input overall."""
         trained, tested = self.train.max_length, max(self.train.max_length, self.evaluate.max_length)
         for length in {trained, tested} - self.positions.keys():
             self.positions[length] = context_positions(self.task, length)
@@ -134,5 +134,5 @@ class Experiment(Tested):
 
 
 def plugins_of(population: Iterable[Experiment]) -> dict[str, str]:
-    """Versions of the plugins whose code trains and tests these experiments, by name."""
+    """Versions of the plugins for training and tests of these experiments, by name."""
     return {name: version for each in population for name, version in (*each.plugins.items(), *each.measured_by.items())}

@@ -57,50 +57,50 @@ class Request:
     seeds: Sequence[int] = (0, 1, 2)
     protocol: str = DEFAULT_PROTOCOL
     changes: Mapping[str, str] | None = None
-    """By setting. Several values with commas between them make a grid."""
+    """Values by setting, as text. Commas between values make a grid."""
     optimizer: str = DEFAULT_OPTIMIZER
     precision: str = PRECISIONS[0]
-    """In which models compute. Another one than the default changes the protocol."""
+    """Floating-point precision of the models. Any except the default is a change of the protocol."""
     probes: Sequence[str] = ()
-    """Names, or "all"; none by default. They change no other number."""
+    """Names, or "all"; none by default. Probes change no other number."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The experiments of a request, and a sentence for each pair of entry and task, and each probe, that is impossible."""
+    """Experiments of a request, and a sentence for each impossible pair of entry and task and each undefined probe."""
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...]
     loaded: tuple[Distribution, ...] = ()
-    """Every distribution of plugins that was loaded, by name."""
+    """Distributions of all loaded plugins, sorted by name."""
     every: tuple[Experiment, ...] = ()
-    """All that the command trains, where these are the experiments of one stage of it; else empty."""
+    """All experiments of the command, if `experiments` is a single stage of it; else empty."""
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Objects and settings that all experiments of a request share."""
+    """Objects and settings common to all experiments of a request."""
 
     protocol: Protocol
     optimizer: Found[Optimizer]
     averagers: tuple[Found[Averager], ...]
     measurements: tuple[Found[Measurement], ...]
     probes: frozenset[str]
-    """Those of the measurements that are computed from insides, as far as they are asked for."""
+    """Names of the requested probes."""
     seeds: tuple[int, ...]
     precision: str
     loaded: tuple[Distribution, ...]
     """See :class:`Plan`."""
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By task, see `Experiment.positions`."""
+    """`Experiment.positions` by task."""
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
-    """By task and lengths, see :func:`no_answer_counts`."""
+    """Results of :func:`no_answer_counts` by task and lengths."""
 
 
 def plan(request: Request, registry: Registry) -> Plan:
-    """Resolve every name and setting before anything is trained.
+    """Experiments of a request, with every name and setting resolved before any training.
 
-    Raises UsageError for unknown names, values out of range, or when no pair of task and entry is possible.
+    Raises UsageError for unknown names, values out of range, or a request without a possible pair of task and entry.
     """
     for kind, named in (("task", request.tasks), ("arch", request.archs), ("seed", request.seeds)):
         if not named:
@@ -141,7 +141,7 @@ def plan(request: Request, registry: Registry) -> Plan:
 
 
 def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Experiment:
-    """With the first seed. Raises Unsupported for a part or an optimizer that cannot have its options."""
+    """Experiment with the first seed. Raises Unsupported if a part or the optimizer rejects its options."""
     plain = chosen.protocol.settings(task.thing)
     train, evaluate = override("train", plain[0], changes), override("evaluate", plain[1], changes)
     check_settings(task.thing, train, evaluate)
@@ -182,9 +182,9 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
 def _with_tuning_runs(
     experiment: Experiment, task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen
 ) -> Experiment:
-    """The experiment with the tuning runs that choose its learning rate, where there is a choice.
+    """Experiment with tuning runs, if the protocol tunes the learning rate; else unchanged.
 
-    They are runs like others, with changed settings: each learning rate in turn, fewer steps, and as good as no test.
+    Tuning runs are ordinary runs with changed settings: one learning rate each, fewer steps, and a minimal test.
     """
     asked = experiment.record.tuning
     if asked is None:
@@ -201,12 +201,12 @@ def _precision(chosen: _Chosen) -> list[tuple[str, str]]:
 
 
 def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:
-    """The name on boards: of the model, and of an optimizer other than the default one."""
+    """Name on boards: the model, and any optimizer except the default."""
     return entry.label + ("" if optimizer.label == DEFAULT_OPTIMIZER else f"+{optimizer.label}")
 
 
 def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Mapping[str, str]) -> Options:
-    """The options of everything that an experiment is made of. Raises UsageError for an option that nothing has."""
+    """Options of all components of an experiment, by full name. Raises UsageError for an unknown option."""
     architecture = entry.architecture.thing
     owners: dict[str, tuple[Callable[..., Any], Any]] = {"model": (architecture.build, architecture)}
     owners |= {kind: (part.thing.configured, part.thing) for kind, part in entry.parts.items()}
@@ -225,14 +225,14 @@ def _options(task: Task, entry: Entry, optimizer: Found[Optimizer], changes: Map
 
 
 def _averagers(named: Sequence[str] | None, registry: Registry) -> tuple[Found[Averager], ...]:
-    """In the order of their names. Raises UsageError for a name that nobody provides."""
+    """Averagers, sorted by label. Raises UsageError for an unknown name."""
     every = map(registry.averagers.found, registry.averagers.names() if named is None else named)
     chosen = {each.label: each for each in every if named is not None or each.origin.name == BUILT_IN}
     return tuple(chosen[label] for label in sorted(chosen))
 
 
 def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
-    """Raise Unsupported if the task has no answer that boards would show. Looks at the contexts of a task once."""
+    """Raise Unsupported for a task without a counted answer at any length on boards. Draws from each task once."""
     task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
     key = (experiment.record.task, *board_lengths(task, train, evaluate))
     if key not in chosen.unanswered:
@@ -245,7 +245,7 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
 
 
 def _require_model(experiment: Experiment) -> None:
-    """Raise Unsupported, with the reason, if the model cannot be built, or if its norm scheme places nothing in it."""
+    """Raise Unsupported if the model cannot be built, or if its norm scheme has no effect."""
     try:
         experiment.parts_to_build()
         with initial(experiment.seed, "weights"):
@@ -264,15 +264,15 @@ def _require_model(experiment: Experiment) -> None:
 
 
 _IDLE = (nn.Identity.forward, nn.Sequential.forward)
-"""A module that is made of these alone gives back what it gets."""
+"""`forward` methods of modules without an effect of their own."""
 
 
 class _Placed(Exception):
-    """The scheme placed something."""
+    """The norm scheme has an effect."""
 
 
 class _Watched(NormScheme):
-    """A norm scheme that stops the building of a model where it places something."""
+    """Norm scheme that raises _Placed at its first effect during the construction of a model."""
 
     def __init__(self, scheme: NormScheme) -> None:
         self.scheme, self.name, self.about = scheme, scheme.name, scheme.about
@@ -305,9 +305,9 @@ class _Watched(NormScheme):
 
 
 def places_nothing(scheme: NormScheme, build: Callable[[NormScheme], object]) -> bool:
-    """Whether the model that `build` makes with the scheme has nothing of it.
+    """Whether a norm scheme has no effect in the model from `build`.
 
-    Where a model cannot be built with another object in the scheme's place, nobody knows, and it counts as having something.
+    If `build` rejects the wrapped scheme, the answer is unknown, and the result is False.
     """
     try:
         build(_Watched(scheme))
@@ -317,7 +317,7 @@ def places_nothing(scheme: NormScheme, build: Callable[[NormScheme], object]) ->
 
 
 def _identity(module: object) -> nn.Module:
-    """The module that does nothing. Raises _Placed if `module` does something."""
+    """Identity module. Raises _Placed if `module` is no identity."""
     if module is None:
         return nn.Identity()
     if isinstance(module, nn.Module) and all(type(each).forward in _IDLE for each in module.modules()):
@@ -326,19 +326,19 @@ def _identity(module: object) -> nn.Module:
 
 
 class Replanner:
-    """Finds the experiments that records describe, with what is installed here. Plans each kind of run once."""
+    """Planner of experiments from records, with the plugins installed here. Plans each kind of run once, for all seeds."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self._planned: dict[Hashable, Experiment] = {}
 
     def experiment(self, record: ExperimentRecord, probes: Sequence[str] = ()) -> Experiment:
-        """The experiment that `lgbench run` makes of the names in a record, which may be another run.
+        """Experiment of `lgbench run` with the names in a record. Its run id may differ from the record's.
 
-        `probes` are names of those that the run has, as far as the task has them. The outcome of a tuning is the record's.
-        Raises UsageError where there is no such experiment.
+        `probes` are the names of the run's probes; undefined probes are dropped. The outcome of a tuning is taken from the
+        record. Raises UsageError for unknown names and impossible pairs.
         """
-        # Of a JSON object the protocol has a label alone.
+        # The protocol's changes contain only the hash of a JSON object, so the object itself comes from the options.
         objects = {key: value for key, value in record.options if isinstance(value, str) and is_json_object(value)}
         same = (record.task, record.entry, record.optimizer, record.averagers, record.protocol, *objects.items(), tuple(probes))
         if same not in self._planned:
@@ -358,5 +358,5 @@ class Replanner:
 
 
 def arch_of(record: ExperimentRecord) -> str:
-    """The value of --arch that names an entry: the entry without its optimizer, which has an option of its own."""
+    """Value of --arch for an entry: the entry without its optimizer, the value of --optimizer."""
     return record.entry if record.optimizer == DEFAULT_OPTIMIZER else record.entry.removesuffix(f"+{record.optimizer}")

@@ -1,4 +1,4 @@
-"""Which probes a run has: those that `--probe` names, out of the measurements that are computed from a model's insides."""
+"""Choice of probes, the measurements computed from a model's internals, with `--probe`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ALL, NONE = "all", "none"
 
 
 def is_probe(measurement: Measurement) -> bool:
-    """Whether a measurement is computed from what is inside a model, where it is defined at all."""
+    """Whether a measurement is computed from the internals of a model."""
     return type(measurement).of_insides is not Measurement.of_insides
 
 
 def is_defined(probe: Measurement, task: Task) -> bool:
-    """Whether a probe is defined for a task. One that cannot say is not."""
+    """Whether a probe is defined for a task. A probe with an error in `source` counts as undefined."""
     try:
         return probe.source(task) is not None
     except Exception:  # the code of a measurement may raise anything; `lgbench check` reports it
@@ -24,7 +24,7 @@ def is_defined(probe: Measurement, task: Task) -> bool:
 
 
 def chosen_probes(asked: Sequence[str], measurements: Iterable[Measurement]) -> frozenset[str]:
-    """The names of the probes that are asked for, out of all. Raises UsageError for a name that is no probe's."""
+    """Names of the requested probes. Raises UsageError for any other name."""
     names, known = list(dict.fromkeys(asked)), {measurement.name: is_probe(measurement) for measurement in measurements}
     probes = frozenset(name for name, probe in known.items() if probe)
     if {ALL, NONE} & {*names} and len(names) > 1:
@@ -43,12 +43,12 @@ def chosen_probes(asked: Sequence[str], measurements: Iterable[Measurement]) -> 
 
 
 def takes_part(measurement: Measurement, task: Task, chosen: frozenset[str]) -> bool:
-    """Whether a run on a task has a measurement: all that are no probes, and the probes that are chosen and defined there."""
+    """Whether a run on a task has a measurement: always, except for probes, which must be chosen and defined for the task."""
     return not is_probe(measurement) or (measurement.name in chosen and is_defined(measurement, task))
 
 
 def undefined(chosen: frozenset[str], measurements: Iterable[Measurement], tasks: Sequence[Task]) -> list[str]:
-    """A sentence for each chosen probe that none of these tasks has."""
+    """Sentence for each chosen probe without a task in `tasks`."""
     probes = [each for each in measurements if each.name in chosen and not any(is_defined(each, task) for task in tasks)]
     names = ", ".join(task.name for task in tasks)
     return [f"the probe {name} is not defined for {names}" for name in sorted(probe.name for probe in probes)]

@@ -1,4 +1,4 @@
-"""Protocols: named, versioned sets of everything that must be equal for entries to be compared."""
+"""Protocols: named, versioned settings, equal for all entries of a comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lgbench.experiment.tuning import Tuning, rates
 
 @dataclass(frozen=True)
 class Training:
-    """How one model is trained, fully resolved. Lengths and batch count contexts as :class:`lgbench.Task` does."""
+    """Training settings of one model, fully resolved. Lengths are those of :class:`lgbench.Task`; a batch counts contexts."""
 
     steps: int
     batch: int
@@ -33,7 +33,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How one model is tested, fully resolved."""
+    """Test settings of one model, fully resolved."""
 
     contexts: int
     """Contexts per length, for TVD, accuracy and the ROC AUC of tasks that are not languages."""
@@ -41,13 +41,13 @@ class Evaluation:
     """Strings per length, half of them members, for the ROC AUC of languages."""
     max_length: int
     points: int = 0
-    """How often a model is tested while it trains, at most: :func:`lgbench.experiment.contexts.point_steps` has the steps."""
+    """Largest number of tests during training; see :func:`lgbench.experiment.contexts.point_steps` for the steps."""
     point_contexts: int = 1
-    """Contexts per length while it trains."""
+    """Contexts per length in a test during training."""
     point_strings: int = 0
-    """Strings per length while it trains; 0 for none."""
+    """Strings per length in a test during training; 0 for none."""
     point_max_length: int = 1
-    """The longest length that is tested while it trains."""
+    """Longest length in a test during training."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +70,29 @@ class Protocol:
     longest_set: int
     """Longest tested context of tasks that answer once."""
     points: int
-    """How often a model is tested while it trains, at most."""
+    """Largest number of tests during training."""
     point_contexts: int
     point_strings: int
     point_reach: int
-    """The longest length that is tested while a model trains, in training lengths."""
+    """Longest length in a test during training, as a multiple of the training length."""
     submitted_seeds: int
-    """How many seeds a submission to the leaderboards has of every task, at least; 0 where results cannot be submitted."""
+    """Smallest number of seeds per task in a submission; 0 for a protocol without submissions."""
     lr_factors: tuple[float, ...] = ()
-    """The learning rates that are tried for each entry, as multiples of `lr` or of a task's own; none where `lr` is the one."""
+    """Grid of learning rates for tuning, as multiples of `lr` or of a task's own; empty for a fixed learning rate."""
 
     @property
     def published(self) -> bool:
-        """Whether its results can be submitted to the leaderboards."""
+        """Whether the leaderboards accept results of the protocol."""
         return self.submitted_seeds > 0
 
     def tuning(self, training: Training) -> Tuning | None:
-        """The tuning of runs that are trained so; None where the protocol has one learning rate."""
+        """Tuning for a training; None for a protocol with a fixed learning rate."""
         if not self.lr_factors:
             return None
         return Tuning(rates(training.lr, self.lr_factors), tuning.SEEDS, max(1, training.steps // tuning.SHARE))
 
     def settings(self, task: Task) -> tuple[Training, Evaluation]:
-        """The protocol's training and evaluation of one task."""
+        """Training and test settings for one task."""
         budget = task.budgets.get(self.name, Budget())
         longest = self.longest_set if task.signature.answers is Answers.LAST else self.longest_prefix
         max_length = budget.max_length or longest
@@ -213,19 +213,19 @@ PAPER = Protocol(
 PROTOCOLS: Mapping[str, Protocol] = {protocol.name: protocol for protocol in (QUICK, SHORT, STANDARD, LONG, PAPER)}
 
 DEFAULT_PROTOCOL = "short"
-"""Of commands and functions that name none."""
+"""Default protocol of commands and functions."""
 
 BOARDS_PROTOCOL = "standard"
-"""The protocol of the published leaderboards, for whoever asks which entry is better."""
+"""Protocol of the published leaderboards."""
 
 
 EXTERNAL, EXTERNAL_VERSION = "external", 1
-"""The protocol of models that lgbench did not train, which :func:`lgbench.evaluate_model` measures. They are tested as under
-BOARDS_PROTOCOL. Raise the version whenever that changes a number."""
+"""Protocol of models trained elsewhere and measured by :func:`lgbench.evaluate_model`. The test settings are those of
+BOARDS_PROTOCOL. Raise the version whenever a number changes."""
 
 
 def protocol_named(name: str) -> Protocol:
-    """The protocol of that name; UsageError with the known ones otherwise."""
+    """Protocol by name. Raises UsageError with the known names."""
     if name == EXTERNAL:
         known = ", ".join(sorted(PROTOCOLS))
         raise UsageError(f"{name} is for models that were trained elsewhere: use lgbench.evaluate_model; to train: {known}")
@@ -238,7 +238,7 @@ def protocol_named(name: str) -> Protocol:
 TARGETS = ("sampled", "exact")
 
 PRECISIONS = ("float32", "bfloat16")
-"""The precisions in which models can compute. Every protocol is of the first."""
+"""Floating-point precisions of models. Each protocol has the first."""
 
 MULTIPLES = (1, 2, 4, 8)
-"""Of the training length: lengths that are tested while a model trains, where a context tells them at no cost, and drawn."""
+"""Multiples of the training length, tested during training if a task answers at every prefix: they cost no extra context."""

@@ -1,4 +1,4 @@
-"""The record of an experiment: names and numbers alone, as a run file's footer holds them."""
+"""Record of an experiment: only names and numbers, as in the metadata of a run file."""
 
 from __future__ import annotations
 
@@ -15,93 +15,93 @@ from lgbench.experiment.tuning import Tuning
 
 @dataclass(frozen=True)
 class ProtocolUse:
-    """A protocol, and what `--set` changed of it."""
+    """Protocol with its changes from `--set`."""
 
     name: str
     version: int
     changes: tuple[tuple[str, str], ...] = ()
-    """By setting, such as ("train.lr", "0.001"), in the order of the settings' names; and ("precision", "bfloat16")."""
+    """Setting and value, such as ("train.lr", "0.001"), sorted by setting; and ("precision", "bfloat16")."""
 
     @property
     def precision(self) -> str:
-        """In which models compute: one of :data:`lgbench.experiment.protocols.PRECISIONS`. All but the first is a change."""
+        """Precision of the models, from :data:`lgbench.experiment.protocols.PRECISIONS`. Each except the first is a change."""
         return dict(self.changes).get("precision", PRECISIONS[0])
 
     @property
     def is_external(self) -> bool:
-        """Whether lgbench did not train the model. Then `changes` say what was tested."""
+        """Whether the model was trained outside lgbench. Then `changes` are the settings of its test."""
         return self.name == EXTERNAL
 
     def __str__(self) -> str:
-        """For titles, such as "standard/3 train.lr=0.001"."""
+        """Title, such as "standard/3 train.lr=0.001"."""
         return " ".join([f"{self.name}/{self.version}", *(f"{key}={value}" for key, value in self.changes)])
 
 
 @dataclass(frozen=True)
 class PluginUse:
-    """A distribution whose plugins decide the numbers of an experiment. Two of its versions are two experiments."""
+    """Distribution with an effect on the numbers of an experiment. Another version is another experiment."""
 
     name: str
     version: str
     source: str
-    """16 hexadecimal digits of its sources, or "unknown"."""
+    """First 16 hexadecimal digits of the hash of its sources, or "unknown"."""
     provides: tuple[str, ...]
-    """The kinds of its things that take part, sorted; an averager with its name, such as "averager:ema"."""
+    """Kinds of its objects in the experiment, sorted; an averager with its name, such as "averager:ema"."""
 
     def decides(self, weights: str) -> bool:
-        """Whether it decides the numbers of these weights: an averager decides those of its own averages alone."""
+        """Whether the plugin has an effect on the numbers of these weights. An averager affects only its own averages."""
         return any(kind.partition(":")[0] != "averager" or kind == f"averager:{weights}" for kind in self.provides)
 
 
 @dataclass(frozen=True)
 class LoadedPlugin:
-    """A distribution whose plugins were loaded in the process of a run, whether they take part in it or not."""
+    """Distribution with loaded plugins in the process of a run, with or without a part in the run."""
 
     name: str
     version: str
     source: str
     """As in :class:`PluginUse`; empty for an lgbench without changes."""
     installed: str
-    """How it was installed, as in :data:`lgbench.extensions.loading.How`."""
+    """Kind of installation, from :data:`lgbench.extensions.loading.How`."""
     origin: str | None
-    """The place that it was installed from, where others may know it."""
+    """Public origin of the installed package, such as a URL with a commit; None for a package index or a local folder."""
     takes_part: bool
-    """Whether it decides or measures a number."""
+    """Whether the plugin decides or measures a number of the run."""
     libraries: Mapping[str, str] = field(default_factory=dict)
-    """Versions of the libraries that it stands on, other than lgbench and torch. Without any, footers have no such field."""
+    """Versions of its dependencies, except lgbench and torch. An empty mapping is left out of the metadata."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """As a footer has it."""
+        """Fields in the metadata of a run."""
         return {name: value for name, value in asdict(self).items() if name != "libraries" or value}
 
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """One model on one task with one seed, and everything that decides its numbers. Names are those that results show."""
+    """One model on one task with one seed, and all settings behind its numbers. Names are as in results."""
 
     task: str
     family: str
     task_version: int
     entry: str
-    """The architecture and its parts, as boards name them."""
+    """Architecture and parts, as named on boards."""
     architecture: str
     norm: str | None
-    """None where the architecture takes no such part. So too for attention and position."""
+    """None for an architecture without norms. The same holds for attention and position."""
     attention: str | None
     position: str | None
     optimizer: str
     options: tuple[tuple[str, Any], ...]
-    """Every option of the architecture, its parts and the optimizer, such as ("model.layers", 2)."""
+    """Options of the architecture, its parts and the optimizer, such as ("model.layers", 2)."""
     averagers: tuple[str, ...]
     protocol: ProtocolUse
     train: Training
     evaluate: Evaluation
     plugins: tuple[PluginUse, ...]
-    """The distributions that decide the numbers, by name. lgbench is one of them only in a checkout with changes."""
+    """Distributions behind the numbers, sorted by name. lgbench is included only in a checkout with changes."""
     seed: int
     tuning: Tuning | None = None
-    """Where the protocol tries several learning rates: which, and their losses. `train.lr` is the chosen one."""
+    """Tuning of the learning rate, for protocols with a grid. After the tuning, `train.lr` is the chosen rate."""
 
     @cached_property
     def run_id(self) -> str:
@@ -111,21 +111,21 @@ class ExperimentRecord:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that the run id is a hash of: the record without the outcome of its tuning.
+        """Content of the run id's hash: the record without the outcome of its tuning.
 
-        The losses of the tuning runs and the chosen learning rate are results, as scores are.
+        The losses of the tuning runs and the chosen learning rate are results, like scores.
         """
         about = asdict(self)
         if (tuning := about.pop("tuning")) is not None:
             about["tuning"] = {name: tuning[name] for name in ("grid", "seeds", "steps")}
             del about["train"]["lr"]
-        if not self.evaluate.points:  # without points, their settings mean nothing; published runs of before have none
+        if not self.evaluate.points:  # published runs from before tests during training lack these settings
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         return about
 
     @cached_property
     def _around_seed(self) -> tuple[str, str]:
-        """The identity as JSON up to the seed, and after it. Most runs of a large grid differ in the seed alone."""
+        """Identity as JSON, before and after the seed. Cached, since most runs of a large grid differ only in the seed."""
         about = self.identity
         first = {key: value for key, value in about.items() if key < "seed"}
         last = {key: value for key, value in about.items() if key > "seed"}
@@ -133,13 +133,13 @@ class ExperimentRecord:
         return f'{before[:-1]}, "seed": ', f", {after[1:]}"
 
     def with_seed(self, seed: int) -> ExperimentRecord:
-        """The same experiment with another seed."""
+        """Copy with another seed."""
         other = replace(self, seed=seed)
         vars(other)["_around_seed"] = self._around_seed
         return other
 
     def tuned(self, outcome: Tuning) -> ExperimentRecord:
-        """The same experiment with the learning rate that its tuning chose."""
+        """Copy with the learning rate of a finished tuning."""
         lr = self.train.lr if outcome.chosen is None else outcome.chosen
         other = replace(self, tuning=outcome, train=replace(self.train, lr=lr))
         vars(other)["_around_seed"] = self._around_seed
@@ -147,19 +147,19 @@ class ExperimentRecord:
 
     @property
     def is_untuned(self) -> bool:
-        """Whether its learning rate is still to be chosen."""
+        """Whether the learning rate awaits its tuning."""
         return self.tuning is not None and self.tuning.chosen is None
 
     def plugins_of(self, weights: str) -> list[tuple[str, str]]:
-        """Name, and version with source, of each distribution that decides the numbers of these weights."""
+        """Name, and version with source, of each distribution with an effect on the numbers of these weights."""
         return [(used.name, f"{used.version} {used.source}") for used in self.plugins if used.decides(weights)]
 
     @property
     def precision(self) -> str:
-        """The precision in which models compute."""
+        """Floating-point precision of the models."""
         return self.protocol.precision
 
     @property
     def title(self) -> str:
-        """For messages: entry, task and seed."""
+        """Entry, task and seed, for messages."""
         return f"{self.entry} on {self.task} seed {self.seed}"

@@ -17,28 +17,28 @@ from lgbench.errors import UsageError, unknown
 from lgbench.experiment.protocols import TARGETS, Evaluation, Training
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
-"""Sections whose settings are options of what plugins provide: the architecture, its parts, the optimizer."""
+"""Sections with options of plugins: the architecture, its parts, the optimizer."""
 SECTIONS = ("train", "evaluate", *OPTION_SECTIONS)
 
 MAX_OPTION = 2**14
-"""How far from 0 an option that is a whole number may be whose range its plugin does not state.
+"""Largest absolute value of an integer option without a range from its plugin.
 
-Planning builds every model once. Without a bound, a typing error would fill the machine's memory before it is refused.
+Planning builds every model once. Without a bound, a typing error could fill the machine's memory.
 """
 
 Ranges = Mapping[str, tuple[float, float]]
-"""By option, the least and the greatest value."""
+"""Least and greatest value by option."""
 
 Options = dict[str, Any]
-"""By full name, such as model.layers."""
+"""Values by full name, such as model.layers."""
 
 Settings = TypeVar("Settings", Training, Evaluation)
 
 
 def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
-    """Every combination of the values of each setting, which commas separate. Raises UsageError for an unknown section.
+    """Combinations of the comma-separated values of all settings. Raises UsageError for an unknown section.
 
-    The commas of a JSON object separate nothing.
+    A JSON object is a single value, whatever its commas.
     """
     for key in changes:
         section, _, name = key.partition(".")
@@ -51,9 +51,9 @@ def grid(changes: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def options_of(function: Callable[..., Any], owner: str) -> Options:
-    """The options of a function: its keyword-only parameters, with their defaults.
+    """Options of a function: its keyword-only parameters, with their defaults.
 
-    Raises UsageError for a default from whose type a text cannot be read.
+    Raises UsageError for a default of any type except int, float, bool and str.
     """
     parameters = inspect.signature(function).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
@@ -67,12 +67,12 @@ def options_of(function: Callable[..., Any], owner: str) -> Options:
 def chosen_options(
     section: str, owner: str, defaults: Options, ranges: Ranges, task: Task, changes: Mapping[str, str]
 ) -> Options:
-    """The options of one section: the defaults, then the task's model sizes, then what the user set.
+    """Options of one section: the defaults, then the task's model sizes, then the user's changes.
 
-    Raises UsageError for an option that the owner does not have, and for a value out of its range.
+    Raises UsageError for an unknown option and for a value out of range.
     """
     own = task.model if section == "model" else {}
-    # As a user's values are: 2 for an option whose default is 1.0 is 2.0, for a run's id is taken from what is written.
+    # The run id hashes the written value, so a task's 2 for an option with the default 1.0 becomes 2.0, as a user's 2 does.
     own = {name: float(v) if isinstance(defaults[name], float) else v for name, v in own.items() if name in defaults}
     options = defaults | own
     for key, text in changes.items():
@@ -86,14 +86,14 @@ def chosen_options(
 
 
 def flat(train: Training, evaluate: Evaluation, options: Options) -> Options:
-    """Every setting under the name by which `--set` reaches it."""
+    """All settings by their names in `--set`."""
     sections = {"train": asdict(train), "evaluate": asdict(evaluate)}
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     return named | options
 
 
 def _require_in_range(owner: str, key: str, value: Any, stated: tuple[float, float] | None) -> None:
-    """Raise UsageError, with what would work, for a number out of the range that its plugin states, or that all have."""
+    """Raise UsageError, with the valid range, for a number outside the plugin's range or MAX_OPTION."""
     if isinstance(value, bool | str):
         return
     said = f"{key}={value} is out of range for {owner}: it must be "
@@ -106,7 +106,7 @@ def _require_in_range(owner: str, key: str, value: Any, stated: tuple[float, flo
 
 
 def parse_value(key: str, text: str, like: Any) -> Any:
-    """`text` as a value of the type of `like`; UsageError naming `key` otherwise.
+    """Value of `text` with the type of `like`. Raises UsageError with the name `key`.
 
     >>> parse_value("train.steps", "1e3", 10), parse_value("model.mlp", "off", True)
     (1000, False)
@@ -132,7 +132,7 @@ def parse_value(key: str, text: str, like: Any) -> Any:
 
 
 def override(section: str, settings: Settings, changes: Mapping[str, str]) -> Settings:
-    """`settings` with the entries of `changes` that belong to `section` ("train" or "evaluate") put in."""
+    """Copy of `settings` with the changes of `section`, "train" or "evaluate"."""
     prefix = f"{section}."
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}
     chosen: dict[str, Any] = {}
@@ -146,19 +146,19 @@ def override(section: str, settings: Settings, changes: Mapping[str, str]) -> Se
 
 
 MAX_STEPS = 10_000_000
-"""Steps of a training at most: ten times those of the protocol `paper`. Every step's length is in memory."""
+"""Largest number of training steps, ten times as many as in the protocol `paper`. Memory holds the length of each step."""
 MAX_AT_ONCE = 2**20
-"""Contexts and strings that can be asked for at most, of one batch and of one length."""
+"""Largest number of contexts or strings per batch and per tested length."""
 MAX_LENGTH = 2**20
-"""Longest context that can be asked for: planning draws one, and a table of positions in a model has a row for each."""
+"""Longest possible context: planning draws one, and a position table in a model has a row per position."""
 MAX_PREFIX = 2**15
-"""The same of tasks that answer at many positions, whose samplers go from token to token."""
+"""Longest possible context of tasks with answers at many positions, whose samplers loop over tokens."""
 MAX_SEEDS = 10_000
-"""Seeds that one command runs at most."""
+"""Largest number of seeds per command."""
 MAX_POINTS = MAX_STEPS.bit_length() - 1
-"""Of measurements while a model trains: halving the steps more often leaves none."""
+"""Largest number of tests during training: more halvings of MAX_STEPS leave no step."""
 MIN_STRINGS = 4
-"""Of one length: two members, and two others."""
+"""Smallest number of strings per length: two members and two non-members."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "train.steps": (1, MAX_STEPS),
     "train.batch": (1, MAX_AT_ONCE),
@@ -179,7 +179,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 
 
 def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
-    """Raise UsageError naming the first setting out of its range."""
+    """Raise UsageError with the first setting out of range."""
     values = {f"train.{f.name}": getattr(train, f.name) for f in fields(train)}
     values |= {f"evaluate.{f.name}": getattr(evaluate, f.name) for f in fields(evaluate)}
     most = MAX_LENGTH if task.signature.answers is Answers.LAST else MAX_PREFIX
@@ -189,7 +189,7 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
         **_RANGES,
         "train.min_length": (shortest, most),
         "train.max_length": (max(1, train.min_length), longest),
-        # At least one of the task's own lengths is measured.
+        # At least one of the task's own lengths must be tested.
         "evaluate.max_length": (min(task.lengths or (1,)), longest),
         "evaluate.point_max_length": (min(task.lengths or (1,)), longest),
     }
@@ -206,15 +206,15 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
 
 
 MAX_BYTES = 2**20
-"""Of a file. A longer one is not read."""
+"""Size limit for JSON files."""
 MAX_LETTERS = 1000
-"""Of an object without spaces. The footer of a run has no longer text."""
+"""Length limit for a JSON object without spaces, since each run's metadata contains the object."""
 
 
 def json_content(key: str, text: str) -> str:
-    """The object in the file of that name, with sorted keys and no spaces. A text that begins with a brace is one itself.
+    """JSON object from `text`, a file name or the object itself, with sorted keys and without spaces.
 
-    Raises UsageError, naming the option `key`.
+    Raises UsageError with the option `key`.
     """
     if is_json_object(text):
         said, where = text, key
@@ -238,12 +238,12 @@ def json_content(key: str, text: str) -> str:
 
 
 def is_json_object(text: str) -> bool:
-    """Whether the value of an option is an object itself, not the name of a file."""
+    """Whether the value of an option is a JSON object rather than a file name."""
     return text.startswith("{")
 
 
 def setting_label(value: object) -> str:
-    """The value of a changed setting as the titles of boards have it: of an object, its SHA-256, shortened."""
+    """Value of a changed setting in titles of boards; for a JSON object, its shortened SHA-256."""
     text = str(value)
     return (
         f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}" if isinstance(value, str) and is_json_object(text) else text

@@ -1,7 +1,7 @@
-"""Tuning: the learning rates that are tried for an entry on a task, and the choice among them.
+"""Tuning: a grid of learning rates for an entry on a task, and the choice of a rate.
 
-Each rate is tried on seeds that no result has, for a part of the steps. The loss at the end of these trainings alone decides.
-Training data are fresh draws, so that is the loss in distribution, and nothing beyond the training length is looked at.
+Each rate is tried with reserved seeds, for a share of the steps. Only the loss at the end of these trainings decides. Training
+data are fresh draws, so this loss is in-distribution, and no length beyond the training length has an influence.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 SEEDS = (1_000_000, 1_000_001)
-"""The seeds of all tuning runs. No result under a protocol that tries learning rates has one of them."""
+"""Seeds of all tuning runs, reserved: results under a protocol with tuning have other seeds."""
 SHARE = 4
-"""A tuning run has as many steps as a run divided by this number."""
+"""Steps of a run per step of a tuning run."""
 TEST = {"evaluate.contexts": "1", "evaluate.strings": "4", "evaluate.points": "0"}
-"""The test of a tuning run, as --set has it: as small as it can be, since nobody reads it."""
+"""Test settings of a tuning run, as for --set: minimal, since only the training loss counts."""
 MAX_POPULATION = 2**20
-"""More models than any memory holds."""
+"""Upper limit for plausible populations, above the memory of any machine."""
 TENTHS = 10
-"""Points of the loss curve that is kept of a tuning run, at most."""
+"""Largest number of points in the stored loss curve of a tuning run."""
 
 
 @dataclass(frozen=True)
 class TuningRun:
-    """One tuning run, after it ended."""
+    """A finished tuning run."""
 
     lr: float
     seed: int
     losses: tuple[float | None, ...]
-    """The mean training loss of each tenth of the steps, in nats; None where it is not finite."""
+    """Mean training loss of each tenth of the steps, in nats; None for a loss that is not finite."""
     diverged_step: int | None
     population: int
-    """Models that were trained together."""
+    """Number of models trained together."""
     compiled: bool
 
     @property
     def loss(self) -> float:
-        """The loss that chooses the learning rate: the mean of the last tenth of the steps; infinite if the training diverged.
+        """Loss for the choice of the learning rate: mean over the last tenth of the steps; infinite for a diverged training.
 
         >>> TuningRun(0.1, 0, (2.0, 1.5), None, 1, False).loss, TuningRun(0.1, 0, (2.0, 1.5), 7, 1, False).loss
         (1.5, inf)
@@ -48,36 +48,36 @@ class TuningRun:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The learning rates that are tried for a run, and the outcome once there is one."""
+    """Grid of learning rates for a run, and the outcome of a finished tuning."""
 
     grid: tuple[float, ...]
-    """The learning rates, the smallest first."""
+    """Learning rates, ascending."""
     seeds: tuple[int, ...]
     steps: int
-    """Of each tuning run."""
+    """Steps of each tuning run."""
     runs: tuple[TuningRun, ...] = ()
-    """For each rate, in order, one for each seed; none before the tuning."""
+    """Runs ordered by rate, then seed; empty before the tuning."""
     chosen: float | None = None
-    """The learning rate of the run; None before the tuning."""
+    """Chosen learning rate; None before the tuning."""
 
     def ended(self, runs: Sequence[TuningRun]) -> Tuning:
-        """With its outcome."""
+        """Copy with the outcome of the tuning."""
         done = replace(self, runs=tuple(runs))
         return replace(done, chosen=done.best)
 
     def loss(self, lr: float) -> float:
-        """The mean over the seeds; infinite where one of them diverged."""
+        """Mean loss over the seeds; infinite if any training diverged."""
         losses = [run.loss for run in self.runs if run.lr == lr]
         return math.fsum(losses) / len(losses)
 
     @property
     def best(self) -> float:
-        """The rate with the smallest loss, of equal ones the smallest rate: that is so too where all diverged."""
+        """Learning rate with the lowest loss; ties, including 'all diverged', go to the smallest rate."""
         return min(self.grid, key=lambda lr: (self.loss(lr), lr))
 
 
 def rates(lr: float, factors: Sequence[float]) -> tuple[float, ...]:
-    """The learning rates of a grid, the smallest first, to three digits.
+    """Learning rates of a grid, ascending, rounded to three digits.
 
     >>> rates(0.003, (1 / 3, 1, 3)), rates(0.002, (3, 1))
     ((0.001, 0.003, 0.009), (0.002, 0.006))
@@ -86,7 +86,7 @@ def rates(lr: float, factors: Sequence[float]) -> tuple[float, ...]:
 
 
 def tenths(steps: int) -> list[int]:
-    """The last step of each tenth of a training.
+    """Last step of each tenth of a training.
 
     >>> tenths(25), tenths(3)
     ([2, 5, 8, 10, 12, 15, 18, 20, 22, 25], [1, 2, 3])
@@ -95,7 +95,7 @@ def tenths(steps: int) -> list[int]:
 
 
 def coarse(points: Sequence[tuple[int, float, int]], steps: int) -> tuple[float | None, ...]:
-    """The mean loss of each tenth, from the points of a training curve: the last step, the mean loss, and the steps of each.
+    """Mean loss of each tenth of a training, from points of a training curve: last step, mean loss, number of steps.
 
     >>> coarse([(1, 4.0, 1), (2, 2.0, 1), (4, 1.0, 2)], 4)[-1]
     1.0
@@ -112,7 +112,7 @@ def coarse(points: Sequence[tuple[int, float, int]], steps: int) -> tuple[float 
 
 
 def wrong(tuning: Tuning, lr: float, seed: int) -> str | None:
-    """A sentence if the outcome of a tuning does not fit together, or with the learning rate and seed of its run."""
+    """Sentence about an inconsistent tuning, or a contradiction with its run's learning rate or seed; None if consistent."""
     tried = [(run.lr, run.seed) for run in tuning.runs]
     if tried != [(rate, own) for rate in tuning.grid for own in tuning.seeds] or not tried:
         return "tuning.runs does not have each rate of the grid with each tuning seed once, in order"

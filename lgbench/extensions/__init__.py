@@ -1,1 +1,1 @@
-"""Plugins: finding, loading, describing and checking them, and starting new ones."""
+"""Plugins: discovery, loading, descriptions, checks, and templates for new plugins."""

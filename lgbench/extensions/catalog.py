@@ -1,4 +1,4 @@
-"""Catalog of the things of one kind that plugins provide, by name, and the check of each thing against its contract."""
+"""Catalog of objects of one kind from plugins, by name, and the check of each object against its contract."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Found(Generic[Item]):
-    """A thing that a plugin provides."""
+    """Object from a plugin."""
 
     label: str
-    """Its name in results. A thing from a file has the first digits of the file's hash in it: my-norm~1a2b3c4d."""
+    """Name in results. For an object from a file, with the first digits of the file's hash: my-norm~1a2b3c4d."""
     thing: Item
     origin: Distribution
 
 
 class Catalog(Generic[Item]):
-    """All things of one kind, by name, each with the distribution that provides it."""
+    """Objects of one kind by name, each with its distribution. A name from two plugins is unusable."""
 
     def __init__(self, kind: str, contract: Any, sibling: Callable[[Item, str], Item | None] = lambda item, name: None) -> None:
         self.kind = kind
@@ -47,22 +47,22 @@ class Catalog(Generic[Item]):
         return name in self._items
 
     def __getitem__(self, name: str) -> Item:
-        """The thing of that name. Raises UsageError if no plugin provides it, PluginError if two do."""
+        """Object by name. Raises UsageError for an unknown name, PluginError for a name from two plugins."""
         item = self.get(name)
         if item is None:
             raise unknown(self.kind, name, self.names())
         return item
 
     def get(self, name: str) -> Item | None:
-        """As indexing, but None if no plugin provides it."""
+        """Object by name; None for an unknown name. Raises PluginError as indexing does."""
         found = self._find(name)
         return found[0] if found else None
 
     def found(self, name: str) -> Found[Item]:
-        """The thing of that name with its label and origin. Raises as indexing does.
+        """Object by name, with its label and origin. Raises the same errors as indexing.
 
-        The label of a thing from a file has the beginning of the file's hash, so that results of two versions of the file never
-        mix. A label can be used as a name.
+        The label of an object from a file contains the start of the file's hash, so that results of two versions of the file
+        never mix. A label is also a valid name.
         """
         thing, found = self[name], self._find(name)
         assert found
@@ -70,11 +70,11 @@ class Catalog(Generic[Item]):
         return Found(f"{plain}~{stamp}" if stamp else plain, thing, found[1])
 
     def names(self) -> list[str]:
-        """Every name that can be used, sorted."""
+        """All usable names, sorted."""
         return sorted(name for name, found in self._items.items() if len(found) == 1)
 
     def clashes(self) -> list[str]:
-        """One sentence for each name that more than one plugin provides."""
+        """One sentence for each name from more than one object."""
         several = [(name, found) for name, found in sorted(self._items.items()) if len(found) > 1]
         return [self._clash(name, [origin for _, origin in found]) for name, found in several]
 
@@ -99,11 +99,11 @@ class Catalog(Generic[Item]):
         return found[0] if found else self._unlisted(plain, stamp)
 
     def _unlisted(self, name: str, stamp: str) -> tuple[Item, Distribution] | None:
-        """A thing that a plugin provides and does not list, such as dyck-K-M. Only members of the name's family are asked."""
+        """Unlisted object of a family, such as dyck-K-M. Only members of the name's family are asked."""
         members = [found[0] for found in self._items.values() if stamp in ("", found[0][1].stamp)]
         families = {family for item, _ in members if (family := self._family(item)) and name.startswith(f"{family}-")}
         reasons: list[Exception] = []
-        for family in sorted(families, key=len, reverse=True):  # dyck-of-mine-3 is of dyck-of-mine before it is of dyck
+        for family in sorted(families, key=len, reverse=True):  # dyck-of-mine-3 belongs to dyck-of-mine rather than dyck
             found: dict[Distribution, Item] = {}
             for item, distribution in members:
                 if self._family(item) == family and distribution not in found:
@@ -122,7 +122,7 @@ class Catalog(Generic[Item]):
         return None
 
     def _sibling_of(self, item: Item, name: str, family: str) -> Item | None:
-        """The thing of that name that a member of a family gives, or None. Raises PluginError if it gives anything else."""
+        """Object by name from the `sibling` method of a family's member, or None. Raises PluginError for any other answer."""
         try:
             sibling = self._sibling(item, name)
         except ValueError:
@@ -197,7 +197,7 @@ def _is(value: object, hint: Any) -> bool:
 
 
 def _written(contract: type, attribute: str) -> str:
-    """The annotation as it is written in the contract, or in the class that the contract extends."""
+    """Source text of an annotation in the contract or its base class."""
     owner = next(each for each in contract.__mro__ if attribute in each.__dict__.get("__annotations__", {}))
     return str(owner.__annotations__[attribute])
 
@@ -209,12 +209,12 @@ def _hints(contract: type) -> Mapping[str, Any]:
 
 @cache
 def _methods(contract: type) -> Sequence[tuple[str, Any]]:
-    """The methods that a plugin may write itself."""
+    """Public methods of a contract."""
     return [(name, member) for name, member in inspect.getmembers(contract, inspect.isfunction) if not name.startswith("_")]
 
 
 def _can_be_called_as(method: Any, declared: Any) -> bool:
-    """Whether a bound method takes as many arguments by position as the contract's method."""
+    """Whether a bound method accepts the positional arguments of the contract's method."""
     if not callable(method):
         return False
     given = len([p for p in list(inspect.signature(declared).parameters.values())[1:] if p.kind in _BY_POSITION])
@@ -225,6 +225,6 @@ def _can_be_called_as(method: Any, declared: Any) -> bool:
 
 
 def _called(name: str, method: Any) -> str:
-    """A method with the names of its parameters, such as "residual(spec, sublayer)"."""
+    """Signature with parameter names, such as "residual(spec, sublayer)"."""
     parameters = [p for p in inspect.signature(method).parameters if p != "self"] if callable(method) else ["not a function"]
     return f"{name}({', '.join(parameters)})"

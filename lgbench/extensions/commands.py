@@ -1,6 +1,6 @@
-"""Commands of plugins: their names from the metadata of installed packages, the commands from the hook `lgbench_commands`.
+"""Commands from plugins: names from the metadata of installed packages, commands from the hook `lgbench_commands`.
 
-Help and completion need names alone, so they import no plugin. Asking for a command imports the one module that has it.
+Help and completion need only names, and import no plugin. The use of a command imports a single module.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import click
 
 GROUP = "lgbench.commands"
-"""Entry-point group. Each name is that of a command, each value the module whose hook returns the command."""
+"""Entry-point group. Each entry is the name of a command, with the module whose hook returns the command."""
 
 
 def named() -> dict[str, list[EntryPoint]]:
-    """Entry points of all commands by name, in alphabetical order. Several under one name are a clash."""
+    """Entry points of all commands by name, in alphabetical order. Several entries per name are a clash."""
     found: dict[str, list[EntryPoint]] = defaultdict(list)
     for each in sorted(entry_points(group=GROUP), key=lambda each: (each.name, owner(each))):
         found[each.name].append(each)
@@ -29,12 +29,12 @@ def named() -> dict[str, list[EntryPoint]]:
 
 
 def owner(entry_point: EntryPoint) -> str:
-    """Name of the package that brings a command."""
+    """Name of the package behind a command."""
     return entry_point.dist.name if entry_point.dist else entry_point.module
 
 
 def clash(name: str, own: Sequence[EntryPoint], built_in: Collection[str]) -> str | None:
-    """Sentence about a command of several packages, of which lgbench may be one; None for a command of one."""
+    """Sentence about a command from several packages, lgbench included; None for a command from a single package."""
     owners = ["lgbench"] * (name in built_in) + [owner(each) for each in own]
     used = "that of lgbench is used" if name in built_in else "none is used"
     who = " and ".join(owners)
@@ -42,7 +42,7 @@ def clash(name: str, own: Sequence[EntryPoint], built_in: Collection[str]) -> st
 
 
 def command(name: str) -> click.Command | None:
-    """Command of a plugin, which is imported; None where no package names it. Raises PluginError where it cannot be used."""
+    """Command from a plugin, whose module is imported; None for an unknown name. Raises PluginError for an unusable command."""
     own = named().get(name, [])
     if why := clash(name, own, ()) if own else None:
         raise PluginError(why)
@@ -50,7 +50,7 @@ def command(name: str) -> click.Command | None:
 
 
 def loaded(entry_point: EntryPoint) -> click.Command:
-    """Command behind an entry point. Raises PluginError where its module or its hook is broken."""
+    """Command behind an entry point. Raises PluginError for a broken module or hook."""
     # Not at the top: names alone need none of it.
     from lgbench.extensions.loading import check_contract, installed_source, watched
 
@@ -73,7 +73,7 @@ def loaded(entry_point: EntryPoint) -> click.Command:
 
 
 def _provided(module: object) -> Iterator[click.Command]:
-    """Commands that the hook of one plugin returns."""
+    """Commands from the hook of one plugin."""
     import click
     import pluggy
 

@@ -1,4 +1,4 @@
-"""Descriptions of everything that is installed: for `lgbench list`, `lgbench show` and the reference of the documentation."""
+"""Descriptions of installed objects for `lgbench list`, `lgbench show` and the reference pages."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ KINDS = {
     "executors": "executor",
     "protocols": "protocol",
 }
-"""The user's word for each kind of thing: those that plugins provide, and protocols."""
+"""Kinds of objects from plugins, and protocols, by the user's plural."""
 
 METRIC_COLUMNS = ("name", "title", "better", "range", "threshold", "computed from")
 
 SAMPLE_LENGTH = 8
 SAMPLES = 3
 MAX_ANSWERS = 6
-"""Answers with a probability that are shown after one context."""
+"""Largest number of answers to show after a context."""
 
 
 class Sample(NamedTuple):
-    """A context, and p* after it."""
+    """A context, with p* after the context."""
 
     context: str
     answers: Sequence[tuple[str, float]]
-    """The first legal answers, with their probabilities."""
+    """First legal answers, with their probabilities."""
     left_out: int
-    """How many other answers are legal."""
+    """Number of further legal answers."""
 
 
 def summaries(kind: str, registry: Registry) -> list[tuple[str, str]]:
-    """Name and first sentence of everything of one kind."""
+    """Name and first sentence of each object of one kind."""
     items: Iterable[Any] = PROTOCOLS.values() if kind == "protocols" else registry.catalogs()[KINDS[kind]]
     return [(item.name, about(item).partition("\n")[0]) for item in items]
 
 
 def probes(registry: Registry) -> list[str]:
-    """The names of the measurements that are computed from insides, on any task."""
+    """Names of all probes."""
     return sorted(measurement.name for measurement in registry.measurements if is_probe(measurement))
 
 
 def metric_table(registry: Registry) -> list[tuple[str, ...]]:
-    """A row for each metric, in the order of :data:`METRIC_COLUMNS`."""
+    """One row per metric, with the columns METRIC_COLUMNS."""
     return [
         (m.name, m.title, direction(m), value_range(m), _number(m.threshold, "none"), _computed_from(m, registry.tasks))
         for m in registry.measurements
@@ -71,34 +71,34 @@ def metric_table(registry: Registry) -> list[tuple[str, ...]]:
 
 
 def about(item: Described) -> str:
-    """An item's `about` if it has one, else its docstring."""
+    """The item's `about`, or else its docstring."""
     return item.about or documentation(item)
 
 
 def documentation(item: Described) -> str:
-    """The docstring of its class, without doctests."""
+    """Docstring of the item's class, without doctests."""
     return "\n\n".join(p for p in docstring(item).split("\n\n") if not p.lstrip().startswith(">>>"))
 
 
 def docstring(item: Described) -> str:
-    """The docstring of its class."""
+    """Docstring of the item's class."""
     return inspect.cleandoc(type(item).__doc__ or "")
 
 
 def reads(task: Task) -> str:
-    """The tokens or features of its contexts."""
+    """Number of tokens or features of a task's inputs."""
     inputs = task.signature.inputs
     return f"{inputs.size} tokens" if isinstance(inputs, Tokens) else f"{inputs.width} features"
 
 
 def trained_lengths(task: Task) -> str:
-    """The lengths of its contexts in training. A task that answers at every prefix trains on the longest, and so on all."""
+    """Training lengths as text. With an answer at every prefix, the longest context covers all shorter lengths."""
     low, high = task.train_lengths
     return f"up to {high}" if task.signature.answers is Answers.EVERY_PREFIX else f"{low} to {high}"
 
 
 def samples(task: Task) -> list[Sample]:
-    """Contexts up to their last answer that counts, drawn with seed 0. UsageError if the task has none of that length."""
+    """Contexts up to their last counted answer, drawn with seed 0. Raises UsageError if the draw fails."""
     from lgbench import seeds
     from lgbench.randomness import Random
 
@@ -123,7 +123,7 @@ def samples(task: Task) -> list[Sample]:
 
 
 def options(kind: str, item: Described) -> dict[str, str]:
-    """The options of a thing with their defaults, as `--set` has them."""
+    """Options of an object with their defaults, in the notation of `--set`."""
     if isinstance(item, Architecture):
         section, found = "model", options_of(item.build, item.name)
     elif isinstance(item, Configurable) and kind in OPTION_SECTIONS:
@@ -134,23 +134,23 @@ def options(kind: str, item: Described) -> dict[str, str]:
 
 
 def setting(value: object) -> str:
-    """The value of an option, as `--set` has it."""
+    """Value of an option in the notation of `--set`."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def direction(metric: Measurement) -> str:
-    """The values that are better: lower or higher ones, or neither."""
+    """Direction of better values: lower, higher or neither."""
     return "neither" if metric.lower_is_better is None else "lower" if metric.lower_is_better else "higher"
 
 
 def value_range(metric: Measurement) -> str:
-    """The least and the greatest possible value."""
+    """Least and greatest possible value, as text."""
     low, high = metric.range
     return f"{_number(low, '-infinity')} to {_number(high, 'infinity')}"
 
 
 def page(name: str, registry: Registry) -> str:
-    """Everything about the thing of that name. The name of a family shows each of its tasks. Raises UsageError."""
+    """Description of the objects with a name; for a family, of each of its tasks. Raises UsageError for an unknown name."""
     members = [task for task in registry.tasks if task.family == name]
     pages = [_task_page(task) for task in members] or [_page(kind, item, registry) for kind, item in _found(name, registry)]
     if not pages:
@@ -162,7 +162,7 @@ def page(name: str, registry: Registry) -> str:
 
 
 def _found(name: str, registry: Registry) -> Iterator[tuple[str, Described]]:
-    """Everything of that name, each with its kind."""
+    """Objects with this name, each with its kind."""
     for kind, catalog in registry.catalogs().items():
         item = catalog.get(name)
         if item is not None:
@@ -196,13 +196,13 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
 
 
 def learning_rate(protocol: Protocol, train: Training) -> str:
-    """The learning rate of a task under a protocol, or those that are tried."""
+    """Learning rate of a task under a protocol, or the grid of its tuning."""
     tuning = protocol.tuning(train)
     return " or ".join(f"{lr:g}" for lr in (tuning.grid if tuning else [train.lr]))
 
 
 def _listed(value: object) -> object:
-    """The value of a protocol's setting, for a reader."""
+    """Value of a protocol's setting, as text."""
     return (", ".join(f"{each:g}" for each in value) or "none") if isinstance(value, tuple) else value
 
 
@@ -226,7 +226,7 @@ def _number(value: float | None, otherwise: str) -> str:
 
 
 def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
-    """Contexts or strings, and of which tasks where it differs."""
+    """Source of a metric's data, with the kind of task where sources differ."""
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for task in tasks:
         try:

@@ -1,4 +1,4 @@
-"""A function in a file as an architecture: `./my_model.py:build`, where `build(signature)` returns a model. No plugin."""
+"""Architecture from a function in a file: `./my_model.py:build`, with `build(signature)` returning a model."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 CONTEXTS = 2
-"""In the inputs that a new model is asked about, to see the shape of its logits."""
+"""Number of contexts in the trial input of a new model."""
 _NAMED = re.compile(r"(?P<place>.*\.py:\w+)(?P<parts>\+.*)?", re.DOTALL)
 
 Function = Callable[..., Any]
 
 
 def take_functions(archs: Iterable[str]) -> tuple[list[str], list[Path]]:
-    """The values of --arch with the names of architectures in place of functions in files; and these functions, as plugins.
+    """Values of --arch with functions in files replaced by names of architectures, and the plugin files of these functions.
 
-    Raises UsageError for a file that is not there, and for one without the name of a function.
+    Raises UsageError for a missing file, and for a file without the name of a function.
     """
     names: list[str] = []
     plugins: list[Path] = []
@@ -43,13 +43,13 @@ def take_functions(archs: Iterable[str]) -> tuple[list[str], list[Path]]:
 
 
 def function_source(path: Path) -> PluginSource:
-    """The plugin whose only architecture a function in a file builds. Raises UsageError if there is no such file."""
+    """Plugin with a single architecture, built by a function in a file. Raises UsageError for a missing file."""
     file, function = parted(path)
     return file_source(file, path.name, lambda module: _Plugin(BuiltByFunction(path, _function(module, function)), module))
 
 
 def name_of(path: Path) -> str:
-    """The name of the architecture: that of the file, and that of the function, unless it is `build`.
+    """Name of the architecture: the file's name, with the function's name unless the function is `build`.
 
     >>> name_of(Path("my_model.py:build")), name_of(Path("models.py:TinyNet"))
     ('my-model', 'models-tiny-net')
@@ -62,7 +62,7 @@ def name_of(path: Path) -> str:
 
 
 def as_name(text: str) -> str:
-    """Lower-case words joined by hyphens, as names in lgbench are.
+    """Valid name from a text: lower-case words joined by hyphens.
 
     >>> as_name("TinyNet"), as_name("my_model 2")
     ('tiny-net', 'my-model-2')
@@ -72,7 +72,7 @@ def as_name(text: str) -> str:
 
 
 class BuiltByFunction(Architecture):
-    """An architecture that a function in a file builds. Keyword-only parameters of the function are options of the model."""
+    """Architecture from a function in a file. Keyword-only parameters of the function are options of the model."""
 
     def __init__(self, path: Path, function: Function) -> None:
         self.name = name_of(path)
@@ -89,7 +89,7 @@ class BuiltByFunction(Architecture):
         vars(self)["build"] = build  # options are read from its parameters
 
     def build(self, signature: Signature, parts: Parts, *args: Any, **options: Any) -> Model:
-        """Raises Unsupported where the function returns no module, or one whose logits have another shape."""
+        """Model from the function. Raises Unsupported for a result without the right type or logits of the wrong shape."""
         return self._built(signature, parts, options)
 
     def _built(self, signature: Signature, parts: Parts, options: dict[str, Any]) -> Model:
@@ -102,7 +102,7 @@ class BuiltByFunction(Architecture):
         return model
 
     def _require_logits(self, model: nn.Module, signature: Signature, positions: int) -> None:
-        """Ask the model once. Raises Unsupported where it fails, and where its logits have another shape than lgbench needs."""
+        """Run the model once. Raises Unsupported for a failure, or for logits of the wrong type or shape."""
         import torch
 
         inputs = signature.inputs
@@ -126,7 +126,7 @@ class BuiltByFunction(Architecture):
 
 
 def require_logits(who: str, logits: Any, inputs: Sequence[int], signature: Signature) -> None:
-    """Raise Unsupported, with the right shape, where these are no logits for inputs of so many contexts and positions."""
+    """Raise Unsupported unless `logits` are floats, (contexts, answers, classes). inputs: numbers of contexts and positions."""
     import torch
 
     contexts, positions = inputs
@@ -141,7 +141,7 @@ def require_logits(who: str, logits: Any, inputs: Sequence[int], signature: Sign
 
 
 class _Plugin:
-    """A plugin with one architecture, in place of the module that has the function."""
+    """Plugin with one architecture, in place of the function's module."""
 
     def __init__(self, architecture: Architecture, module: ModuleType) -> None:
         self.__name__ = module.__name__
@@ -153,7 +153,7 @@ class _Plugin:
 
 
 def _function(module: ModuleType, name: str) -> Function:
-    """Raises PluginError, with those that there are, where a module has no function of that name."""
+    """Function of a module by name. Raises PluginError with the known functions for an unknown name."""
     found: Function | None = getattr(module, name, None)
     if not callable(found):
         own = [value for value in vars(module).values() if inspect.isfunction(value) and value.__module__ == module.__name__]

@@ -1,4 +1,4 @@
-"""Importing one plugin so that nothing else suffers: its contract is read first, its output is hidden, its time is measured."""
+"""Import of a single plugin: a check of its contract, hidden output, a measured import time, and the hash of its sources."""
 
 from __future__ import annotations
 
@@ -39,37 +39,35 @@ BUILT_IN = "lgbench"
 """The distribution that brings the built-in plugins."""
 
 How = Literal["index", "wheel", "archive", "folder", "editable", "version control", "file", "unknown"]
-"""How a plugin came here: from a package index; from a wheel or another archive that was named; from a folder, editable or not;
-from version control; or it is a plugin file."""
+"""Kind of installation: package index, wheel or other archive, folder (editable or not), version control, or plugin file."""
 
 SLOW_SECONDS = 2.0
-"""An import that takes longer is reported: every command that needs plugins waits for it."""
+"""Import time above which a note appears, since every command with plugins waits for the import."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Where a plugin comes from: an installed package, or a file that the user named."""
+    """Origin of a plugin: an installed package, or a file named by the user."""
 
     name: str
     """The name of the package or the file."""
     version: str
     """The package's version, or "sha256:" and the hash of the file's content."""
     url: str = field(default="", compare=False)
-    """The place that the package was installed from, or the file's path; empty for a package index."""
+    """URL of the installed package, or path of the file; empty for a package index."""
     editable: bool = field(default=False, compare=False)
     installed: How = field(default="unknown", compare=False)
     origin: str | None = field(default=None, compare=False)
-    """The place that it was installed from, as others may know it: without paths of this machine and without passwords."""
+    """Public origin of the package, without local paths and passwords; None for a package index or a folder."""
     modules: tuple[str, ...] = field(default=(), compare=False)
     """The modules of its entry points."""
 
     @cached_property
     def source(self) -> str:
-        """16 hexadecimal digits of its sources, UNKNOWN where there are none.
+        """First 16 hexadecimal digits of the hash of its sources; UNKNOWN without sources.
 
-        Those of lgbench are empty, for the versions of tasks and protocols say when its numbers change. Only in a checkout
-        with changes that nobody has committed, they are the digits of what was changed. Raises PluginError where sources have
-        changed since their import.
+        For lgbench, empty, since versions of tasks and protocols identify its numbers; in a checkout with uncommitted changes,
+        the hash of the changed files. Raises PluginError for sources changed since their import.
         """
         if self.name == BUILT_IN:
             return changed_sources() if self.editable else ""
@@ -78,30 +76,30 @@ class Distribution:
 
     @property
     def libraries(self) -> dict[str, str]:
-        """Versions of the libraries that a package stands on, other than lgbench and torch. None for lgbench and for files."""
+        """Versions of the package's dependencies, except lgbench and torch. Empty for lgbench and for plugin files."""
         return {} if self.name == BUILT_IN or self.stamp else dict(libraries_of(self.name))
 
     @property
     def stamp(self) -> str:
-        """The first 8 digits of a file's hash, which results append to its names; empty for a package."""
+        """First 8 digits of a file's hash, appended to names in results; empty for a package."""
         _, file, digits = self.version.partition("sha256:")
         return digits[:8] if file else ""
 
 
 @dataclass(frozen=True)
 class PluginSource:
-    """A plugin that has not been imported yet."""
+    """Plugin before its import."""
 
     name: str
     distribution: Distribution
     read: Callable[[], bytes | None]
-    """Returns its source; None if it has no source file."""
+    """Returns the source; None without a source file."""
     load: Callable[[], Any]
-    """Imports it. Returns the module or the object that has its hooks."""
+    """Imports the plugin. Returns the module or object with its hooks."""
 
 
 def installed_source(entry_point: EntryPoint) -> PluginSource:
-    """The plugin behind an entry point."""
+    """Plugin behind an entry point."""
 
     def read() -> bytes | None:
         spec = importlib.util.find_spec(entry_point.module)
@@ -111,7 +109,7 @@ def installed_source(entry_point: EntryPoint) -> PluginSource:
 
 
 def parted(path: Path) -> tuple[Path, str]:
-    """A plugin file, and the function in it that was named by my_model.py:build; empty where none was.
+    """Plugin file and name of a function, from my_model.py:build; an empty name without a function.
 
     >>> [(file.name, function) for file, function in map(parted, (Path("my_model.py:build"), Path("my_norm.py")))]
     [('my_model.py', 'build'), ('my_norm.py', '')]
@@ -121,9 +119,9 @@ def parted(path: Path) -> tuple[Path, str]:
 
 
 def file_source(path: Path, named: str = "", plugin_in: Callable[[ModuleType], Any] = lambda module: module) -> PluginSource:
-    """The plugin in a file. Raises UsageError if there is no such file, or if its name does not end in .py.
+    """Plugin in a file. Raises UsageError for a missing file, or a name without the suffix .py.
 
-    `plugin_in` makes the plugin of the file's module; `named` is what results call it, by default the file's name.
+    `plugin_in` makes the plugin from the file's module. `named` is the name in results, by default the file's name.
     """
     if path.suffix != ".py" or not path.is_file():
         how = f"in --arch ./my_model.py:{named.rpartition(':')[2]}" if named else "in --plugin ./my_norm.py"
@@ -133,13 +131,13 @@ def file_source(path: Path, named: str = "", plugin_in: Callable[[ModuleType], A
     distribution = Distribution(named or path.name, f"sha256:{digits}", str(path), installed="file")
 
     def load() -> Any:
-        # The module's name has the hash, so that it hides no other module and no other version of itself.
+        # The hash in the module's name avoids clashes with other modules and with other versions of the file.
         name = f"lgbench_plugin_{path.stem}_{digits[:8]}"
         module = ModuleType(name)
         module.__file__ = str(path)
         sys.modules[name] = module
         try:
-            # The content that was hashed, not that of the file by now, nor Python's cache of an earlier import.
+            # Runs the hashed content: the file may have changed meanwhile, and Python's cache may be older.
             exec(compile(content, path, "exec"), vars(module))
             return plugin_in(module)
         except BaseException:
@@ -150,9 +148,9 @@ def file_source(path: Path, named: str = "", plugin_in: Callable[[ModuleType], A
 
 
 def check_contract(source: PluginSource) -> None:
-    """Raise PluginError if the plugin names a version of the contracts that this lgbench does not support.
+    """Raise PluginError for a plugin with an unsupported version of the contracts.
 
-    The version stands in a line of the source such as LGBENCH_CONTRACT = "3.0", so that nothing has to be imported.
+    The version is a line of the source, such as LGBENCH_CONTRACT = "3.0", read without an import.
     """
     text = source.read()
     stated = _stated(text) if text else None
@@ -175,9 +173,9 @@ def outdated() -> str:
 
 @contextlib.contextmanager
 def watched(notes: list[str]) -> Iterator[None]:
-    """Hide what a plugin's code prints inside, and append a note about it to `notes`. A long time is noted too.
+    """Hide a plugin's output in the block. Append notes about output and a slow import to `notes`.
 
-    Settings that other plugins read are restored.
+    The environment and torch's global settings are restored afterwards, since other plugins read them.
     """
     printed = io.StringIO()
     started = time.perf_counter()
@@ -198,7 +196,7 @@ def watched(notes: list[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restored() -> Iterator[None]:
-    """Restore the environment, which workers of other plugins inherit, and the settings of torch by which runs are planned."""
+    """Restore the environment, inherited by workers, and torch's default dtype and number of threads, used in planning."""
     import torch
 
     environ, dtype, threads = dict(os.environ), torch.get_default_dtype(), torch.get_num_threads()
@@ -214,7 +212,7 @@ def _restored() -> Iterator[None]:
 
 
 def _stated(text: bytes) -> str | None:
-    """The value of LGBENCH_CONTRACT in a plugin's source; None if it has none."""
+    """Value of LGBENCH_CONTRACT in a plugin's source; None without such a line."""
     if b"LGBENCH_CONTRACT" not in text:
         return None
     try:
@@ -250,7 +248,7 @@ def _distribution(entry_point: EntryPoint) -> Distribution:
 
 
 def _direct_url(installed: InstalledDistribution) -> dict[str, Any]:
-    """The place of a package that does not come from an index (PEP 610). Raises ValueError where nobody can read it."""
+    """Origin of a package installed from outside an index (PEP 610). Raises ValueError for an unreadable file."""
     direct = json.loads(installed.read_text("direct_url.json") or "{}")
     if not isinstance(direct, dict):
         raise ValueError("direct_url.json is no object")
@@ -268,7 +266,7 @@ def _how(direct: dict[str, Any]) -> How:
 
 
 def _origin(direct: dict[str, Any]) -> str | None:
-    """The URL of a package, with its commit; of a file on this machine its name alone. None for a folder."""
+    """URL of a package, with its commit; for a local file, only its name; None for a folder or an index."""
     if not ("vcs_info" in direct or "archive_info" in direct):
         return None
     url = urlsplit(str(direct.get("url")))
@@ -279,17 +277,17 @@ def _origin(direct: dict[str, Any]) -> str | None:
 
 
 UNKNOWN = "unknown"
-"""In place of the digits where the code has no files, or nobody recorded them."""
+"""Stands for the hash of code without files."""
 
 _imported: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
-"""The digits of a package when they were first asked for, which is just after its import."""
+"""Hash of each package at the first request, just after its import."""
 
 
 def source_of(modules: Iterable[str]) -> str:
-    """16 hexadecimal digits of the packages that imported modules are in: of the names and contents of all their .py files.
+    """First 16 hexadecimal digits of the hash of the packages of imported modules: names and code of all .py files.
 
-    A module that is in no package counts alone. Raises PluginError where files have changed since this process imported them,
-    for nobody could say then which sources made a number.
+    A module outside a package counts alone. Raises PluginError for files changed since their import, since the numbers could
+    come from either version.
     """
     packages = {name: files for module in modules for name, files in _package(module)}
     for name, files in packages.items():
@@ -300,7 +298,7 @@ def source_of(modules: Iterable[str]) -> str:
 
 
 def _package(module: str) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
-    """The outermost package of a module that has code of its own, and its files. A namespace belongs to many distributions."""
+    """Name and files of the outermost package with code. Namespace packages are skipped: several distributions share them."""
     for name in accumulate(module.split("."), "{}.{}".format):
         try:
             spec = find_spec(name)
@@ -316,14 +314,14 @@ def _package(module: str) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
 
 
 KNOWN = {"lgbench", "torch"}
-"""Libraries of every plugin, whose versions every run has anyway."""
+"""Libraries of every plugin. The metadata of each run has their versions already."""
 
 
 @cache
 def libraries_of(package: str) -> tuple[tuple[str, str], ...]:
-    """Name and version of what an installed package requires, sorted, other than lgbench and torch; nothing of its extras.
+    """Names and versions of a package's installed dependencies, sorted, except lgbench, torch and extras.
 
-    Nothing for a package that is not installed. A requirement that is missing is left out: the package works without it.
+    Empty for a missing package. A missing dependency is left out, since the package works without it.
     """
     try:
         required = distribution(package).requires or []
@@ -334,7 +332,7 @@ def libraries_of(package: str) -> tuple[tuple[str, str], ...]:
 
 
 def _name(text: str) -> str | None:
-    """The package that a requirement names, if it is one here; None for an extra's, and for what nobody can read."""
+    """Name of the required package; None for extras and for unparsable requirements."""
     try:
         requirement = Requirement(text)
         needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})

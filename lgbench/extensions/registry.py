@@ -1,4 +1,4 @@
-"""Finding plugins: built-in ones and others in the same way. A broken plugin is reported, and the others work."""
+"""Discovery of plugins, built-in and external alike. A broken plugin is reported, without harm to other plugins."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
 @dataclass
 class Plugin:
-    """One entry point or file, and what it provides or why it failed."""
+    """Entry point or file, with its provided objects or its error."""
 
     name: str
     distribution: Distribution
     provides: dict[str, list[str]] = field(default_factory=dict)
     """Names by kind."""
     error: str | None = None
-    """Why nothing of it can be used."""
+    """Reason why the plugin is unusable; None for a usable plugin."""
     notes: list[str] = field(default_factory=list)
-    """Flaws that do no harm."""
+    """Harmless flaws."""
     module: object = field(default=None, repr=False)
-    """The module or object that has its hooks; None if it could not be imported."""
+    """Module or object with the hooks; None after a failed import."""
 
     @property
     def title(self) -> str:
@@ -68,7 +68,7 @@ class Plugin:
 
 
 class Registry:
-    """Everything that plugins provide. :meth:`load` makes one from what is installed; none is global."""
+    """Catalogs of all objects from plugins. :meth:`load` reads the installed plugins; no registry is global."""
 
     def __init__(self) -> None:
         self.tasks: Catalog[Task] = Catalog("task", Task, lambda task, name: task.sibling(name))
@@ -89,15 +89,15 @@ class Registry:
     def load(
         cls, environ: Mapping[str, str] = os.environ, files: Iterable[Path] = (), only: Collection[str] | None = None
     ) -> Registry:
-        """Every plugin installed under the entry-point group, or those that LGBENCH_PLUGINS names, and those of `files`.
+        """Registry of all installed plugins, or the plugins named in LGBENCH_PLUGINS, and of `files`.
 
-        A file may be `my_model.py:build`: a function in it that builds a model. With `only`, names of distributions and files,
-        no other plugin is imported, except the built-in ones.
+        A file may be `my_model.py:build`, with a function for a model. `only` limits the import to built-in
+        plugins and to these names of distributions and files.
 
-        An installed plugin that is broken is kept in `plugins` with its error. Raises UsageError for a name or a file that does
-        not exist, and PluginError for a file that is broken. With LGBENCH_TRACE=1, the calls of hooks are shown.
+        A broken installed plugin is kept in `plugins` with its error. Raises UsageError for an unknown name or a missing file,
+        and PluginError for a broken file. LGBENCH_TRACE=1 shows the calls of hooks.
         """
-        import torch  # noqa: F401  # nearly every plugin imports it first, which would be counted as that plugin's time
+        import torch  # noqa: F401  # else its import would count as import time of the first plugin
 
         registry = cls()
         if environ.get("LGBENCH_TRACE", "0") not in ("", "0"):
@@ -121,7 +121,7 @@ class Registry:
         return registry
 
     def take(self, source: PluginSource) -> Plugin:
-        """Import a plugin and add what it provides. An error is kept in :attr:`Plugin.error`."""
+        """Import a plugin and add its objects. An error is kept in :attr:`Plugin.error`."""
         notes: list[str] = []
         try:
             with watched(notes):  # finding a module within a package imports the package
@@ -139,7 +139,7 @@ class Registry:
         return plugin
 
     def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
-        """Add what one plugin provides. An error is kept in :attr:`Plugin.error`."""
+        """Add the objects of one plugin. An error is kept in :attr:`Plugin.error`."""
         plugin = Plugin(name, distribution, module=module)
         known = [other.title for other in self.plugins if other.module is module and not other.error]
         self.plugins.append(plugin)
@@ -170,17 +170,17 @@ class Registry:
         return plugin
 
     def loaded(self) -> tuple[Distribution, ...]:
-        """The distributions of all plugins that can be used, by name."""
+        """Distributions of all usable plugins, sorted by name."""
         found = {plugin.distribution.name: plugin.distribution for plugin in self.plugins if not plugin.error}
         return tuple(found[name] for name in sorted(found))
 
     def problems(self) -> list[str]:
-        """A sentence for each plugin that failed and each name that clashes."""
+        """Sentence for each broken plugin and each name clash."""
         failed = [f"{plugin.title}: {plugin.error}" for plugin in self.plugins if plugin.error]
         return failed + [clash for catalog in self.catalogs().values() for clash in catalog.clashes()]
 
     def notes(self) -> list[str]:
-        """A sentence for each flaw of a plugin that does no harm."""
+        """Sentence for each harmless flaw of a plugin."""
         return [f"{plugin.title} {note}" for plugin in self.plugins for note in plugin.notes]
 
     def catalogs(self) -> dict[str, Catalog[Any]]:
@@ -191,7 +191,7 @@ class Registry:
         return {catalog.kind: catalog for catalog in (*every, *others)}
 
     def _provided(self, module: object) -> list[tuple[Catalog[Any], Any]]:
-        """Call the hooks of one plugin, and check all that they return before any of it is added."""
+        """Objects from the hooks of one plugin, each with its catalog, all checked against their contracts."""
         self._refuse_misspelt(module)
         others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
         found: list[tuple[Catalog[Any], Any]] = []
