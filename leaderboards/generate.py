@@ -18,9 +18,10 @@ from findings import OVERVIEW, boards_of, predicted, tables, tvd
 from insides import tables_of_insides
 
 from lgbench.cli.main import main as lgbench
-from lgbench.reports import plots, predictor_figure
+from lgbench.reports import plots
 from lgbench.reports.boards import boards_markdown
 from lgbench.reports.figure import Spec, figure
+from lgbench.reports.probe_figures import predictor_figure
 from lgbench.results.leaderboard import Results
 from lgbench.results.predictors import TIMES
 
@@ -55,7 +56,7 @@ def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
     yield HERE / "overview.svg", figure(boards_of(results), OVERVIEW)
     if told := predicted(results):
-        yield HERE / "predictors.svg", predictor_figure.figure(told, tvd(results), TIMES)
+        yield HERE / "predictors.svg", predictor_figure(told, tvd(results), TIMES)
     for folder in (HERE, INSIDE):
         for command in PLOT.finditer((folder / "README.md").read_text(encoding="utf-8")):
             yield HERE.parent / command["out"], plotted(shlex.split(command["words"]))

@@ -178,13 +178,13 @@ def _inside(runs: Results, across: str, metric: str, layer: int | None, head: in
 
 
 def _by_layer(runs: Results, drawn: Sequence[Board], entries: Sequence[str], head: int | None) -> Spec:
-    from lgbench.reports import heatmap
+    from lgbench.reports.probe_figures import heatmap, layer_maps
 
     if len(drawn) > 1:
         raise UsageError(f"--heatmap draws one board, and {len(drawn)} are found; choose with --task or --protocol")
-    maps = heatmap.layer_maps(runs, drawn[0], entries, head)
+    maps = layer_maps(runs, drawn[0], entries, head)
     _require_room(len(maps), "entries", "--entry")
-    return heatmap.heatmap(drawn[0], maps)
+    return heatmap(drawn[0], maps)
 
 
 def _steps(runs: Results, metric: str, task: str | None, protocol: str | None, lengths: Sequence[int]) -> list[BoardSteps]:
@@ -208,17 +208,17 @@ def _against_lengths(drawn: Sequence[Board], entries: Sequence[str], loglog: boo
 
 
 def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths: Sequence[int], metric: str) -> Spec:
-    from lgbench.reports import step_figure
+    from lgbench.reports.panel_figures import at_lengths, step_figure
 
-    drawn = [each for each in step_figure.at_lengths(found, lengths) if set(entries) & each.curves.cells.keys()]
+    drawn = [each for each in at_lengths(found, lengths) if set(entries) & each.curves.cells.keys()]
     if not drawn:
         raise UsageError(f"no {metric} of {' and '.join(entries)} was measured while they trained; name others with --entry")
     _require_room(len(drawn), "boards and lengths", "--task, --protocol or --length")
-    return step_figure.step_figure(drawn, entries)
+    return step_figure(drawn, entries)
 
 
 def _against_setting(runs: Results, asked: Asked, named: Sequence[str], loglog: bool) -> Spec:
-    from lgbench.reports import sweep_figure
+    from lgbench.reports.panel_figures import sweep_figure
     from lgbench.results.sweeps import sweeps
 
     left_out: dict[str, None] = {}
@@ -236,7 +236,7 @@ def _against_setting(runs: Results, asked: Asked, named: Sequence[str], loglog: 
     _require_room(len(drawn), "boards and lengths", "--task, --protocol or --length")
     if loglog:
         _say_left_out([cell.mean for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ())])
-    return sweep_figure.sweep_figure(drawn, asked.setting, entries, loglog)
+    return sweep_figure(drawn, asked.setting, entries, loglog)
 
 
 def _say_left_out(means: Sequence[float]) -> None:

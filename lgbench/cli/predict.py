@@ -44,7 +44,7 @@ def predict(
     the id of a run in the results folder.
     """
     from lgbench.kept.loading import predicted
-    from lgbench.reports.bars import bars
+    from lgbench.reports.curves import bars
 
     model = loaded(run, weights, results, plugins, device)
     found = [predicted(model, text) for text in contexts]

@@ -90,8 +90,9 @@ def predictors(
     The rank correlation (Spearman) of each probe with the metric beyond the training range, over the entries and seeds of each
     task, and its mean over the tasks of a family. Intervals are over entries. Runs need probes: `lgbench run --probe all`.
     """
-    from lgbench.reports import plots, predictor_figure
+    from lgbench.reports import plots
     from lgbench.reports.analyses import predictor_tables
+    from lgbench.reports.probe_figures import predictor_figure
     from lgbench.reports.tables import as_json, markdown, show
     from lgbench.results.predictors import predictors as found_in
 
@@ -112,7 +113,7 @@ def predictors(
         for table in tables:
             show(table, console())
     if out:
-        plots.write(predictor_figure.figure(found, about, times), out)
+        plots.write(predictor_figure(found, about, times), out)
         if form == "table":
             echo(out)
         else:  # standard output has the data alone

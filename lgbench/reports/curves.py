@@ -1,24 +1,32 @@
-"""Curves of runs in a terminal as lines of block characters, for each family and entry: a first look at new results."""
+"""Curves of runs and bars of distributions in a terminal: a first look at new results, without DuckDB."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich import box
+from rich.bar import Bar
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.results.columns import Models, Value, Values, mean_of_known, rounded
 from lgbench.results.metrics import Metric, described
+from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+
 
 BLOCKS, TRAINED = "▁▂▃▄▅▆▇█", "│"
 PLAIN_BLOCKS, PLAIN_TRAINED = "0123456789", "|"
@@ -67,7 +75,7 @@ def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str) -> list[
         if before != group[:2]:
             said.append(f"{group.family}, protocol {group.protocol}, lengths {min(own.means)} to {max(own.means)}")
             before = group[:2]
-        said.append(f"  {group.entry:<{width}}  {bars(own, blocks, bar)}  {_ends(own)}")
+        said.append(f"  {group.entry:<{width}}  {block_line(own, blocks, bar)}  {_ends(own)}")
     return [*said, f"  and {len(files) - len(drawn)} more"] if len(files) > len(drawn) else said
 
 
@@ -109,7 +117,7 @@ def raw_values(path: Path, metric: Metric) -> list[Value]:
     return [Value(*row)._replace(diverged=step is not None) for *row, step in found]
 
 
-def bars(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:
+def block_line(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:
     """Block characters by length, from the metric's worst to perfect value. `trained` marks the end of the training lengths."""
     drawn = ""
     for length, mean in curve.means.items():
@@ -145,3 +153,50 @@ def _has(encoding: str, characters: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+MAX_ROWS = 16
+"""Maximum number of answers. With more, only the answers with most probability under either distribution, in the task's order.
+"""
+WIDTH = 24
+"""Maximum width of a bar, in characters."""
+
+
+def bars(answers: Sequence[str], p: Sequence[float], right: Sequence[float] | None, console: Console) -> None:
+    """Print p, with p* beside p where known."""
+    columns = {"p": p} if right is None else {"p": p, "p*": right}
+    shown, width = _most(list(columns.values())), max(4, min(WIDTH, console.width // 2 - 16))
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("answer")
+    for name in columns:
+        table.add_column(name, justify="right")
+        table.add_column("", width=width)
+    for place in shown:
+        cells: list[RenderableType] = [Text(printable(answers[place]))]
+        for values in columns.values():
+            cells += [f"{values[place]:.4f}", _bar(values[place], width, console.encoding)]
+        table.add_row(*cells)
+    console.print(table, highlight=False)
+    if left := len(answers) - len(shown):
+        sums = ", ".join(
+            f"{name} {sum(v for place, v in enumerate(values) if place not in shown):.4f}" for name, values in columns.items()
+        )
+        console.print(f"and {left} more answers, which have together {sums}", highlight=False)
+
+
+def _most(distributions: Sequence[Sequence[float]]) -> list[int]:
+    """Indices of the answers to print."""
+    places = range(len(distributions[0]))
+    most = sorted(places, key=lambda place: -max(_finite(values[place]) for values in distributions))
+    return sorted(most[:MAX_ROWS])
+
+
+def _bar(value: float, width: int, encoding: str) -> RenderableType:
+    share = _finite(value)
+    if encoding.lower().startswith("utf"):
+        return Bar(1.0, 0.0, share, width=width)
+    return "#" * round(share * width)
+
+
+def _finite(value: float) -> float:
+    return value if isfinite(value) else 0.0

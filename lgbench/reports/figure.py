@@ -13,8 +13,7 @@ from typing import Any
 
 import altair as alt
 
-from lgbench.reports.axes import LENGTH, Across, ValueScale
-from lgbench.reports.marks import CHANCE_DASH, GREY, PANEL, PAPER, Axes, Data, Styles, layers
+from lgbench.reports.marks import CHANCE_DASH, GREY, LENGTH, PANEL, PAPER, Across, Axes, Data, Styles, ValueScale, layers
 from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.entries import short
 from lgbench.results.exponents import exponent

@@ -14,11 +14,10 @@ from typing import Any
 import altair as alt
 
 from lgbench.errors import UsageError, unknown
-from lgbench.reports.axes import LENGTH, Across, ValueScale
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
 from lgbench.reports.files import replace
-from lgbench.reports.marks import COLOURS, MAX_ENTRIES, SCREEN, Axes, Data, Styles, layers
+from lgbench.reports.marks import COLOURS, LENGTH, MAX_ENTRIES, SCREEN, Across, Axes, Data, Styles, ValueScale, layers
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
 from lgbench.results.metrics import Metric

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from jinja2 import Environment, StrictUndefined
+from markdown_it import MarkdownIt
 
 import lgbench
 from lgbench.claims.claim import Claim
@@ -17,14 +23,14 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports import plots
-from lgbench.reports.axes import LENGTH, STEP, Across
 from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
+from lgbench.reports.drawing import drawn
 from lgbench.reports.figure import about as axis_of
 from lgbench.reports.files import replace
-from lgbench.reports.html import filled
+from lgbench.reports.marks import LENGTH, STEP, Across
+from lgbench.reports.panel_figures import step_document
 from lgbench.reports.site_data import inside_documents, run_documents
-from lgbench.reports.step_figure import document
 from lgbench.results.boards import Board, BoardHeader
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -68,7 +74,7 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents["step-specs"] = {own.board.metric.key: _spec(own.board.metric, STEP) for own in with_steps.values()}
     # dataclasses.asdict copies every number: several seconds for thousands of runs
     documents |= {f"board-{i}": msgspec.to_builtins(page_board.board) for i, page_board in enumerate(boards)}
-    documents |= {f"steps-{i}": document(own) for i, own in with_steps.items()}
+    documents |= {f"steps-{i}": step_document(own) for i, own in with_steps.items()}
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
     documents |= {f"inside-{i}": own for i, own in enumerate(insides.values())}
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
@@ -200,3 +206,65 @@ def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> 
 def _spec(metric: Metric, across: Across = LENGTH) -> Mapping[str, Any]:
     """Specification of a metric's curves, cached because making a specification takes a third of a second."""
     return plots.page_spec(metric, across)
+
+
+SCRIPTS = (
+    "data.js",
+    "elements.js",
+    "charts.js",
+    "steps.js",
+    "board.js",
+    "entry.js",
+    "compare.js",
+    "overall.js",
+    "claims.js",
+    "start.js",
+    "main.js",
+)
+"""Scripts in order of execution: later scripts use earlier scripts."""
+
+
+def filled(documents: Mapping[str, Any], summary: str) -> str:
+    """HTML of the whole page. Hashes in the security policy allow only the page's own scripts and style, and no requests."""
+    style = _text("page.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in SCRIPTS) + "})();\n"
+    libraries = _libraries()
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"script-src {_hash(script)} {_hash(libraries)}; style-src {_hash(style)}"
+    )
+    rules = MarkdownIt("commonmark", {"html": False}).enable("table").render(_packaged("rules.md"))
+    # The template escapes all foreign text, and writes JSON without characters of HTML markup.
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment.from_string(_text("page.html")).render(
+        policy=policy,
+        generator=f"lgbench {lgbench.__version__}",
+        style=style,
+        summary=summary,
+        rules=rules,
+        documents=documents,
+        script=script,
+        libraries=libraries,
+    )
+
+
+@cache
+def _libraries() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, without text that could end the script element. Bundling takes seconds."""
+    bundle = drawn(
+        "javascript_bundle", "window.vegaEmbed = vegaEmbed;", ways_out="more memory helps, or a higher `ulimit -v`"
+    ).decode()
+    return re.sub(r"<(?=/?script|!--)", r"\\x3c", bundle, flags=re.IGNORECASE)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _text(name: str) -> str:
+    return _packaged(f"page/{name}")
+
+
+def _packaged(name: str) -> str:
+    return files("lgbench.reports").joinpath(*name.split("/")).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import claims as shown
-from lgbench.reports import html, site
+from lgbench.reports import site
 from lgbench.reports.tables import as_json, pipes
 from lgbench.results.leaderboard import Results
 
@@ -193,7 +193,7 @@ def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
 
 @pytest.mark.slow
 def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatch):
-    monkeypatch.setattr(html, "_libraries", str)  # they take seconds to bundle
+    monkeypatch.setattr(site, "_libraries", str)  # they take seconds to bundle
     write_claim(folder / "claims", CLAIM.replace("The new norm", HOSTILE), "hostile")
     results, claims = Results(folder / "results"), read_claims(folder / "claims")
     page = site.page(results, claims=claims)
@@ -205,7 +205,7 @@ def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatc
 
 
 def test_the_command_writes_a_page_with_claims(folder, monkeypatch):
-    monkeypatch.setattr(html, "_libraries", str)
+    monkeypatch.setattr(site, "_libraries", str)
     done = lgbench("site", "--out", folder / "site", *options(folder))
     assert done.exit_code == 0, done.output
     assert 'id="claims"' in (folder / "site" / "index.html").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ import lgbench
 from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 from lgbench.kept.loading import predicted
-from lgbench.reports.bars import MAX_ROWS, bars
+from lgbench.reports.curves import MAX_ROWS, bars
 
 
 def asked(*words: object):

@@ -57,8 +57,8 @@ def test_a_line_has_a_block_a_length_and_the_numbers_at_both_ends(runs):
     ],
 )
 def test_blocks_are_eighths(share, block):
-    assert curves.bars(curves.LengthCurve(TVD, {8: 1 - share}, None), curves.BLOCKS, "│") == block
-    assert curves.bars(curves.LengthCurve(ACCURACY, {8: share}, None), curves.BLOCKS, "│") == block
+    assert curves.block_line(curves.LengthCurve(TVD, {8: 1 - share}, None), curves.BLOCKS, "│") == block
+    assert curves.block_line(curves.LengthCurve(ACCURACY, {8: share}, None), curves.BLOCKS, "│") == block
 
 
 def test_without_utf8_shares_are_tenths_in_ascii(runs):

@@ -16,8 +16,8 @@ from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Dr
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures
 from lgbench.reports import marks
-from lgbench.reports.axes import ValueScale
 from lgbench.reports.figure import figure
+from lgbench.reports.marks import ValueScale
 from lgbench.results.leaderboard import Results
 
 

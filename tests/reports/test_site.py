@@ -21,7 +21,7 @@ from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import boards as boards_report
-from lgbench.reports import html, site
+from lgbench.reports import site
 from lgbench.results import run_files
 from lgbench.results.boards import threshold
 from lgbench.results.leaderboard import Results
@@ -197,8 +197,8 @@ def test_the_scripts_make_no_html_from_text(page):
 
 
 def test_no_script_is_longer_than_a_sitting():
-    for name in html.SCRIPTS:
-        assert len((Path(html.__file__).parent / "page" / name).read_text(encoding="utf-8").splitlines()) <= 400
+    for name in site.SCRIPTS:
+        assert len((Path(site.__file__).parent / "page" / name).read_text(encoding="utf-8").splitlines()) <= 400
 
 
 def test_the_same_results_make_the_same_bytes(page, folder, tmp_path):
@@ -316,8 +316,8 @@ def test_the_command_imports_neither_torch_nor_a_plugin_and_its_help_nothing_hea
         imported = lambda: print("imported", *sys.modules)
         main(["site", "--help"], prog_name="lgbench", standalone_mode=False)
         imported()
-        from lgbench.reports import html
-        html._libraries = str
+        from lgbench.reports import site
+        site._libraries = str
         main(["site", *sys.argv[1:]], prog_name="lgbench", standalone_mode=False)
         imported()
     """

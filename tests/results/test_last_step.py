@@ -15,7 +15,7 @@ import lgbench
 from lgbench.cli.main import main
 from lgbench.reports import site
 from lgbench.reports.curves import primary_metric, raw_values
-from lgbench.reports.step_figure import marked
+from lgbench.reports.panel_figures import step_marks
 from lgbench.results.columns import Models, Values
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import interval
@@ -218,7 +218,7 @@ def test_a_plot_of_runs_without_points_says_what_they_lack(without, tmp_path, mo
 
 
 def test_an_axis_marks_every_second_step_and_the_last():
-    assert marked([1, 2, 4, 8]) == [2, 8] and marked([7]) == [7]
+    assert step_marks([1, 2, 4, 8]) == [2, 8] and step_marks([7]) == [7]
 
 
 @pytest.mark.slow

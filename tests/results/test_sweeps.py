@@ -17,7 +17,7 @@ import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.reports.sweep_figure import axis
+from lgbench.reports.panel_figures import axis
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.statistics import share_interval

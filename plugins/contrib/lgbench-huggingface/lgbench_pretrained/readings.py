@@ -142,8 +142,8 @@ def figure(found: ModelRows) -> dict[str, Any]:
 
 
 def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> Any:
-    from lgbench.reports.axes import LENGTH
     from lgbench.reports.figure import Panel, above_zero
+    from lgbench.reports.marks import LENGTH
 
     cells: list[dict[str, Any]] = [
         {"entry": label, "label": label, "length": length, "chance": None}
