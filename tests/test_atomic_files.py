@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import python
+from helpers.processes import python
 
 from lgbench import atomic_files
 from lgbench.atomic_files import created, replaced

@@ -6,7 +6,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from conftest import BUILT_IN, install, python
+from helpers.processes import install, python
+from helpers.registries import BUILT_IN
 
 import lgbench
 

@@ -1,4 +1,4 @@
-"""Toy plugins through the public contracts alone. This module is a plugin itself: see `install` in conftest.py."""
+"""Toy plugins through the public contracts alone. This module is a plugin itself: see `install` in helpers/processes.py."""
 
 from __future__ import annotations
 

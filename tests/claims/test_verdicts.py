@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from conftest import simulated, write_rows
 from helpers.claim_files import CLAIM, NOISE, QUICK, VERSION, around, write_claim, write_runs
+from helpers.run_files import simulated, write_rows
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import toys
 from click.testing import CliRunner
-from conftest import install
+from helpers.processes import install
 
 import lgbench
 from lgbench.cli.main import main

@@ -21,7 +21,8 @@ import torch
 import toys
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
-from conftest import lgbench_command, simulated, write_rows
+from helpers.processes import lgbench_command
+from helpers.run_files import simulated, write_rows
 from helpers.toy_registries import toys_and
 
 import lgbench_measurements

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 
 from lgbench.cli.main import main
 from lgbench.results import run_files

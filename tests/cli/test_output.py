@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import install, python
+from helpers.processes import install, python
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,9 +15,10 @@ import altair as alt
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import python, simulated, write_rows
 from helpers import plot_runs
 from helpers.plot_runs import ENTRIES, means
+from helpers.processes import python
+from helpers.run_files import simulated, write_rows
 
 from lgbench.cli.main import main
 from lgbench.errors import DrawingFailed, UsageError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import install
+from helpers.processes import install
 from rich.console import Console
 
 import lgbench

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CHEAP, CPU
 from helpers.checking import assert_sound
 from helpers.plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
+from helpers.plain_training import CHEAP, CPU
 from torch import Tensor, nn
 
 from lgbench import Answers, Attention, AttentionSpec, Need, Unsupported, UsageError

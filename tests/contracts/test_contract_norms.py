@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CPU
 from helpers.checking import assert_sound
 from helpers.plain_decoder import (
     TOKENS,
@@ -23,6 +22,7 @@ from helpers.plain_decoder import (
     standard,
     with_parts,
 )
+from helpers.plain_training import CPU
 from torch import Tensor, nn
 
 from lgbench import Answers, Matrix, NormScheme, Position, SublayerSpec, Unsupported, UsageError

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU, initial
 from helpers.checking import assert_sound
 from helpers.plain_decoder import built_in_and, learning_rates
+from helpers.plain_training import CPU, initial
 from torch import Tensor, nn
 
 from lgbench import Optimizer, State, Unsupported, UsageError, Weights

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from conftest import CPU, initial
 from helpers.checking import assert_sound
 from helpers.number_positions import ROWS, SEPARATOR, SLOPE, ByNumber
 from helpers.plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
+from helpers.plain_training import CPU, initial
 from torch import Tensor, nn
 
 from lgbench import Answers, AttentionSpec, Position, Unsupported, UsageError

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
-from conftest import CPU, initial
 from helpers.checking import assert_sound
 from helpers.number_positions import ByNumber
 from helpers.plain_decoder import built_in_and, learning_rates
+from helpers.plain_training import CPU, initial
 from helpers.toy_registries import toys_and
 from torch import Tensor
 

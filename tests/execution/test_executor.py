@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toys
-from conftest import CHEAP, CPU
 from helpers.made_runs import made
+from helpers.plain_training import CHEAP, CPU
 from helpers.queues import checkpoint_of, left, take
 from helpers.toy_registries import but, toys_and
 

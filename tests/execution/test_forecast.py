@@ -6,7 +6,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from conftest import CPU
+from helpers.plain_training import CPU
 
 import lgbench
 from lgbench.cli.main import main

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CPU, install
-from conftest import initial as untrained
 from helpers.made_runs import made
+from helpers.plain_training import CPU
+from helpers.plain_training import initial as untrained
+from helpers.processes import install
 from helpers.toy_registries import but, toys_and
 from toys import Walk
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import toys
-from conftest import CPU, with_model
+from helpers.plain_training import CPU
+from helpers.registries import with_model
 from helpers.toy_registries import Marked
 from helpers.trainings import numbers, stopping_after
 from torch import nn

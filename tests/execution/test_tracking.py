@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import CPU, simulated, write_rows
 from helpers import notebook
+from helpers.plain_training import CPU
+from helpers.run_files import simulated, write_rows
 from helpers.tracked import SETTINGS, numbers_in, numbers_of
 
 import lgbench

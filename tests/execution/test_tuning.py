@@ -12,8 +12,8 @@ import pytest
 import torch
 import toys
 from click.testing import CliRunner
-from conftest import plain_training
 from helpers.made_runs import made
+from helpers.plain_training import plain_training
 from helpers.toy_registries import toys_and
 from helpers.tuned import GRID, REGISTER, SEEDS
 from helpers.warm import Warm

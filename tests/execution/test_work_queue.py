@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import toys
-from conftest import CPU
 from helpers.folders import TESTS
+from helpers.plain_training import CPU
 from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
 from helpers.toy_registries import but, toys_and
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import CPU
 from helpers.made_runs import made, rows_of, wait_until
+from helpers.plain_training import CPU
 
 from lgbench.execution.device import Execution
 from lgbench.execution.populations import PlannedPopulation

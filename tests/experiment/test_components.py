@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import initial
+from helpers.plain_training import initial
 
 from lgbench.errors import UsageError
 from lgbench.execution.populations import PlannedPopulation

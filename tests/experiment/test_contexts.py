@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
-from conftest import CPU
+from helpers.plain_training import CPU
 from helpers.toy_registries import Marked, Weighted, but
 
 from lgbench import Random

@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 import toys
-from conftest import CPU, python
+from helpers.plain_training import CPU
+from helpers.processes import python
 from helpers.toy_registries import but, toys_and
 
 from lgbench import UsageError

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import toys
-from conftest import with_essentials
+from helpers.registries import with_essentials
 
 import lgbench
 from lgbench import JsonFile, hookimpl

@@ -8,8 +8,9 @@ from types import ModuleType
 import pytest
 import torch
 import toys
-from conftest import CPU, parts_of, with_model
 from helpers.folders import PUBLISHED
+from helpers.plain_training import CPU
+from helpers.registries import parts_of, with_model
 from helpers.toy_registries import but, toys_and
 from torch import Tensor, nn
 

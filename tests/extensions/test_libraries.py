@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import pytest
 import torch
-from conftest import install
+from helpers.processes import install
 
 from lgbench.execution import provenance
 from lgbench.experiment.record import LoadedPlugin

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import install
 from helpers.folders import ROOT, TESTS
+from helpers.processes import install
 
 from lgbench import UsageError
 from lgbench.cli.main import main

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from click.testing import CliRunner
-from conftest import install
 from helpers.folders import TESTS
+from helpers.processes import install
 
 from lgbench import Random
 from lgbench.cli.main import main

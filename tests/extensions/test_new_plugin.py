@@ -17,7 +17,7 @@ import hatchling.build
 import jinja2
 import pytest
 from click.testing import CliRunner, Result
-from conftest import BUILT_IN
+from helpers.registries import BUILT_IN
 from helpers.warm import Warm
 
 from lgbench import Task, hookimpl

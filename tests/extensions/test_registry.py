@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 import toys
 from click.testing import CliRunner
-from conftest import BUILT_IN, install
+from helpers.processes import install
+from helpers.registries import BUILT_IN
 
 import lgbench
 from lgbench import UsageError, hookimpl

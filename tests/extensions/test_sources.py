@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BUILT_IN, install, lgbench_command, python, simulated, write_rows
 from helpers.folders import TESTS
+from helpers.processes import install, lgbench_command, python
+from helpers.registries import BUILT_IN
+from helpers.run_files import simulated, write_rows
 
 from lgbench import checkout
 from lgbench.errors import PluginError, UsageError

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conftest import simulated, write_rows
-
+from helpers.run_files import simulated, write_rows
 from lgbench.experiment.protocols import PROTOCOLS
 
 VERSION = PROTOCOLS["quick"].version

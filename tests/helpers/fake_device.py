@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 import toys
-from conftest import with_averager, with_model
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.func import functional_call
@@ -27,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from helpers.combinations import pairwise, population
+from helpers.registries import with_averager, with_model
 from helpers.toy_registries import toys_and
 from lgbench import Batch, Measurement, Optimizer
 from lgbench.contracts import Language, Predictions, Strings, StringScores

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from conftest import BUILT_IN, parts_of
 from torch import Tensor, nn
 
+from helpers.registries import BUILT_IN, parts_of
 from lgbench import Answers, Parts, Signature, Tokens, hookimpl
 from lgbench.experiment.protocols import Training
 from lgbench.extensions.loading import Distribution

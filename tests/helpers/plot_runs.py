@@ -8,9 +8,8 @@ import xml.etree.ElementTree as ET
 from functools import cache
 from pathlib import Path
 
-from conftest import simulated, write_rows
-
 import lgbench_measurements
+from helpers.run_files import simulated, write_rows
 from lgbench.reports import plots
 from lgbench.reports.figure import Spec, figure
 from lgbench.results.leaderboard import Results

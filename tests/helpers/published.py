@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toys
-from conftest import CPU, with_essentials
 
+from helpers.plain_training import CPU
+from helpers.registries import with_essentials
 from lgbench import Budget, Task, hookimpl
 from lgbench.execution import provenance
 from lgbench.execution.device import Execution

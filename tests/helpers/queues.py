@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from conftest import CPU, simulated, write_rows
-
+from helpers.plain_training import CPU
+from helpers.run_files import simulated, write_rows
 from lgbench.execution.scheduler import path_of
 from lgbench.execution.work_queue import CHECKPOINT, LockedPopulation, WorkQueue
 from lgbench.experiment.experiment import Experiment

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from conftest import measured_by_all, simulated, write_rows
 
 import lgbench_measurements
+from helpers.run_files import measured_by_all, simulated, write_rows
 from lgbench.reports import site
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions

@@ -6,10 +6,10 @@ from types import ModuleType
 
 import torch
 import toys
-from conftest import with_essentials
 
 import lgbench_measurements
 import lgbench_optimizers
+from helpers.registries import with_essentials
 from lgbench import Answers, Batch, Signature, Tokens, hookimpl
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.protocols import Evaluation, Training

@@ -2,7 +2,7 @@
 
 An interpreter takes seconds to import torch, and what tests of real processes want is a process: one that can be killed at
 any moment, holds locks, and shares nothing with the test but the disk. Where imports themselves are tested, see
-`conftest.python`.
+`helpers.processes.python`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CPU, resealed
 from helpers import published
 from helpers.kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
+from helpers.plain_training import CPU
+from helpers.run_files import resealed
 from safetensors.torch import load_file, save_file
 
 import lgbench

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 import toys
-from conftest import CPU, initial, simulated, write_rows
+from helpers.plain_training import CPU, initial
+from helpers.run_files import simulated, write_rows
 from helpers.toy_registries import METRICS, Marked, experiment_of, toys_and
 from torch import nn
 

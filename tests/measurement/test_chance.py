@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import toys
-from conftest import CHEAP, CPU
+from helpers.plain_training import CHEAP, CPU
 from helpers.toy_registries import METRICS, Marked, Weighted, but, toys_and
 from scipy.optimize import linprog
 

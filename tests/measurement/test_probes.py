@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from click.testing import CliRunner
-from conftest import CPU
+from helpers.plain_training import CPU
 from helpers.toy_registries import Marked, Weighted, toys_and
 
 import lgbench

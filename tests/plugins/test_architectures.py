@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import parts_of
+from helpers.registries import parts_of
 from torch import Tensor, nn
 
 from lgbench import Answers, Random, Signature, Tokens, Unsupported, Vectors

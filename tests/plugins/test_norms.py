@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from conftest import parts_of
+from helpers.registries import parts_of
 from torch import Tensor, nn
 
 from lgbench import Answers, Matrix, NormScheme, Role, Signature, SublayerSpec, Tokens

@@ -6,7 +6,7 @@ from math import exp
 
 import pytest
 import torch
-from conftest import parts_of
+from helpers.registries import parts_of
 from torch import Tensor
 
 from lgbench import Random, SublayerSpec

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import lgbench_command
 from helpers import tracker_readers
+from helpers.processes import lgbench_command
 from helpers.tracked import WORDS, numbers_in
 
 from lgbench.results import run_files

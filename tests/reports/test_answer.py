@@ -8,7 +8,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 from rich.console import Console
 
 from lgbench.cli.main import main

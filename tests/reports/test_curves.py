@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from conftest import python, simulated, write_rows
+from helpers.processes import python
+from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
 from lgbench.cli.main import main

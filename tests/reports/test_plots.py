@@ -9,9 +9,9 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from conftest import simulated, write_rows
 from helpers import plot_runs
 from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines, means
+from helpers.run_files import simulated, write_rows
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import python, simulated, write_rows
 from helpers import site_runs
+from helpers.processes import python
+from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
 from lgbench.cli.main import main

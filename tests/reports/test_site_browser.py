@@ -14,10 +14,10 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from click.testing import CliRunner
-from conftest import simulated, write_rows
 from helpers import site_runs
 from helpers.claim_files import CLAIM, around, write_claim, write_runs
 from helpers.plot_runs import KL, METRICS
+from helpers.run_files import simulated, write_rows
 from helpers.site_runs import BEST, EVEN, HOSTILE, POOR
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 

@@ -9,7 +9,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 from rich.console import Console
 
 from lgbench.reports import boards as boards_report

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 from rich.console import Console
 from scipy import stats
 from statsmodels.stats.multitest import multipletests

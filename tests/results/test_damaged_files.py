@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-from conftest import simulated, write_rows
 from helpers import site_runs
 from helpers.packing import together
+from helpers.run_files import simulated, write_rows
 
 from lgbench.results.leaderboard import Results
 

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 
 import lgbench
 import lgbench_measurements

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
 from lgbench.reports.curves import primary_metric, raw_values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
 from lgbench.results.boards import threshold

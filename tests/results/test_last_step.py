@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 
 import lgbench
 from lgbench.cli.main import main

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import scipy.stats
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
 from lgbench import UsageError

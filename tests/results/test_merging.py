@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import measured_by_all, simulated, write_rows
 from helpers.packing import together
+from helpers.run_files import measured_by_all, simulated, write_rows
 
 from lgbench.cli.main import main
 from lgbench.errors import UsageError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console

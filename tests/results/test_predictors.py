@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import simulated, write_rows
+from helpers.run_files import simulated, write_rows
 from scipy.stats import spearmanr
 
 import lgbench_measurements

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 import toys
-from conftest import CHEAP, CPU
+from helpers.plain_training import CHEAP, CPU
 from helpers.toy_registries import experiment_of
 
 import lgbench

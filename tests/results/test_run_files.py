@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import CHEAP, corrupt, simulated, write_rows
+from helpers.plain_training import CHEAP
+from helpers.run_files import corrupt, simulated, write_rows
 
 import lgbench
 from lgbench import atomic_files

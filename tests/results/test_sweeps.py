@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import scipy.stats
 from click.testing import CliRunner
-from conftest import CHEAP, measured_by_all, simulated, write_rows
+from helpers.plain_training import CHEAP
+from helpers.run_files import measured_by_all, simulated, write_rows
 
 import lgbench
 import lgbench_measurements

@@ -13,8 +13,8 @@ from typing import Any
 import kl
 import pytest
 import torch
-from conftest import CPU
 from helpers import published
+from helpers.plain_training import CPU
 from helpers.published import forged, identity, put_right
 from helpers.toy_registries import METRICS, experiment_of
 from helpers.tuned import GRID, SEEDS

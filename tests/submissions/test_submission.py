@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from conftest import lgbench_command, write_sealed
 from helpers import published
 from helpers.folders import TESTS
 from helpers.kept_runs import weights_of
 from helpers.packing import packed, repacked, together
+from helpers.processes import lgbench_command
 from helpers.published import forged, put_right
+from helpers.run_files import write_sealed
 
 from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError

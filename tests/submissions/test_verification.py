@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from conftest import CPU
 from helpers import published
 from helpers.kept_runs import scores_at_the_end, weights_of
 from helpers.packing import together
+from helpers.plain_training import CPU
 from helpers.published import forged, put_right
 from safetensors.torch import load_file, save_file
 from scipy.stats import hypergeom

@@ -8,7 +8,8 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU, with_model
+from helpers.plain_training import CPU
+from helpers.registries import with_model
 from torch import nn
 from torch.func import grad, vmap
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toys
-from conftest import CPU, with_averager
+from helpers.plain_training import CPU
+from helpers.registries import with_averager
 from helpers.trainings import bits, numbers, stopping_after
 from safetensors.torch import save_file
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CHEAP, CPU, plain_training
+from helpers.plain_training import CHEAP, CPU, plain_training
 from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from conftest import BUILT_IN, CPU
 from helpers import published
 from helpers.folders import TESTS
+from helpers.plain_training import CPU
+from helpers.registries import BUILT_IN
 from safetensors import safe_open
 from safetensors.torch import load_file
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import CHEAP, CPU, scores, with_model
+from helpers.plain_training import CHEAP, CPU, scores
+from helpers.registries import with_model
 from torch import nn
 
 import lgbench

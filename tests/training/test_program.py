@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import CPU, python
+from helpers.plain_training import CPU
+from helpers.processes import python
 from torch.func import grad, vmap
 
 from lgbench.training.data import draw_batch, stream

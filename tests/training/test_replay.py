@@ -8,8 +8,8 @@ from itertools import islice, product
 import pytest
 import torch
 import toys
-from conftest import with_averager, with_model
 from helpers.combinations import pairwise, population
+from helpers.registries import with_averager, with_model
 from helpers.replay import Draws, Waits, assert_replay_is_equal
 from helpers.toy_registries import toys_and
 from torch import nn

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toys
-from conftest import CPU, initial
+from helpers.plain_training import CPU, initial
 from helpers.toy_registries import Marked, Weighted, but, toys_and
 
 from lgbench import Optimizer

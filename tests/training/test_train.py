@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import CPU, initial, plain_training, scores, with_model
+from helpers.plain_training import CPU, initial, plain_training, scores
+from helpers.registries import with_model
 from helpers.toy_registries import toys_and
 from torch import nn
 
