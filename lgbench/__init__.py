@@ -157,7 +157,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Torch and DuckDB are only imported by whoever runs or reads something."""
+    """Lazy import of public names, so that `import lgbench` loads neither torch nor DuckDB."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

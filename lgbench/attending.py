@@ -1,6 +1,6 @@
-"""For attentions, and for architectures that use them: which keys a query sees, and scaled logits over them.
+"""Causal masks and scaled logits, for attentions and for architectures with attention.
 
-The Q queries are those of the last Q of K positions: query i sees the keys 0 to K - Q + i. A single query sees all.
+The Q queries belong to the last Q of K positions: query i sees the keys 0 to K - Q + i. A single query sees all keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lgbench.contracts import Need
 
 
 def visible(q: Tensor, k: Tensor) -> Tensor:
-    """Which keys each query sees, (Q, K) bool, for q (..., Q, D) and k (..., K, D).
+    """Causal mask of the visible keys per query, (Q, K) bool, for q (..., Q, D) and k (..., K, D).
 
     >>> visible(torch.zeros(2, 4), torch.zeros(3, 4)).tolist()
     [[True, True, False], [True, True, True]]
@@ -24,7 +24,7 @@ def visible(q: Tensor, k: Tensor) -> Tensor:
 
 
 def visible_counts(q: Tensor, k: Tensor) -> Tensor:
-    """How many keys each query sees, (Q, 1) in the type of q: n in the equations of attention, always at least 1.
+    """Number of visible keys per query, (Q, 1) with the dtype of q: n in the equations of attention, at least 1.
 
     >>> visible_counts(torch.zeros(2, 4), torch.zeros(3, 4)).tolist()
     [[2.0], [3.0]]
@@ -34,20 +34,20 @@ def visible_counts(q: Tensor, k: Tensor) -> Tensor:
 
 
 def logits(q: Tensor, k: Tensor, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """scale q . k + bias over all keys, also those that a query does not see: (B, H, Q, K).
+    """Logits scale q . k + bias over all keys, masked or not: (B, H, Q, K).
 
-    scale is that of the attention's place, 1 / sqrt(D) if none is given.
+    The default scale is 1 / sqrt(D).
     """
     scores: Tensor = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     return scores if bias is None else scores + bias
 
 
 def masked_logits(q: Tensor, k: Tensor, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """As :func:`logits`, and minus infinity where a query does not see the key."""
+    """Result of :func:`logits`, with minus infinity for masked keys."""
     return logits(q, k, bias, scale).masked_fill(~visible(q, k), -torch.inf)
 
 
 def needed_inputs(needs: Collection[Need], query_input: Tensor, key_input: Tensor) -> dict[str, Tensor]:
-    """The keyword arguments that an attention with these needs is called with, given both inputs of the sublayer."""
+    """Keyword arguments for an attention with these needs, from both inputs of the sublayer."""
     inputs = {Need.QUERY_INPUT: query_input, Need.KEY_INPUT: key_input}
     return {need.value: tensor for need, tensor in inputs.items() if need in needs}

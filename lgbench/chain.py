@@ -1,4 +1,4 @@
-"""For architectures: modules one after the other, among them those of a norm scheme, with types that mypy checks."""
+"""Sequence of modules with types for mypy, for architectures and norm schemes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lgbench.contracts import TensorModule
 
 
 class Chain(nn.Sequential):
-    """`nn.Sequential` that mypy checks: every module takes one tensor and gives one.
+    """`nn.Sequential` with types for mypy: each module maps a tensor to a tensor.
 
-    When it runs it is `nn.Sequential`. mypy knows of a :class:`lgbench.TensorModule` how it is called, not that it is an
-    `nn.Module`, so `nn.Sequential` would not take it there.
+    At run time it is `nn.Sequential`. For mypy a :class:`lgbench.TensorModule` is a callable and no `nn.Module`, so mypy
+    rejects it in `nn.Sequential`.
     """
 
     if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The checkout that lgbench is imported from: its commit, and the sources in it that nobody has committed."""
+"""Checkout of the imported lgbench: its commit and the hash of uncommitted sources."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROOT = Path(__file__).parent.parent
 
 _SOURCES = ("lgbench", "plugins/lgbench_*")
 _DECIDE_NOTHING = ("lgbench/claims", "lgbench/cli", "lgbench/reports", "lgbench/submissions")
-"""Packages that show numbers and make none."""
+"""Packages without an effect on numbers."""
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout that lgbench is imported from, with "+dirty" if files differ; None if it is no checkout."""
+    """Commit of the imported lgbench, with "+dirty" for uncommitted changes; None outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD").strip()
         return commit + ("+dirty" if _git("status", "--porcelain", "--untracked-files=no").strip() else "")
@@ -30,10 +30,10 @@ def git_commit() -> str | None:
 
 @cache
 def changed_sources() -> str:
-    """16 hexadecimal digits of the code that decides numbers and differs from the commit; empty where none does.
+    """First 16 hexadecimal digits of the hash of changed code with an effect on numbers; empty without changes.
 
-    Comments, docstrings and blank lines do not count. A copy of the sources that is no checkout has no commit: there the digits
-    are of all sources. The answer is that of the first call, when these sources were just imported.
+    Comments, docstrings and blank lines do not count. Outside a checkout the hash covers all sources. The result is cached at
+    the first call, soon after the import of these sources.
     """
     exclude = [f":(exclude){folder}" for folder in _DECIDE_NOTHING]
     try:
@@ -46,7 +46,7 @@ def changed_sources() -> str:
 
 
 def digest(files: Iterable[tuple[str, Path]]) -> str:
-    """16 hexadecimal digits of the names of Python files and their code, without comments, docstrings and blank lines."""
+    """First 16 hexadecimal digits of the SHA-256 of the names and the :func:`code` of Python files."""
     total = hashlib.sha256()
     for name, path in sorted(files):
         code = _code_of(path)
@@ -55,10 +55,10 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def code(source: bytes) -> bytes:
-    """Python source without comments, docstrings and blank lines, so that words can be mended without a new identity.
+    """Python source without comments, docstrings and blank lines, so that edits of words keep the identity of runs.
 
-    A source that Python cannot read stays as it is. Positions in the text are used rather than the printed syntax tree, which
-    differs between versions of Python.
+    An unparsable source stays unchanged. The text is cut by position: a printed syntax tree would differ between versions of
+    Python.
 
     >>> code(b"x = 1  # why\\n\\n")
     b'x = 1\\n'
@@ -68,7 +68,7 @@ def code(source: bytes) -> bytes:
     except (SyntaxError, ValueError, tokenize.TokenError):
         return source
     gone: list[tuple[int, int, int, int]] = []  # first row and column in bytes, and the end
-    kept: set[int] = set()  # rows within a text that computes something
+    kept: set[int] = set()  # rows within string literals other than docstrings
     for node in ast.walk(tree):
         if _is_docstring(node):
             gone.append((node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0))
@@ -88,7 +88,7 @@ def code(source: bytes) -> bytes:
 
 
 def _is_docstring(node: ast.AST) -> TypeGuard[ast.Expr]:
-    """Whether a node is a statement of a text alone: the docstring of a module, function, class or field."""
+    """Whether a node is a bare string: the docstring of a module, function, class or field."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
@@ -97,7 +97,7 @@ def _code_of(path: Path) -> bytes:
 
 
 def _code_at_commit(name: str) -> bytes:
-    """The code of a file in the commit; b"gone" where it is new."""
+    """Code of a file in the commit; b"gone" for a new file."""
     if not _git("ls-tree", "HEAD", "--", name):
         return b"gone"
     return code(_git("show", f"HEAD:{name}").encode())

@@ -1,4 +1,4 @@
-"""Errors that users see. Each message says what was wrong, what was expected and what would work."""
+"""Errors for users. Each message contains the problem, the expectation and a remedy."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from difflib import get_close_matches
 
 
 class LgbenchError(Exception):
-    """An error that the command line shows as its message alone, without a traceback."""
+    """Error shown by the command line as a message without a traceback."""
 
     exit_code = 1
 
 
 class UsageError(LgbenchError, ValueError):
-    """The request itself is wrong: an unknown name, a value out of range, an impossible pair."""
+    """Invalid request: an unknown name, a value out of range, an impossible pair."""
 
     exit_code = 2
 
 
 class Unsupported(UsageError):
-    """An architecture, a part or an optimizer cannot do what it is asked for. The message is the reason."""
+    """Request beyond the abilities of an architecture, a part or an optimizer. The message is the reason."""
 
 
 class RunFailed(LgbenchError):
-    """A run that stopped with an error, in a plugin's code or for lack of memory or disk space. `__cause__` is that error."""
+    """Run stopped by an error in a plugin's code or by a lack of memory or disk space. `__cause__` is the error."""
 
 
 class DrawingFailed(LgbenchError):
-    """The drawing library failed, or its process died."""
+    """Failure of the drawing library or its process."""
 
 
 class Interrupted(LgbenchError):
@@ -37,15 +37,15 @@ class Interrupted(LgbenchError):
 
 
 class PluginError(LgbenchError):
-    """A plugin that violates the contracts."""
+    """Violation of the contracts by a plugin."""
 
 
 class RunFileError(LgbenchError):
-    """A file in a results folder that cannot be read as a run file."""
+    """Unreadable run file in a results folder."""
 
 
 class Refused(RunFileError):
-    """Run files that violate the rules. There is one sentence for each thing that is wrong."""
+    """Invalid run files, with one sentence for each flaw."""
 
     def __init__(self, sentences: Sequence[str], heading: str = "") -> None:
         super().__init__("\n  ".join([heading, *sentences] if heading else sentences))
@@ -53,26 +53,26 @@ class Refused(RunFileError):
 
 
 class Unverified(LgbenchError):
-    """Results that a second run did not confirm."""
+    """Results without confirmation by a second run."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type if it has none. Torch appends a C++ stack, which helps no user."""
+    """First line of an error's message, or the error's type without a message. Cuts the C++ stack appended by torch."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error says that memory did not suffice. Torch's are RuntimeErrors, and on a CPU have no type of their own."""
+    """Whether an error reports a lack of memory. Torch raises a RuntimeError, on a CPU without a type of its own."""
     torch_says = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torch_says)
 
 
 NAMES = 40
-"""An error lists so many known names at most. Commands that list things show them all."""
+"""Largest number of known names in an error. Commands such as `lgbench list` show all names."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that nothing has, with the nearest known name.
+    """Error for an unknown name, with the nearest known name.
 
     >>> print(unknown("task", "tomta", ["dyck", "tomita"]))
     no task 'tomta'; did you mean 'tomita'? known: dyck, tomita

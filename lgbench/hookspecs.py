@@ -1,4 +1,4 @@
-"""The extension points: eleven hooks. Each returns objects of one type, which :mod:`lgbench.contracts` describes.
+"""Extension points: eleven hooks. Each returns objects of one type from :mod:`lgbench.contracts`.
 
 A plugin is a module under the ``lgbench`` entry-point group. Functions with these names are marked with ``@lgbench.hookimpl``.
 """

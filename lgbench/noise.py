@@ -1,4 +1,4 @@
-"""Random numbers for models that want some in training: given to them, never drawn by them."""
+"""Random numbers for models in training, supplied by the harness."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class Noise(nn.Module):
-    """Uniform numbers in [0, 1) of a fixed shape, which the harness draws anew before every training step.
+    """Uniform numbers in [0, 1) of a fixed shape, drawn anew by the harness before every training step.
 
-    They derive from the seed, the step and the module's name in the model alone, so that a seed's result depends neither on
-    its population nor on where training was interrupted. In evaluation they mean nothing: a model must not look at them there.
+    Only the seed, the step and the module's name in the model determine the numbers, so a seed's result depends neither on its
+    population nor on interruptions. In evaluation the numbers mean nothing, and a model must not use them.
     """
 
     value: Tensor
@@ -20,5 +20,5 @@ class Noise(nn.Module):
         self.register_buffer("value", torch.full(shape, 0.5))
 
     def forward(self) -> Tensor:
-        """The numbers of this step."""
+        """Numbers of the current step."""
         return self.value

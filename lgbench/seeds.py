@@ -1,6 +1,6 @@
-"""Randomness is an argument: every key of :class:`lgbench.randomness.Random` is derived from a seed and a named purpose.
+"""Seeds and keys of random numbers, derived from a seed and a named purpose.
 
-No global generator is read or set, except the CPU's inside :func:`initial`, which puts it back.
+Global generators stay untouched, except the CPU's inside :func:`initial`, restored afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed that depends on `seed` and every word of `purpose`, the same on every machine.
+    """A 63-bit seed as a hash of `seed` and all words of `purpose`, equal on every machine.
 
     >>> derive(0, "train") == derive(0, "train"), derive(0, "train") == derive(0, "evaluate")
     (True, False)
@@ -22,7 +22,7 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 
 def key(seed: int, *purpose: str | int) -> tuple[int, int]:
-    """A key of :mod:`lgbench.randomness` that depends on `seed` and every word of `purpose`, the same on every machine."""
+    """Key for :class:`lgbench.randomness.Random`, a hash of `seed` and all words of `purpose`, equal on every machine."""
     digest = _digest(seed, *purpose)
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
 
@@ -33,10 +33,10 @@ def _digest(*words: str | int) -> bytes:
 
 @contextmanager
 def initial(seed: int, *purpose: str | int) -> Iterator[None]:
-    """Inside, `nn.Module`s built on the CPU take their initial weights from (seed, purpose).
+    """Context in which `nn.Module`s built on the CPU take their initial weights from (seed, purpose).
 
-    Ordinary modules draw from torch's global generator and offer no other way, so it is seeded here, and restored. The
-    generators of other devices stay as they are.
+    Modules of torch draw only from the global generator, so the generator is seeded here and restored afterwards. Generators
+    of other devices stay unchanged.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, *purpose))

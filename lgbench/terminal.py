@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal: names, versions, notes and errors of plugins and files."""
+"""Untrusted text on a terminal: names, versions, notes and errors from plugins and files. Counts and sizes as text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import unicodedata
 from math import ceil
 
 MAX_SENTENCE = 2000
-"""Characters of a stranger's text that a sentence has at most."""
+"""Largest number of characters of an untrusted text in a sentence."""
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""The text without anything that moves a cursor, colours a terminal, or turns the order of letters round.
+    r"""Text without control characters for cursor, colours or the direction of letters.
 
-    Every such character is written as Python writes it in a string. With `lines`, ends of lines stay.
+    Such characters are replaced by their Python escapes. With `lines`, line ends stay.
 
     >>> print(printable("a\x1b[31mb\nc"))
     a\x1b[31mb\nc
@@ -24,7 +24,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def sentence(text: str) -> str:
-    """A stranger's text as a part of a sentence: printable, on one line, and cut where it is very long."""
+    """Untrusted text as a part of a sentence: printable, on one line, cut after MAX_SENTENCE characters."""
     text = printable(" ".join(text[: 2 * MAX_SENTENCE].splitlines()))
     return text if len(text) <= MAX_SENTENCE else f"{text[:MAX_SENTENCE]} ..."
 
@@ -38,7 +38,7 @@ def _escaped(letter: str) -> str:
 
 
 def counted(number: int, thing: str, one: str = "", several: str = "") -> str:
-    """Number of things, with the verb for one and for several, if there is one.
+    """Number with its noun in singular or plural, and with the verb for either, if given.
 
     >>> counted(1, "run"), counted(2, "entry"), counted(1, "file", "is", "are"), counted(2, "file", "is", "are")
     ('1 run', '2 entries', '1 file is', '2 files are')

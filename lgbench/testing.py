@@ -1,4 +1,4 @@
-"""The checks of `lgbench check`, for a plugin's own tests.
+"""Checks of `lgbench check` for a plugin's own tests.
 
     import my_norm
     import pytest
@@ -14,7 +14,7 @@ pytest finds this module wherever lgbench is installed, so a marked test does th
     def test_it_passes_the_checks_of_lgbench(lgbench_check):
         lgbench_check()
 
-A check that fails says in a sentence what it expected and what it found. A note is a warning, and fails nothing.
+The message of a failed check is a sentence with the expected and the actual behaviour. A note is only a warning.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class ConformanceNote(UserWarning):
-    """Something that is allowed and worth knowing, such as a model that trains slowly because vmap cannot take it."""
+    """Warning about an allowed but noteworthy behaviour, such as slow training of a model without vmap support."""
 
 
 def checks(*things: Any) -> list[Check]:
-    """The checks of each thing, or of everything that a module's hooks provide. Call a check to run it.
+    """Checks of each object, or of all objects from a module's hooks. Call a check to run it.
 
-    Architectures and parts that a check needs are taken from the installed plugins. Raises ValueError, with the reason, for a
-    module whose hooks cannot be used.
+    Further architectures and parts come from the installed plugins. Raises ValueError, with the reason, for a module with
+    unusable hooks.
     """
     from lgbench.conformance.collect import checks_of, checks_of_plugin
     from lgbench.extensions.loading import Distribution
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `lgbench_check` runs once for every check of the things in its marker."""
+    """Run a test with the fixture `lgbench_check` once for each check of the objects in its marker."""
     if "lgbench_check" in metafunc.fixturenames:
         things = [thing for marker in metafunc.definition.iter_markers("lgbench") for thing in marker.args]
         metafunc.parametrize("lgbench_check", checks(*things))

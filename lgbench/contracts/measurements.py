@@ -1,4 +1,4 @@
-"""Measurements: what is computed from a trained model and the exact answers.
+"""Measurements: numbers computed from a trained model and the exact answers.
 
 Shapes: n contexts or strings, A answers for each context, V classes, L symbols of a string.
 """
@@ -47,9 +47,9 @@ class StringScores(NamedTuple):
 
 
 class Measurement(ABC):
-    """A number that is measured at every tested length: the one place that knows a metric.
+    """Metric or probe, measured at every tested length.
 
-    Evaluation computes it, and each run file describes it, so that boards, plots, the page and submissions need no plugin.
+    Each run file contains its description, so boards, plots, the page and submissions need no plugin.
     """
 
     name: str
@@ -80,27 +80,27 @@ class Measurement(ABC):
         return "contexts"
 
     def of_contexts(self, predictions: Predictions) -> Tensor:
-        """The value of each answer, (n, A) float64.
+        """Value of each answer, (n, A) float64.
 
-        Where the probabilities are not finite, the harness writes `worst`, unless the measurement is `partial`.
+        For probabilities that are not finite, the harness writes `worst`, unless the measurement is `partial`.
         """
         raise NotImplementedError(f"{self.name} is not computed from contexts")
 
     def of_strings(self, scores: StringScores) -> Tensor:
-        """The value over all strings, a tensor without dimensions."""
+        """Value over all strings, a tensor without dimensions."""
         raise NotImplementedError(f"{self.name} is not computed from strings")
 
     def of_insides(self, insides: Insides) -> Iterable[Reading]:
-        """The readings at one length: of each layer and head, or of the whole model.
+        """Readings at one length: one per layer and head, or one of the whole model.
 
-        A model may lack what the probe looks at. Then it gives no reading. Readings of the same layer and head are averaged.
+        A model without the observed component gives no reading. Readings of the same layer and head are averaged.
         """
         raise NotImplementedError(f"{self.name} is not computed from insides")
 
     def chance(self, distribution: Tensor, test: Tensor) -> Tensor | None:
-        """The values of the best prediction that ignores the context: (n, V), (m, V) -> (m,) float64.
+        """Values of the context-free baseline, the best prediction that ignores the context: (n, V), (m, V) -> (m,) float64.
 
-        `distribution` and `test` are two independent samples of p* at one length. The one prediction is fitted to the first
-        and measured on the second. None where it is not known.
+        `distribution` and `test` are independent samples of p* at one length. The prediction is fitted to the first and
+        measured on the second. None for a measurement without a known baseline.
         """
         return None

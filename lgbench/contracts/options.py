@@ -1,4 +1,4 @@
-"""Options that users set for the things that plugins provide."""
+"""Options of objects from plugins, set by users."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 
 
 class JsonFile(str):
-    """The type of the default of an option whose value is a JSON object: `config: JsonFile = JsonFile()`, empty by default.
+    """Type of an option with a JSON object as its value: `config: JsonFile = JsonFile()`, empty by default.
 
-    `--set KIND.OPTION=FILE.json` names a file. What is built gets the file's content, as JSON with sorted keys and no spaces,
-    and so do the records of runs.
+    `--set KIND.OPTION=FILE.json` names a file. The built object and the records of runs get the file's content, as JSON with
+    sorted keys and without spaces.
     """
 
 
 class Configurable(ABC):
-    """Something with a name, and with options that `--set KIND.OPTION=VALUE` reaches, such as `attention.window=16`."""
+    """Object with a name and with options for `--set KIND.OPTION=VALUE`, such as `attention.window=16`."""
 
     name: str
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
@@ -28,10 +28,10 @@ class Configurable(ABC):
     refused before a model is built. A whole number without a range may be up to 16384 from 0."""
 
     def configured(self) -> Self:
-        """The same thing with other options.
+        """Copy with other options.
 
-        A thing with options overrides this with keyword-only parameters whose defaults are of type int, float, bool or str,
-        and returns a new object. With the defaults it returns a thing that equals this one. Raises
-        :class:`lgbench.Unsupported`, with the reason, for a value that cannot be used.
+        A class with options overrides this method with keyword-only parameters. Their defaults have the type int, float, bool
+        or str. The method returns a new object, with the defaults an object equal to this one. Raises
+        :class:`lgbench.Unsupported`, with the reason, for an unusable value.
         """
         return self
