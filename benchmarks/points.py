@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from lgbench.execution.device import full_float32, keep_freed_memory, threads
-from lgbench.execution.points import points_of
+from lgbench.execution.runner import points_of
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan

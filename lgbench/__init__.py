@@ -65,7 +65,7 @@ from lgbench.errors import LgbenchError, Unsupported, UsageError
 from lgbench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from lgbench.execution.populations import PlannedPopulation
+    from lgbench.execution.work_queue import PlannedPopulation
     from lgbench.external import evaluate_model
     from lgbench.functions import plan, run, run_population
     from lgbench.kept.loading import LoadedModel, load
@@ -144,7 +144,7 @@ __all__ = [
 _LAZY = {
     "LoadedModel": "lgbench.kept.loading",
     "Random": "lgbench.randomness",
-    "PlannedPopulation": "lgbench.execution.populations",
+    "PlannedPopulation": "lgbench.execution.work_queue",
     "RunOptions": "lgbench.options",
     "evaluate_model": "lgbench.external",
     "load": "lgbench.kept.loading",

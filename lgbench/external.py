@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from lgbench.contracts import NAME, RESERVED_NAMES, Signature, Task
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, UsageError, unknown
-from lgbench.execution import provenance
-from lgbench.execution.device import choose_device, full_float32
+from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.executor import located
 from lgbench.execution.runner import loaded_plugin, require_writable
 from lgbench.experiment.components import find_tasks, plugins_used, versions_of
@@ -300,7 +299,7 @@ def _footer(
         "plugins": [loaded_plugin(distribution, whole.took_part).content for distribution in loaded],
         "measurements": descriptions(whole.measurements),
         "execution": {"population": 1, "compiled": False, "resumed": False},
-        "environment": provenance.environment(device),
+        "environment": environment(device),
         "seconds": {"train": 0.0, "total": seconds},
         **model.field,
     }

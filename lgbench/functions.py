@@ -11,15 +11,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lgbench.execution.engines import carry_out, executor_named
-from lgbench.execution.manner import Command, Manner
-from lgbench.execution.populations import PlannedPopulation
+from lgbench.execution.device import ExecutionOptions
+from lgbench.execution.engines import Command, carry_out, executor_named
+from lgbench.execution.jobs import run_population
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
-from lgbench.execution.remote import run_population
 from lgbench.execution.scheduler import Scheduler
 from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import Stage
-from lgbench.execution.work_queue import unfinished
+from lgbench.execution.work_queue import PlannedPopulation, unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.extensions.function_files import take_functions
@@ -86,7 +85,7 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
         tuning = bool(unfinished(stage.of(planned.experiments), stage.tuning))
         planned = replace(stage, first=tuning).plan(planned)
         folder = stage.tuning if tuning else stage.results
-    scheduler = Scheduler(planned, folder, command.manner.here(), command.display, lambda group, error: None)
+    scheduler = Scheduler(planned, folder, command.execution.here(), command.display, lambda group, error: None)
     return list(scheduler.planned(tuning))
 
 
@@ -98,7 +97,7 @@ def _command(options: RunOptions) -> Command:
 def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
     """Command with all names resolved. Raises UsageError for unknown names and for values out of range."""
     request = _request(options)
-    manner = Manner(
+    execution = ExecutionOptions(
         device=options.device,
         compile=options.compile,
         population=options.population,
@@ -110,7 +109,7 @@ def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay
     executor = executor_named(options.executor, own, registry.executors)
     trackers = usable(_listed(options.track), registry.trackers)
     plugins = [*map(Path, options.plugins)]
-    return Command(request, resolve(request, registry), manner, plugins, display, executor, trackers=trackers)
+    return Command(request, resolve(request, registry), execution, plugins, display, executor, trackers=trackers)
 
 
 def with_functions(options: RunOptions) -> RunOptions:

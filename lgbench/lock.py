@@ -1,9 +1,9 @@
-"""Lock files: one process at a time does a piece of work, on any file system that several machines share.
+"""Lock files for mutual exclusion of processes on any file system shared by several machines.
 
-Locks of the operating system are known to one machine alone on many network file systems. Here a lock is a file, which one
-process alone can create. Its holder touches it every BEAT_SECONDS. The lock of a process that has ended on this machine, or
-of one that has not touched it for STALE_SECONDS, is stale, and the next process takes over. A process that was stopped for so
-long may go on afterwards, so work under a lock must be harmless when two processes do it.
+On many network file systems, locks of the operating system work within one machine only. A lock here is a file, created by
+exactly one process. The holder touches the file every BEAT_SECONDS. A lock is stale if the holder has ended on this machine, or
+if the latest touch is older than STALE_SECONDS; the next process then takes over. A holder suspended for longer may wake up
+later, so work under a lock must be harmless when done by two processes.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ STALE_SECONDS = 60.0
 WAIT_SECONDS = 0.1
 """Time between two attempts of :meth:`Lock.waited_for`."""
 STALE = ".stale"
-"""Suffix of a stale lock that is being removed."""
+"""Suffix of a stale lock during removal."""
 _CONTENT = re.compile(r"(?P<machine>[0-9a-f]{8}) (?P<pid>\d+) [0-9a-f]{32}")
 
 
 class Lock:
-    """Lock file of this process, until :meth:`release`. A thread touches the file. A context manager: its end releases."""
+    """Lock file of this process, kept alive by a thread until :meth:`release`. A context manager: the exit releases."""
 
     def __init__(self, path: Path, content: str) -> None:
-        """`content` of the file at `path`, which this process has created; see :meth:`take`."""
+        """Lock with the `content` of the file at `path`, created by this process in :meth:`take`."""
         self.path, self._content = path, content
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._touch, name=f"heartbeat of {path.name}", daemon=True)
@@ -44,7 +44,7 @@ class Lock:
 
     @classmethod
     def take(cls, path: Path) -> Lock | None:
-        """Lock at `path`, whose folder is made; None while another process holds the lock."""
+        """Lock at `path`; None while another process holds the lock. Makes the folder of `path`."""
         if found := _read(path):
             if not _is_stale(path, *found):
                 return None
@@ -60,7 +60,7 @@ class Lock:
 
     @classmethod
     def waited_for(cls, path: Path) -> Lock:
-        """Lock at `path`, as soon as no other process holds the lock."""
+        """Lock at `path`, after a wait for other processes."""
         while not (lock := cls.take(path)):
             time.sleep(WAIT_SECONDS)
         return lock
@@ -73,7 +73,7 @@ class Lock:
 
     @property
     def is_held(self) -> bool:
-        """Whether no other process has taken over."""
+        """Whether this process still holds the lock: no other process has taken over."""
         found = _read(self.path)
         return found is not None and found[0] == self._content
 
@@ -86,7 +86,7 @@ class Lock:
 
     def _touch(self) -> None:
         while not self._released.wait(BEAT_SECONDS):
-            with suppress(OSError):  # the file system may answer again before the lock is stale
+            with suppress(OSError):  # the file system may recover before the lock is stale
                 if self.is_held:
                     os.utime(self.path)
 
@@ -99,7 +99,7 @@ def is_locked(path: Path) -> bool:
 
 @cache
 def machine() -> str:
-    """Eight characters, equal for processes that see each other: of one machine, and of one container on it."""
+    """Identifier of machine and container, eight hexadecimal digits. Processes with equal identifiers see each other."""
     about = platform.node()
     with suppress(OSError):
         about += f" {os.stat('/proc/self/ns/pid').st_ino}"
@@ -107,7 +107,7 @@ def machine() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine has not ended."""
+    """Whether a process of this machine is running."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -117,36 +117,36 @@ def is_running(pid: int) -> bool:
 def _create(path: Path) -> int:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # another process has just removed the folder, which was empty
+        with suppress(FileNotFoundError):  # another process has just removed the empty folder
             return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
 
 
 def _read(path: Path) -> tuple[str, float] | None:
     """Content of a lock file, and the time of its latest touch; None without a file."""
     try:
-        with path.open(encoding="ascii", errors="replace") as file:  # to open, unlike stat, asks the server of a network folder
+        with path.open(encoding="ascii", errors="replace") as file:  # unlike stat, open asks the server of a network folder
             return file.read(), os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return None
 
 
 def _is_stale(path: Path, content: str, touched: float) -> bool:
-    holder = _CONTENT.fullmatch(content)  # none while the holder has not written it yet
+    holder = _CONTENT.fullmatch(content)  # None before the holder has written the file
     if holder and holder["machine"] == machine() and not is_running(int(holder["pid"])):
         return True
-    # The clocks of machines differ, so the time now is that of a new file on the same file system.
+    # Clocks of machines differ, so a new file on the same file system gives the time.
     with suppress(FileNotFoundError), tempfile.TemporaryFile(dir=path.parent) as file:
         return os.fstat(file.fileno()).st_mtime - touched > STALE_SECONDS
     return False
 
 
 def _remove_stale(path: Path, content: str) -> None:
-    """Remove the lock file with this content. Of several processes that try, the file system lets one rename the file."""
+    """Remove the lock file with this content. The file system lets only one of several processes rename the file."""
     aside = path.with_name(f"{uuid4().hex}{STALE}")
     with suppress(FileNotFoundError):
         path.rename(aside)
         found = _read(aside)
-        if found and found[0] != content:  # another process was faster, and this is its new lock: give it back
+        if found and found[0] != content:  # another process was faster, and the renamed file is its new lock: restore the file
             with suppress(OSError):
                 os.link(aside, path)
         aside.unlink()

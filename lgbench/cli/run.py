@@ -19,7 +19,8 @@ from lgbench.terminal import counted
 
 if TYPE_CHECKING:
     from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.manner import Command, PlanOutcome
+    from lgbench.execution.engines import Command
+    from lgbench.execution.runner import PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan, Request
     from lgbench.extensions.registry import Registry
@@ -70,11 +71,11 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
 
 def _forecast(command: Command, results: Path) -> None:
     """Say what would run. Raises RunFailed where a training cannot make a step."""
-    from lgbench.execution.forecast import Forecast
     from lgbench.execution.progress import duration
+    from lgbench.execution.scheduler import Forecast
     from lgbench.execution.tuning import Stage
 
-    plan, execution, display = command.plan, command.manner.here(), command.display
+    plan, execution, display = command.plan, command.execution.here(), command.display
     stage = Stage.begin(results)
     stages = [("run", plan, stage.results)]
     if any(experiment.tuning_runs for experiment in plan.experiments):

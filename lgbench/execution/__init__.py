@@ -1,1 +1,1 @@
-"""From a plan to run files: populations one after the other, shared between processes, watched by a user."""
+"""From a plan to run files: populations are scheduled, shared between processes, trained, tested and written."""

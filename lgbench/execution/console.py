@@ -20,11 +20,11 @@ FIRST_LINE_SECONDS = 3.0
 LINE_SECONDS = 10.0
 
 WIDE, MIDDLE = 110, 72
-"""Columns of a terminal that hold bar, pace and loss beside the steps and the time left, and the pace alone."""
+"""Least widths of a terminal, in columns, for bar, pace and loss, and for the pace alone, beside steps and time left."""
 
 
 class ConsoleProgress:
-    """Shows progress on a console, which knows whether it is a terminal."""
+    """Progress display on a rich console: bars on a terminal, lines elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -37,30 +37,30 @@ class ConsoleProgress:
 
     @contextmanager
     def all(self, experiments: Sequence[Experiment], workers: int) -> Iterator[None]:
-        """Below the bars of all phases, or at the end of each line, the time that is left for all of them."""
+        """Context that shows the time left for all experiments after each bar, or at the end of each line."""
         self._time = TimeLeft.of(experiments, workers)
         with self._bars_on_terminal():
             yield
         self._past, self._time = self._time, None
 
     def would_take(self, experiments: Sequence[Experiment]) -> float | None:
-        """Seconds that these would take at the pace of those that are done; None where their pace is not known."""
+        """Estimated seconds for experiments at the pace of the finished experiments; None without a known pace."""
         return self._past.of_others(experiments) if self._past else None
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[ReportProgress]:
-        """Steps done, steps a second, loss in training. Refreshed by time, so that a step costs nothing."""
+        """Context that shows steps done, steps per second and training loss. Refreshed by time, so a step costs nothing."""
         started = time.monotonic()
         watched = self._time.phase(phase) if self._time else nullcontext(lambda done: None)
         with self._bar(phase) if self.console.is_terminal else self._lines(phase) as show, watched as watch:
             due = started + (REFRESH_SECONDS if self.console.is_terminal else FIRST_LINE_SECONDS)
-            before: int | None = None  # steps of an earlier process, whose time is unknown
+            before: int | None = None  # steps of an earlier process, of unknown duration
 
             def report(done: int, loss: Callable[[], float] | None) -> None:
                 nonlocal due, before, started
                 now = time.monotonic()
                 if before is None:
-                    before, started = done, now  # the first step, in which a step may be compiled, says nothing of the pace
+                    before, started = done, now  # the first step may include compilation
                 if done == phase.total or now >= due:
                     due = now + (REFRESH_SECONDS if self.console.is_terminal else LINE_SECONDS)
                     watch(done)
@@ -71,7 +71,7 @@ class ConsoleProgress:
 
     @contextmanager
     def _bars_on_terminal(self) -> Iterator[None]:
-        """The bars of all phases, which come and go."""
+        """Context with an area for the bars of all open phases."""
         if not self.console.is_terminal:
             yield
             return
@@ -107,7 +107,7 @@ class ConsoleProgress:
 
 
 def _columns(width: int, known: Callable[[], TimeLeft | None]) -> list[ProgressColumn]:
-    """Columns of the bars, each bar on one line: the title gives way first, and numbers are never cut."""
+    """Columns of a bar on one line. In narrow terminals the title is cut, and numbers never are."""
     title = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     bar, steps = BarColumn(bar_width=20), MofNCompleteColumn(table_column=Column(no_wrap=True))
     rate, note = (TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note"))
@@ -118,7 +118,7 @@ def _columns(width: int, known: Callable[[], TimeLeft | None]) -> list[ProgressC
 
 
 class _Left(ProgressColumn):
-    """The time that is left for everything."""
+    """Column with the time left for all runs."""
 
     def __init__(self, known: Callable[[], TimeLeft | None]) -> None:
         super().__init__(table_column=Column(no_wrap=True))
@@ -131,5 +131,5 @@ class _Left(ProgressColumn):
 
 
 def in_all(seconds: float) -> str:
-    """The time that is left for all runs, in words."""
+    """Text about the time left for all runs."""
     return f"{duration(seconds)} left in all"

@@ -1,49 +1,39 @@
-"""Device and manner of execution. Neither changes a result by more than rounding."""
+"""Device, precision and provenance of runs. A device changes results by rounding alone."""
 
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
 
+import lgbench
+from lgbench.checkout import git_commit
 from lgbench.errors import UsageError
+from lgbench.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The options of `lgbench run` that say where and how. Raises UsageError where a number is out of range."""
+    """Device, populations and processes of a command. Raises UsageError for a number out of range."""
 
     device: torch.device
     compile: bool | None = None
     """Whether to compile the training step; None to follow :func:`lgbench.training.cost.compiling_pays`."""
     population: int | None = None
-    """How many models to train together at most; None for what is fastest and fits in memory."""
+    """Largest number of models in a population; None for the fastest number within the free memory."""
     checkpoint: float = 60.0
     """Seconds of training between two checkpoints."""
     workers: int = 1
-    """How many processes train at the same time, each a population of its own with one thread."""
+    """Number of worker processes. Each trains one population, with one thread on a CPU."""
     keep_weights: bool = False
-    """Whether the weights of each run are kept, beside its run file. Changes no number."""
-
-    @classmethod
-    def on(
-        cls,
-        device: str,
-        compile: bool | None = None,
-        population: int | None = None,
-        checkpoint: float = 60.0,
-        workers: int | None = None,
-        keep_weights: bool = False,
-    ) -> Execution:
-        """`workers` None: one on a GPU. On a CPU as many as torch would use threads, which OMP_NUM_THREADS limits."""
-        where = choose_device(device)
-        default = torch.get_num_threads() if where.type == "cpu" else 1
-        return cls(where, compile, population, checkpoint, default if workers is None else workers, keep_weights)
+    """Whether to keep the weights of each run beside the run file. Changes no number."""
 
     def __post_init__(self) -> None:
         if self.population is not None and self.population < 1:
@@ -54,8 +44,29 @@ class Execution:
             raise UsageError(f"--checkpoint is {self.checkpoint}, expected seconds, at least 0")
 
 
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """Options of `lgbench run` about device and processes as plain values, valid for any machine."""
+
+    device: str = "auto"
+    compile: bool | None = None
+    population: int | None = None
+    checkpoint: float = 60.0
+    workers: int | None = None
+    """None for one worker on a GPU; on a CPU for as many as torch has threads, a number limited by OMP_NUM_THREADS."""
+    keep_weights: bool = False
+    """For the runs of the plan. Tuning runs keep no weights."""
+
+    def here(self) -> Execution:
+        """Execution on this machine. Raises UsageError for a number out of range, or a device absent from this machine."""
+        device = choose_device(self.device)
+        default = torch.get_num_threads() if device.type == "cpu" else 1
+        workers = default if self.workers is None else self.workers
+        return Execution(device, self.compile, self.population, self.checkpoint, workers, self.keep_weights)
+
+
 def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one. Raises UsageError where the device is unknown or not there."""
+    """Device by name; `auto` is a GPU if available, else the CPU. Raises UsageError for an unknown or absent device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -70,7 +81,7 @@ def choose_device(name: str) -> torch.device:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Inside, torch uses so many threads."""
+    """Context in which torch uses `number` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -80,28 +91,29 @@ def threads(number: int) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep the memory that it frees, up to 256 MiB, and use it again. Changes no number.
+    """Let this process keep up to 256 MiB of freed memory for new tensors. Changes no number; no effect without glibc.
 
-    Otherwise glibc gives large results back to the system and fetches them anew in every step, and a third of the time of
-    training goes into page faults (benchmarks/stacks.py). Does nothing where there is no glibc.
+    By default glibc returns the memory of large tensors to the system in every step. Page faults then take a third of the
+    training time (benchmarks/stacks.py).
     """
     if sys.platform != "linux":
         return
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune:
-        tune(_MMAP_THRESHOLD, 32 * 2**20)  # the largest that glibc takes
+        tune(_MMAP_THRESHOLD, 32 * 2**20)  # the largest value allowed by glibc
         tune(_TRIM_THRESHOLD, 256 * 2**20)
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of the settings in malloc.h."""
+"""Parameter numbers of `mallopt`, from malloc.h."""
 
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Without TF32, which cuDNN's recurrent networks and convolutions take by default and other products do not.
+    """Context without TF32, so that all entries are computed in the same precision.
 
-    So all entries are computed in the same precision, whatever an imported plugin has set for the whole process.
+    By default cuDNN uses TF32 for recurrent networks and convolutions, and torch does not for matrix products. Imported
+    plugins may also have changed the settings of the process.
     """
     newer = {place: place.fp32_precision for place in _precisions()}
     products, cudnn = _older()
@@ -118,7 +130,7 @@ def full_float32() -> Iterator[None]:
 
 
 def _older() -> tuple[str | None, bool | None]:
-    """The values of torch's older switches; None where reading one raises an error, since the newer ones are set otherwise."""
+    """Values of torch's older switches; None for a switch in conflict with newer ones, whose reading raises an error."""
     products, cudnn = None, None
     with suppress(RuntimeError):
         products = torch.get_float32_matmul_precision()
@@ -135,7 +147,7 @@ def _set_older(products: str | None, cudnn: bool | None) -> None:
 
 
 def _precisions() -> list[Any]:
-    """The places of the newer switches, which PyTorch 2.9 brought, general ones first."""
+    """Objects with the precision switches of PyTorch 2.9 and later, general switches first."""
     backends = torch.backends
     if not hasattr(backends.cudnn, "conv"):
         return []
@@ -143,3 +155,34 @@ def _precisions() -> list[Any]:
     for library in (backends.cudnn, backends.mkldnn):
         places += [library, *(getattr(library, name) for name in ("matmul", "conv", "rnn") if hasattr(library, name))]
     return places
+
+
+def device_name(device: torch.device) -> str:
+    """Name of the GPU, or instruction set of the CPU, which decides rounding: "cpu (x86_64, AVX512)"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and machine, equal for all runs of a command."""
+    return {
+        "lgbench": lgbench.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "git_commit": git_commit(),
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str, str]:
+    """Versions of lgbench, torch, plugins and the plugins' libraries, and the device type.
+
+    A process continues a training only with equal versions.
+    """
+    versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
+    for experiment in population:  # one population may have tasks of several plugins
+        versions |= {**experiment.plugins, **experiment.libraries}
+    return versions

@@ -16,27 +16,26 @@ from pathlib import Path
 from typing import Protocol
 
 from lgbench.errors import LgbenchError, lacks_memory
-from lgbench.execution.populations import PlannedPopulation
-from lgbench.execution.work_queue import LockedPopulation
+from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation
 from lgbench.experiment.experiment import Experiment
 
 WAIT_SECONDS = 1.0
-"""Time between two looks at the locks of other commands, once nothing else is left to do."""
+"""Time between two checks of the locks of other commands while no population is free."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Population that has ended."""
+    """Ended population."""
 
     population: LockedPopulation
     written: list[Path]
-    """Run files of this command, also where the population failed later."""
+    """Run files written by this command, possibly before a failure."""
     error: Exception | None = None
-    """Exception that stopped the population."""
+    """Exception of a failed population."""
 
 
 RunPopulation = Callable[[PlannedPopulation, Sequence[Experiment], Path], Iterator[Path]]
-"""Function that trains and tests a population, with its checkpoint in a folder, and yields each run file when it is written."""
+"""Function from planned population, experiments and folder of the checkpoint to run files, each yielded when written."""
 
 
 class Dispatcher(Protocol):
@@ -45,13 +44,13 @@ class Dispatcher(Protocol):
     def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
         """Run every population of `left`.
 
-        `left` is lazy: each population is locked when it is taken. None means that no population is free now, and that one may
-        be when another command ends: take the next after WAIT_SECONDS.
+        `left` is lazy and locks each population when taken. None means that other commands train all remaining runs, some of
+        which may become free: take the next element after WAIT_SECONDS.
         """
 
 
 class InProcess:
-    """Runs populations one after the other in this process."""
+    """Dispatcher for training in this process, one population after another."""
 
     def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
         for population in left:
@@ -70,28 +69,28 @@ class InProcess:
 
 
 class WorkerError(Exception):
-    """An error in another process, as a sentence that names its type and place."""
+    """Error in another process, as a sentence with type, file and line."""
 
 
 class WorkerKilled(WorkerError):
-    """A worker process ended in the middle of a population, most often for lack of memory."""
+    """Death of a worker process in the middle of a population, most often for lack of memory."""
 
 
 def located(error: Exception) -> str:
-    """An error with the file and line that raised it, for the plugin's author."""
-    if isinstance(error, WorkerError | LgbenchError):  # its message is a sentence already
+    """Message of an error with file and line, for the plugin's author."""
+    if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory did not suffice, which fewer models at once may mend."""
+    """Whether an error is a lack of memory, so that a smaller stack may succeed."""
     return isinstance(error, WorkerKilled) or lacks_memory(error)
 
 
 def ended(population: LockedPopulation, written: list[Path], error: Exception | None) -> Done:
-    """End a population that ran in another process."""
+    """Release a population after training in another process."""
     with suppress(Exception), population:
         if error:
             raise error

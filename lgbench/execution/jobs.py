@@ -1,7 +1,7 @@
-"""Populations as jobs of an executor's engine. The command holds the locks and writes the run files.
+"""Populations on other machines: by a function call anywhere, or as jobs of an executor's engine.
 
-Run files come back as bytes, so machines need no common folder. A machine that sees the results folder keeps checkpoints
-there, so a job that is started again continues its training.
+The command holds the locks and writes the run files. Run files come back as bytes, so machines need no common folder. A machine
+with access to the results folder keeps checkpoints there, so a restarted job continues its training.
 """
 
 from __future__ import annotations
@@ -27,23 +27,92 @@ from lgbench.execution.executor import (
     located,
     out_of_memory,
 )
-from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
-from lgbench.execution.remote import made_in
 from lgbench.execution.scheduler import path_of
-from lgbench.execution.work_queue import RECORD, LockedPopulation
-from lgbench.execution.workers import Setup
+from lgbench.execution.tuning import FOLDER
+from lgbench.execution.work_queue import RECORD, LockedPopulation, PlannedPopulation, WorkQueue, unfinished
+from lgbench.execution.workers import Setup, trained_alone
+from lgbench.experiment.components import experiments_of
 from lgbench.extensions.loading import parted
+from lgbench.extensions.registry import Registry
 from lgbench.results import run_files, weights_files
 from lgbench.results.weights_files import KeptWeights, kept_by
 
+
+def run_population(
+    population: PlannedPopulation,
+    *,
+    plugins: Sequence[str | Path] = (),
+    device: str = "auto",
+    checkpoint: float = 60.0,
+    results: str | Path | None = None,
+    keep_weights: bool = False,
+) -> dict[str, bytes]:
+    """Train and test a population of :func:`lgbench.plan`. Returns run files by path relative to the results folder.
+
+    Works on any machine with the same plugins, leaves no file behind, and saves no checkpoint. Training is in a worker
+    process, with one thread on a CPU. With `keep_weights`, the result includes the weights files; tuning runs keep no weights.
+
+    With a folder `results`, perhaps shared by several machines, the files are also written to the folder. Finished runs are
+    not trained again, runs in training by other processes are waited for, and a killed training continues from its checkpoint.
+
+    Raises UsageError if the plugins of this machine would make other runs, and any error of the training.
+    """
+    keeps = keep_weights and not population.tuning
+    execution = Execution(choose_device(device), checkpoint=checkpoint, keep_weights=keeps)
+    if results is None:
+        with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
+            setup = Setup(Path(scratch), execution, _resolved(plugins), {})
+            files = made_in(setup, Path(scratch), population, SilentProgress())
+    else:
+        folder = Path(results) / FOLDER if population.tuning else Path(results)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = _contents(folder, _made_together(folder, population, plugins, execution))
+    return {f"{FOLDER}/{name}" if population.tuning else name: content for name, content in files.items()}
+
+
+def _made_together(
+    folder: Path, population: PlannedPopulation, plugins: Sequence[str | Path], execution: Execution
+) -> list[str]:
+    """Names of a population's run files, after training in a results folder shared with other processes."""
+    registry = Registry.load(files=_resolved(plugins), only=population.plugins)
+    experiments = list(experiments_of(population.runs, population.measurements, registry))
+    queue, setup = WorkQueue(folder, experiments, execution.device), Setup(folder, execution, _resolved(plugins), {})
+    while left := {experiment.run_id: experiment for experiment in unfinished(experiments, folder)}:
+        if locked := queue.take(left, population.models, population.compile):
+            with locked:
+                trained_alone(locked.planned, locked.folder, setup, SilentProgress())
+        else:
+            time.sleep(WAIT_SECONDS)
+    return [path_of(experiment, folder).name for experiment in experiments]
+
+
+def _contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Contents of run files by name, with the kept weights found in the same folder."""
+    files = {name: (folder / name).read_bytes() for name in names}
+    kept = [name for run in files if (name := weights_files.name_beside(folder / run)) and (folder / name).exists()]
+    return files | {name: (folder / name).read_bytes() for name in kept}
+
+
+def made_in(setup: Setup, checkpoints: Path, population: PlannedPopulation, display: ProgressDisplay) -> dict[str, bytes]:
+    """Contents of a population's files, after training in the empty folder of `setup`.
+
+    `checkpoints`: folder of the checkpoint, on the same disk.
+    """
+    return _contents(setup.results, [path.name for path in trained_alone(population, checkpoints, setup, display)])
+
+
+def _resolved(plugins: Sequence[str | Path]) -> tuple[Path, ...]:
+    return tuple(Path(path).resolve() for path in plugins)
+
+
 LOOK_SECONDS = 0.1
-"""Time between two looks at submitted jobs."""
+"""Time between two checks of submitted jobs."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a job. Exceptions of plugins may be impossible to pickle, so an error is a sentence."""
+    """Outcome of a job. An error is a sentence, since exceptions of plugins may not be picklable."""
 
     files: Mapping[str, bytes]
     """Contents of run files and weights by name."""
@@ -51,23 +120,23 @@ class Outcome:
     """Sentences for the user."""
     error: str | None = None
     memory: bool = False
-    """Whether memory did not suffice."""
+    """Whether the error is a lack of memory."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A function that trains and tests a population on another machine, as plain data."""
+    """Picklable function for training and testing a population on another machine."""
 
     population: PlannedPopulation
     device: str
     checkpoint: float
     keep_weights: bool
     folder: str
-    """Folder of the checkpoint, which other machines may not see."""
+    """Folder of the checkpoint, perhaps invisible to other machines."""
     plugins: tuple[tuple[str, bytes], ...]
     """Names and contents of plugin files."""
     trackers: Mapping[str, str]
-    """Plugins of the trackers that follow the runs, by tracker."""
+    """Plugin of each tracker of the runs, by tracker."""
 
     def __call__(self) -> Outcome:
         """Raises no exception."""
@@ -102,17 +171,17 @@ class _Said(SilentProgress):
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Settings that all jobs of a command share."""
+    """Settings shared by all jobs of a command."""
 
     execution: Execution
     plugins: Sequence[Path]
     """Plugin files."""
     trackers: Mapping[str, str]
-    """Plugins of the trackers that follow the runs, by tracker."""
+    """Plugin of each tracker of the runs, by tracker."""
 
 
 class Jobs:
-    """Runs populations as jobs, as many at the same time as the pool has workers."""
+    """Dispatcher for jobs on an engine, at most one per worker of the pool at the same time."""
 
     def __init__(self, pool: Pool, settings: JobSettings, runs: int, display: ProgressDisplay) -> None:
         """runs: number of runs of the whole plan, for the display."""
@@ -123,7 +192,7 @@ class Jobs:
         self._written = 0
 
     def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
-        """`run_population` is not used: each job has its own."""
+        """`run_population` is unused: each job trains in a worker process."""
         try:
             yield from self._run(left)
         finally:
@@ -147,10 +216,10 @@ class Jobs:
             for submitted, locked in [each for each in self._running if each[0].done()]:
                 self._running.remove((submitted, locked))
                 yield self._ended(locked, _outcome(submitted))
-                source = source or iter(left)  # its runs may be left to be tried again
+                source = source or iter(left)  # the scheduler may try its runs again
 
     def _submitted(self, locked: LockedPopulation) -> Submitted:
-        """Raises the error of an engine that takes no job, after the population was given back."""
+        """Submit a population. If the engine raises an error, release the population and raise the error."""
         try:
             return self.pool.submit(self._job(locked))
         except Exception:
@@ -163,7 +232,7 @@ class Jobs:
         return Job(locked.planned, device, execution.checkpoint, execution.keep_weights, folder, self._plugins, trackers)
 
     def _ended(self, locked: LockedPopulation, outcome: Outcome) -> Done:
-        """Write the files of a job, and end its population."""
+        """Write the files of a job, and release its population."""
         for sentence in outcome.said:
             self.display.say(sentence)
         written: list[Path] = []
@@ -181,7 +250,7 @@ class Jobs:
         return ended(locked, written, error)
 
     def _cancel(self) -> None:
-        """Cancel the jobs that still run, and give back their populations as after an interrupt."""
+        """Cancel running jobs, and release their populations as after an interrupt."""
         for submitted, locked in self._running:
             with suppress(Exception):  # the engine may be gone
                 submitted.cancel()
@@ -194,7 +263,7 @@ _END = object()
 
 
 def _outcome(submitted: Submitted) -> Outcome:
-    """Outcome of a job that has ended. An engine that loses a job has most often run out of memory."""
+    """Outcome of an ended job. A lost job counts as a lack of memory, the most frequent reason."""
     try:
         outcome: Outcome = submitted.result()
     except Exception as error:  # each engine has exceptions of its own
@@ -203,12 +272,12 @@ def _outcome(submitted: Submitted) -> Outcome:
 
 
 def filed(locked: LockedPopulation, files: Mapping[str, bytes], display: ProgressDisplay) -> list[Path]:
-    """Paths of the run files that were written, each once and whole, with the kept weights.
+    """Write run files, each once and whole, with the kept weights. Returns the paths of new run files.
 
     Raises RunFailed for a damaged file.
     """
     results, written = locked.results, []
-    locked.folder.mkdir(parents=True, exist_ok=True)  # gone if another process took over and has ended
+    locked.folder.mkdir(parents=True, exist_ok=True)  # removed if another process took over and has ended
     for experiment in locked.experiments:
         path = path_of(experiment, results)
         if run_files.is_run(path, experiment.run_id) or path.name not in files:

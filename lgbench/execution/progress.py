@@ -1,4 +1,4 @@
-"""How runs report their progress. :mod:`lgbench.execution.console` shows it on a console."""
+"""Progress of runs and estimated time left. :mod:`lgbench.execution.console` shows both on a console."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.extent import Extent
 
 UNCOMPILED = 2.0
-"""Until a phase of each kind was seen: a token of evaluation, which is not compiled, takes so many times as long as one of
-training. Measured on Tomita: 2 to 3."""
+"""Assumed time of a token in evaluation, which is not compiled, relative to training, until both were timed. Measured on
+Tomita: 2 to 3."""
 
 MIN_TOKENS = 200.0
-"""The evaluation of a model on fewer tokens, as in a tuning run, says nothing of the pace of others: operators only start."""
+"""Fewest tokens per model for timing an evaluation. In shorter evaluations, as of tuning runs, operator overhead dominates."""
 
 COMPILED = 30.0
-"""A step that takes so many times as long as another, for each token, was compiled, and says nothing of the pace. A model that
-asks for the length of its inputs is compiled for each length, so that is not always the first step."""
+"""Ratio of times per token above which the slower step counts as compilation and is not timed. Compilation is not limited to
+the first step: a model with code for the input length is compiled anew for each length."""
 
 MIN_SECONDS = 0.2
-"""Less time says nothing of the pace: what a worker told while this process had no time to listen comes all at once."""
+"""Shortest interval for timing. Reports of a worker may arrive all at once when this process was busy."""
 
 Kind = Literal["train", "evaluate"]
 ReportProgress = Callable[[int, Callable[[], float] | None], None]
-"""Called with the steps done and, in training, a function that gives the mean loss of the latest step."""
+"""Function of the number of steps done and, in training, of a function for the mean loss of the latest step."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Phase:
     total: int
     """Steps, or models to test."""
     tokens: float
-    """Tokens that models see in it, those of evaluation as what they cost beside those of training."""
+    """Tokens of all models. Tokens of evaluation are weighted by cost relative to training, see :func:`evaluation_tokens`."""
 
     @classmethod
     def train(cls, title: str, population: Sequence[Experiment]) -> Phase:
@@ -54,20 +54,20 @@ class Phase:
 
 
 class ProgressDisplay(Protocol):
-    """Shows the progress of runs."""
+    """Display of the progress of runs."""
 
     def say(self, sentence: str) -> None:
-        """Show a sentence that the user should read."""
+        """Show a sentence to the user."""
 
     def phase(self, phase: Phase) -> AbstractContextManager[ReportProgress]:
-        """Show a phase. Inside it, the function that this returns is to be called after each step. Several may be open."""
+        """Context of a phase with a function to call after each step. Several phases may be open."""
 
     def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
-        """Show how long all of these will take, which `workers` share."""
+        """Context that shows the time left for all experiments, shared by a number of workers."""
 
 
 class SilentProgress:
-    """The display of a library call, which shows nothing."""
+    """Display of library calls: shows nothing."""
 
     def say(self, sentence: str) -> None:
         pass
@@ -80,7 +80,7 @@ class SilentProgress:
 
 
 def duration(seconds: float) -> str:
-    """In words, such as "37 s" or "1:02:03".
+    """Duration as text.
 
     >>> duration(37.2), duration(3723)
     ('37 s', '1:02:03')
@@ -89,20 +89,20 @@ def duration(seconds: float) -> str:
 
 
 def training_tokens(experiment: Experiment) -> float:
-    """Tokens of the training of a model."""
+    """Tokens of the training of one model."""
     train = experiment.train
     return float(train.steps * train.batch * (train.max_length + 1))
 
 
 def point_tokens(experiment: Experiment) -> float:
-    """A third of the tokens of the tests of a model while it trains, as :func:`evaluation_tokens` counts them."""
+    """Tokens of all tests of one model during training, divided by three as in :func:`evaluation_tokens`."""
     task, train, evaluate = experiment.task, experiment.train, experiment.evaluate
     steps, extent = point_steps(train, evaluate), Extent.of_point(task, train, evaluate)
     return len(steps) * _tokens(extent) * (1 + len(experiment.averagers)) / 3
 
 
 def evaluation_tokens(experiment: Experiment) -> float:
-    """A third of the tokens of the evaluation of a model, since a step of training goes through a model three times."""
+    """Tokens of the evaluation of one model, divided by three: a training step costs about three forward passes."""
     extent = Extent.of_end(experiment.task, experiment.train, experiment.evaluate)
     return _tokens(extent) * (1 + len(experiment.averagers)) / 3
 
@@ -113,17 +113,17 @@ def _tokens(extent: Extent) -> float:
 
 @dataclass
 class TimeLeft:
-    """How long all phases will take, from the pace of those that went before."""
+    """Estimate of the time left for all phases, from the pace of earlier steps."""
 
     left: dict[Kind, float]
-    """Tokens of phases that have not begun."""
+    """Tokens of the phases to come."""
     workers: int
     seconds: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Seconds of all workers together, without those in which a step was compiled, such as the first one of each phase."""
+    """Timed seconds, summed over workers, without steps that include compilation, such as the first of each phase."""
     seen: dict[Kind, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
-    """Tokens in these seconds."""
+    """Tokens in the timed seconds."""
     fastest: dict[Kind, float] = field(default_factory=dict)
-    """Seconds for a token, the least that were seen."""
+    """Least seconds per token seen."""
     open: dict[int, tuple[Kind, float]] = field(default_factory=dict)
     """Tokens left of each open phase."""
 
@@ -137,7 +137,7 @@ class TimeLeft:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[Callable[[int], None]]:
-        """Inside it, the function that this returns is to be called with the steps done."""
+        """Context of a phase with a function to call with the number of steps done."""
         key = len(self.open) + id(phase)
         self.open[key] = phase.kind, phase.tokens
         self.left[phase.kind] -= phase.tokens
@@ -165,18 +165,18 @@ class TimeLeft:
         fastest = self.fastest.get(kind, pace)
         if pace > COMPILED * fastest:
             return
-        if fastest > COMPILED * pace:  # so what was seen before was compiled
+        if fastest > COMPILED * pace:  # all earlier steps included compilation
             self.seconds[kind] = self.seen[kind] = 0.0
         self.fastest[kind] = min(fastest, pace)
         self.seconds[kind] += seconds
         self.seen[kind] += tokens
 
     def of_others(self, experiments: Sequence[Experiment]) -> float | None:
-        """Seconds that other experiments would take at the pace of these; None if there was none."""
+        """Estimated seconds for other experiments at the measured pace; None before the first timed step."""
         return replace(TimeLeft.of(experiments, self.workers), seconds=self.seconds, seen=self.seen).remaining()
 
     def remaining(self) -> float | None:
-        """Seconds until all is done; None before the first step."""
+        """Estimated seconds until the end of all phases; None before the first timed step."""
         pace = {kind: self.seconds[kind] / seen for kind, seen in self.seen.items() if seen}
         if not pace:
             return None

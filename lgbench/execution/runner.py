@@ -1,37 +1,35 @@
-"""The flow: a plan becomes populations, populations become scores, scores become run files."""
+"""Training and testing of populations: a plan becomes populations, populations become scores, scores become run files."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 
 from lgbench.contracts import Tracker
 from lgbench.errors import RunFailed, UsageError
-from lgbench.execution import provenance
-from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
+from lgbench.execution.device import Execution, environment, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import Dispatcher, InProcess, located, out_of_memory
-from lgbench.execution.manner import PlanOutcome
-from lgbench.execution.points import points_of, scores_at_points
-from lgbench.execution.populations import PlannedPopulation, title_of
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, path_of
 from lgbench.execution.tracking import Following, Tracking
-from lgbench.execution.work_queue import CHECKPOINT
+from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, title_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
+from lgbench.experiment.points import point_steps
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.evaluate import evaluate, evaluate_point
 from lgbench.measurement.probing import probe
 from lgbench.measurement.soundness import Score, reasons
 from lgbench.results import run_files, weights_files
@@ -39,8 +37,32 @@ from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.weights_files import KeptWeights
 from lgbench.training.checkpoint import Checkpoint
-from lgbench.training.models import Trained, kept
-from lgbench.training.train import train
+from lgbench.training.models import Models, Trained, kept
+from lgbench.training.train import Points, train
+
+
+def points_of(population: Sequence[Experiment], device: torch.device) -> Points:
+    """Tests of a population during training: all measurements of each model at the steps of its protocol."""
+
+    def measure(now: Models) -> list[list[Score]]:
+        return [evaluate_point(experiment, now.models(index), device) for index, experiment in enumerate(population)]
+
+    first = population[0]  # the settings are equal in a population
+    return Points(frozenset(point_steps(first.train, first.evaluate)), measure)
+
+
+def scores_at_points(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
+    """Scores of one model during training, by step, as measured by :func:`points_of`."""
+    return {step: [Score(*score) for score in found[index]] for step, found in trained.measured.items()}
+
+
+@dataclass(frozen=True)
+class PlanOutcome:
+    """Outcome of a command: run files written by the command, run files found at its end, and failures."""
+
+    written: list[Path]
+    found: list[Path]
+    failed: list[RunFailed]
 
 
 def run_plan(
@@ -52,11 +74,11 @@ def run_plan(
     later: Sequence[Experiment] = (),
     trackers: Sequence[Found[Tracker]] = (),
 ) -> PlanOutcome:
-    """Run all experiments that have no run file in `folder`. A population that fails does not stop the others.
+    """Run all experiments of a plan without a run file in `folder`. A failed population does not stop the plan.
 
-    `dispatcher` is by default this process. Other commands may do the same at the same time. Returns when every run is there or
-    failed here. The display counts what comes `later`, too. `trackers` follow what this process trains. Raises UsageError where
-    nothing can be written to `folder`, before anything is trained.
+    Other commands may run the same plan at the same time. Returns when each run has a file or failed in this command. The
+    default of `dispatcher` is this process, whose trainings the `trackers` follow. The display adds the experiments in `later`
+    to the time left. Raises UsageError before any training if `folder` is not writable.
     """
     require_writable(folder)
     written: list[Path] = []
@@ -88,27 +110,27 @@ def run_plan(
 
 @dataclass
 class PopulationRunner:
-    """Trains and tests populations, and writes their run files."""
+    """Training and testing of populations in this process, up to the run files."""
 
     execution: Execution
     folder: Path
     display: ProgressDisplay
     loaded: Sequence[Distribution] = ()
-    """Every distribution of plugins that was loaded."""
+    """All loaded distributions of plugins."""
     tracking: Tracking | None = None
     _environment: dict[str, Any] = field(default_factory=dict)
     _chance: dict[Hashable, list[Score]] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
-    """Sentences that hold for all seeds of an entry, and that are said once."""
+    """Sentences already shown. A sentence about all seeds of an entry is shown once."""
 
     def run(self, planned: PlannedPopulation, experiments: Sequence[Experiment], folder: Path) -> Iterator[Path]:
-        """Train all models together, test them one by one, and yield each run file when it is written.
+        """Train all models together, test one by one, and yield each run file when written.
 
-        The checkpoint is in `folder`. On a CPU with one thread: for small operators, a second one costs more than it saves.
+        The checkpoint is in `folder`. A CPU trains with one thread: for small operators, a second thread costs time.
         """
         assert not any(experiment.record.is_untuned for experiment in experiments)
         for distribution in self.loaded:
-            distribution.source  # noqa: B018  # read before the training, in which somebody may edit them
+            distribution.source  # noqa: B018  # read before the training, since the files may be edited during it
         keep_freed_memory()
         one_thread = threads(1) if self.execution.device.type == "cpu" else nullcontext()
         tracking = self.tracking.following(experiments, folder) if self.tracking else nullcontext()
@@ -123,7 +145,7 @@ class PopulationRunner:
                         weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained) | {"seconds": seconds}
-                        folder.mkdir(parents=True, exist_ok=True)  # gone if another process took over and has ended
+                        folder.mkdir(parents=True, exist_ok=True)  # removed if another process took over and has ended
                         self._write(path, experiment, rows, footer, weights, folder)
                         yield path
                     if following:
@@ -175,7 +197,7 @@ class PopulationRunner:
         weights: bytes | None,
         scratch: Path,
     ) -> None:
-        """Write the files of a run: its weights, if it keeps them, before the run file that names them."""
+        """Write the files of a run: first the weights, if kept, then the run file with the name of the weights."""
         if said := run_files.make_room(path, experiment.run_id):
             self.display.say(said)
         if weights is not None:
@@ -185,14 +207,14 @@ class PopulationRunner:
         run_files.write(path, rows, footer, scratch)
 
     def _chance_of(self, experiment: Experiment) -> list[Score]:
-        """The chance level of an experiment's task, found once for all seeds and entries."""
+        """Chance level of an experiment's task, computed once for all seeds and entries."""
         key = (experiment.record.task, experiment.train.min_length, experiment.train.max_length, experiment.evaluate)
         if key not in self._chance:
             self._chance[key] = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
         return self._chance[key]
 
     def _footer(self, experiment: Experiment, trained: Trained) -> dict[str, Any]:
-        self._environment = self._environment or provenance.environment(self.execution.device)
+        self._environment = self._environment or environment(self.execution.device)
         took_part = experiment.plugins.keys() | experiment.measured_by.keys()
         return {
             "experiment": asdict(experiment.record),
@@ -204,7 +226,7 @@ class PopulationRunner:
 
 
 def loaded_plugin(distribution: Distribution, took_part: Collection[str]) -> LoadedPlugin:
-    """A footer's entry for a distribution of plugins that was loaded; `took_part` has the names of those that took part."""
+    """Entry of the metadata for a loaded distribution; `took_part` has the names of all distributions that took part."""
     about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
     return LoadedPlugin(*about, distribution.name in took_part, distribution.libraries)
 
@@ -214,7 +236,7 @@ def _title(population: Sequence[Experiment]) -> str:
 
 
 def require_writable(folder: Path) -> None:
-    """Raise UsageError where nothing can be written to a results folder, which is made."""
+    """Make a results folder. Raises UsageError if the folder is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -1,44 +1,45 @@
-"""Scheduler: from experiments to populations, shared with other commands that use the same results folder."""
+"""Scheduler: from experiments to populations, in step with other commands on the same results folder; and a forecast."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lgbench.errors import RunFailed
-from lgbench.execution.device import Execution
+from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
 from lgbench.execution.executor import located
-from lgbench.execution.populations import PlannedPopulation
-from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.work_queue import LockedPopulation, WorkQueue, unfinished
+from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, point_tokens, training_tokens
+from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation, WorkQueue, named, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training import cost
+from lgbench.training.cost import free_memory, readable, step_seconds
 
 
 @dataclass(frozen=True)
 class Stacking:
-    """Size of the stacks in which a group is trained, and whether the training step is compiled."""
+    """Stack size of a group, and whether its training step is compiled."""
 
     each: cost.StepCost
     """Cost of a step of one model."""
     models: int
     compile: bool
     limit: float = math.inf
-    """Size of the largest stack for which memory suffices, once a larger one ran out of it."""
+    """Largest stack size to try after a larger stack ran out of memory."""
 
 
 def path_of(experiment: Experiment, folder: Path) -> Path:
-    """Where an experiment's run file is."""
+    """Path of an experiment's run file."""
     return run_files.path_for(folder, experiment.record)
 
 
 def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
-    """Groups of experiments with one `population_key`, which can train together."""
+    """Groups of experiments with equal `population_key`, the condition for training together."""
     groups: dict[Hashable, list[Experiment]] = defaultdict(list)
     for experiment in experiments:
         groups[experiment.population_key].append(experiment)
@@ -46,7 +47,7 @@ def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
 
 
 class Scheduler:
-    """Populations of a command, until all its runs have files or were tried here."""
+    """Populations of a command, until all runs have files or were tried by this command."""
 
     def __init__(
         self,
@@ -56,23 +57,23 @@ class Scheduler:
         display: ProgressDisplay,
         fail: Callable[[Sequence[Experiment], Exception], None],
     ) -> None:
-        """`fail` is called with experiments whose first training step raises an error."""
+        """`fail` is called with the experiments of a group and the error of the first training step."""
         self.execution, self.display, self.fail = execution, display, fail
         self.folder = folder
         self._queue = WorkQueue(folder, plan.experiments, execution.device)
         self.groups = grouped(unfinished(plan.experiments, folder))
-        """Runs without a file at the beginning."""
+        """Experiments without a run file at the start of the command."""
         self._left = [{experiment.run_id: experiment for experiment in group} for group in self.groups]
-        """Runs of each group that were not tried here. Other commands may have written some by now."""
+        """Untried experiments of each group, by run id. Other commands may have written some of the files since."""
         self._index = {group[0].population_key: index for index, group in enumerate(self.groups)}
         self._stacking: dict[int, Stacking] = {}
-        # Finished runs count too, so that a command that goes on decides about compilation as it did at first.
+        # Includes finished runs, so that a resumed command decides about compilation as at first.
         self._sharing: dict[Hashable, list[list[Experiment]]] = defaultdict(list)
         for group in grouped(plan.every or plan.experiments):
             self._sharing[group[0].program_key].append(group)
 
     def __iter__(self) -> Iterator[LockedPopulation | None]:
-        """Each population, locked when it is asked for; None where other commands have all that is left."""
+        """Populations, each locked when requested; None while other commands train all remaining runs."""
         self._queue.clear()
         waiting = False
         while True:
@@ -87,7 +88,7 @@ class Scheduler:
             yield None
 
     def planned(self, tuning: bool = False) -> Iterator[PlannedPopulation]:
-        """Populations of all runs that are left, for other machines. Raises RunFailed for a model whose step cannot be run."""
+        """Populations of all remaining runs, for other machines. Raises RunFailed if a first training step fails."""
         for group in self.groups:
             try:
                 stacking = self.stacking_of(group)
@@ -98,11 +99,11 @@ class Scheduler:
                 yield PlannedPopulation.of(members, stacking.models, stacking.compile, tuning)
 
     def begun(self) -> int:
-        """Number of runs without a file in populations that are trained now or were left by killed processes."""
+        """Number of unfinished runs in populations in training, or left by killed processes."""
         return len(self._queue.begun() & {experiment.run_id for group in self.groups for experiment in group})
 
     def halve(self, population: LockedPopulation) -> bool:
-        """Train a group in stacks half as large as the one that ran out of memory. False if that was a single model."""
+        """Halve the stack size of a group that ran out of memory. False for a single model."""
         models = population.planned.models
         if models == 1:
             return False
@@ -112,7 +113,7 @@ class Scheduler:
         return True
 
     def _pass(self) -> Iterator[LockedPopulation]:
-        """Populations that are free now. As many groups as workers take turns, since each worker compiles a group's step."""
+        """Free populations. As many groups as workers take turns, so that each worker compiles the step of one group."""
         groups = list(range(len(self.groups)))
         while groups:
             together, groups = groups[: self.execution.workers], groups[self.execution.workers :]
@@ -124,7 +125,7 @@ class Scheduler:
                         together.remove(index)
 
     def _next(self, index: int) -> LockedPopulation | None:
-        """Next population of a group; None if there is none that is free now."""
+        """Next free population of a group; None if all are taken."""
         if index not in self._stacking and not self._decide(index):
             return None
         left, stacking = self._left[index], self._stacking[index]
@@ -134,7 +135,7 @@ class Scheduler:
         return population
 
     def _decide(self, index: int) -> bool:
-        """Whether a group has runs left and its models can be trained. Decides how."""
+        """Choose the stacking of a group. False if no run is left, or if the models cannot be trained."""
         if not self._count(index):
             return False
         left = self._left[index]
@@ -147,18 +148,18 @@ class Scheduler:
         return True
 
     def _count(self, index: int) -> int:
-        """Number of a group's runs that were not tried here and have no file by now."""
+        """Number of untried runs of a group without a file."""
         left = unfinished(self._left[index].values(), self.folder)
         self._left[index] = {experiment.run_id: experiment for experiment in left}
         return len(left)
 
     def stacking_of(self, todo: list[Experiment]) -> Stacking:
-        """Stacking of these runs of a group. Raises what their first training step raises."""
+        """Stacking for the remaining runs of a group. Raises any error of the first training step."""
         each = cost.step_cost(todo[0], self.execution.device)
         return Stacking(each, self._models(len(todo), each), self._compile(todo))
 
     def _models(self, left: int, each: cost.StepCost) -> int:
-        """Size of the stacks: as asked for, else as many models as fit into a CPU's cache; at most what fits into memory."""
+        """Stack size: as requested, else the number of models that fit into the CPU's cache; limited by free memory."""
         workers, device = self.execution.workers, self.execution.device
         share = -(-left // workers)
         wanted = min(self.execution.population or int(min(share, cost.stack_size(each, device))), left)
@@ -166,12 +167,124 @@ class Scheduler:
         if fit < wanted:
             self.display.say(f"memory is free for {fit} of {wanted} models at once, so they are trained in several populations")
         populations = -(-left // min(wanted, fit))
-        return -(-left // populations)  # stacks of equal size, since a compiled step fills up a smaller one in vain
+        return -(-left // populations)  # equal sizes, since a compiled step pads a smaller stack, a waste of time
 
     def _compile(self, todo: list[Experiment]) -> bool:
-        """Whether to compile: as asked for, or where the longest training with the same programs has enough steps."""
+        """Whether to compile: as requested, else if the longest training with the same programs has enough steps."""
         if self.execution.compile is not None:
             return self.execution.compile
         sharing = self._sharing[todo[0].program_key]
         longest = max((group[0] for group in sharing), key=lambda experiment: experiment.train.steps)
         return cost.compiling_pays(longest, self.execution.device)
+
+
+@dataclass(frozen=True)
+class GroupForecast:
+    """Forecast of the remaining runs of one group."""
+
+    title: str
+    runs: int
+    models: int
+    """Largest number of models in a population."""
+    compile: bool
+    memory: int
+    """Bytes of memory for the training of a population."""
+    step: float
+    """Seconds of an uncompiled training step of a population."""
+    seconds: float
+    """Seconds for training and testing a population."""
+
+    @property
+    def populations(self) -> int:
+        return -(-self.runs // self.models)
+
+    def line(self) -> str:
+        each = "" if self.populations == 1 else " each"
+        compiled = "; the step would be compiled, which takes less" if self.compile else ""
+        return (
+            f"{self.title}: {_count(self.runs, 'run')} in {_count(self.populations, 'population')} of at most "
+            f"{_count(self.models, 'model')}, {readable(self.memory)}{each}; {self.step * 1000:.3g} ms a step, as measured, "
+            f"makes {duration(self.seconds)}{each} with tests{compiled}"
+        )
+
+
+@dataclass
+class Forecast:
+    """Forecast of all runs of a plan."""
+
+    done: int
+    begun: int
+    """Unfinished runs in populations in training, or left by a killed command."""
+    workers: int
+    free: int
+    """Free bytes of memory on the device."""
+    groups: list[GroupForecast] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """One sentence for each group that fails in its first training step."""
+
+    @classmethod
+    def of(cls, plan: Plan, execution: Execution, folder: Path, display: ProgressDisplay) -> Forecast:
+        """Forecast from a few uncompiled training steps of each group."""
+        scheduler = Scheduler(plan, folder, execution, display, lambda group, error: None)
+        left = sum(map(len, scheduler.groups))
+        found = cls(len(plan.experiments) - left, scheduler.begun(), execution.workers, free_memory(execution.device))
+        for group in scheduler.groups:
+            try:
+                found.groups.append(_of_group(scheduler, group))
+            except Exception as error:  # a plugin's model may raise anything
+                found.failed.append(f"{_title(group)} would fail: {located(error)}")
+        return found
+
+    @property
+    def busy(self) -> int:
+        """Number of workers with a population to train."""
+        return min(self.workers, sum(group.populations for group in self.groups))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all runs with evenly shared work, at least the time of the longest population."""
+        total = sum(group.populations * group.seconds for group in self.groups)
+        return max(total / max(1, self.busy), max((group.seconds for group in self.groups), default=0.0))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory for the largest populations in training at the same time."""
+        largest = sorted((group.memory for group in self.groups for _ in range(group.populations)), reverse=True)
+        return sum(largest[: self.workers])
+
+    def lines(self, kind: str = "run") -> Iterator[str]:
+        """Lines for the user; `kind` is the noun for the runs, such as "tuning run"."""
+        left = sum(group.runs for group in self.groups)
+        begun = f", {self.begun} of them begun" if self.begun else ""
+        yield f"{_count(self.done, kind)} done before; {_count(left, kind)} left{begun}"
+        for group in self.groups:
+            yield group.line()
+        if self.groups:
+            many = _count(self.busy, "worker")
+            yield (
+                f"in all about {duration(self.seconds)} with {many}; training takes about {readable(self.memory)} of "
+                f"{readable(self.free)} free memory"
+            )
+
+
+def _of_group(scheduler: Scheduler, group: list[Experiment]) -> GroupForecast:
+    execution = scheduler.execution
+    keep_freed_memory()
+    one_thread = threads(1) if execution.device.type == "cpu" else nullcontext()
+    with full_float32(), one_thread:
+        stacking = scheduler.stacking_of(group)
+        population = group[: stacking.models]
+        step = step_seconds(population, execution.device)
+    training = step * population[0].train.steps
+    tested = sum(evaluation_tokens(each) + point_tokens(each) for each in population)
+    testing = training * tested / sum(map(training_tokens, population))
+    memory = stacking.models * stacking.each.memory
+    return GroupForecast(_title(group), len(group), stacking.models, stacking.compile, memory, step, training + testing)
+
+
+def _title(group: list[Experiment]) -> str:
+    return named([experiment.record for experiment in group])
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,6 +1,6 @@
-"""Trackers of the trainings in this process. Each is called from a thread of its own, so no training step waits for a tracker.
+"""Trackers of the trainings in this process. Each tracker has a thread, so no training step waits for a tracker.
 
-Trackers get copies of numbers. A tracker that fails or hangs loses its own records, and is named once.
+Trackers get copies of numbers. A failed or hanging tracker loses only its own records, and the user is told once.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from lgbench.measurement.soundness import Score
 from lgbench.results import run_files
 
 PATIENCE_SECONDS = 60.0
-"""Time for trackers to keep the last numbers of a population, some of them over a network."""
+"""Time for trackers to store the last numbers of a population, perhaps over a network."""
 INTERRUPTED_SECONDS = 5.0
-"""The same after an interrupt, less than the patience of the command with its workers."""
+"""Time after an interrupt, less than the time given to workers by the command."""
 
 Values = dict[str, float]
 """Finite numbers by name, such as "tvd/raw/64"."""
 
 
 def usable(names: Iterable[str], known: Catalog[Tracker]) -> tuple[Found[Tracker], ...]:
-    """Trackers by name, each once. Raises UsageError for an unknown tracker, and for one that cannot be used here."""
+    """Trackers by name, each once. Raises UsageError for an unknown or unusable tracker."""
     found = tuple(known.found(name) for name in dict.fromkeys(names))
     for tracker in (each.thing for each in found):
         try:
@@ -53,16 +53,16 @@ def usable(names: Iterable[str], known: Catalog[Tracker]) -> tuple[Found[Tracker
 
 
 class Tracking:
-    """Trackers of all populations that this process trains."""
+    """Trackers of all populations trained by this process."""
 
     def __init__(self, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
         self._trackers, self._say = {tracker.name: tracker for tracker in trackers}, say
 
     @contextmanager
     def following(self, population: Sequence[Experiment], folder: Path) -> Iterator[Following | None]:
-        """Follower of one population; None without trackers. The end of the context ends all open runs.
+        """Context with the follower of one population; None without trackers. The exit ends all open runs.
 
-        folder: of the checkpoint. Handles of trackers are kept there, for a process that resumes the training.
+        folder: folder of the checkpoint. Handles of runs in trackers are kept there for a resumed training.
         """
         if not self._trackers:
             yield None
@@ -89,7 +89,7 @@ class Tracking:
 
 
 class Following:
-    """A :class:`lgbench.training.train.Follower` of one population that names its numbers and passes them to trackers."""
+    """A :class:`lgbench.training.train.Follower` of one population: names the numbers and sends them to trackers."""
 
     def __init__(self, population: Sequence[Experiment], threads: Sequence[_Thread], say: Callable[[str], None]) -> None:
         self._runs, self._threads, self._say = [experiment.run_id for experiment in population], threads, say
@@ -106,19 +106,19 @@ class Following:
 
     def finished(self, index: int, path: Path) -> None:
         """Log the final scores of a model from its run file, and end its run."""
-        with suppress(RunFileError):  # the file was removed by hand
+        with suppress(RunFileError):  # the file may be removed by hand
             step, values, end = final(path)
             self._log(self._runs[index], "final", step, values)
             self._end(self._runs[index], end)
 
     def stopped(self, error: BaseException) -> None:
-        """End all open runs, with the exception that stopped their training."""
+        """End all open runs with the exception of the training as reason."""
         reason = located(error) if isinstance(error, Exception) else "interrupted"
         for run in sorted(self._open):
             self._end(run, RunEnd("failed" if isinstance(error, Exception) else "stopped", reason))
 
     def pass_on(self) -> None:
-        """Say what threads have to say. Called by the thread that trains, since only one thread may write to a display."""
+        """Show the messages of tracker threads. Called by the training thread, the only thread allowed to use the display."""
         for thread in self._threads:
             while not thread.said.empty():
                 self._say(thread.said.get())
@@ -140,11 +140,11 @@ class _Kept(msgspec.Struct):
 
     handle: str
     steps: dict[str, int] = {}
-    """Latest step by kind of values. A resumed training repeats earlier values, which the tracker has already."""
+    """Latest step by kind of values, since a resumed training repeats values already sent to the tracker."""
 
 
 class _Thread:
-    """Thread of one tracker for one population. After an exception no further call is made."""
+    """Thread of one tracker for one population. Ends at the first exception of the tracker."""
 
     def __init__(self, tracker: Tracker, runs: dict[str, TrackedRun], folder: Path) -> None:
         self.tracker, self.said = tracker, queue.Queue[str]()
@@ -169,7 +169,7 @@ class _Thread:
         self._open.pop(run).end(end)
 
     def failed(self, seconds: float) -> bool:
-        """Whether the tracker failed, or has not done all calls after so many seconds."""
+        """Whether the tracker failed, or has calls left after a wait of `seconds`."""
         self._thread.join(max(0.0, seconds))
         if self._thread.is_alive() and not self._failed:
             self.said.put(f"{self.tracker.name} did not answer in time, and may lack the last numbers; the run files have them")
@@ -202,7 +202,7 @@ class _Thread:
             return {}
 
     def _keep(self) -> None:
-        with suppress(OSError), replaced(self._file) as partial:  # another process may have taken the folder
+        with suppress(OSError), replaced(self._file) as partial:  # another process may have removed the folder
             partial.write_bytes(msgspec.json.encode(self._kept))
 
 
@@ -212,7 +212,7 @@ def name_of(metric: str, weights: str, length: int) -> str:
 
 
 def finite(values: Iterable[tuple[str, float | None]]) -> Values:
-    """Values that are neither missing nor infinite nor NaN."""
+    """Finite values by name, without missing, infinite and NaN values."""
     return {name: value for name, value in values if value is not None and math.isfinite(value)}
 
 

@@ -1,7 +1,7 @@
-"""The two stages of a command under a protocol that tries learning rates: tuning runs first, then the runs with the rates.
+"""Two stages of a command under a protocol with learning rates to tune: tuning runs, then runs with the chosen rates.
 
-Tuning runs are runs like others, in a folder of their own. A learning rate follows from their files, which are written once, so
-commands at the same time and commands that go on agree on it.
+Tuning runs are ordinary runs in a separate folder. The chosen learning rate follows from their files, which are written once.
+Concurrent and resumed commands therefore choose the same rate.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from lgbench.results import run_files
 FOLDER = run_files.TUNING
 
 _Key = tuple[str, ...]
-"""The ids of the tuning runs of an experiment: those with equal ones have one learning rate."""
+"""Run ids of an experiment's tuning runs. Experiments with equal keys have the same learning rate."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One of the two, of the experiments that were planned."""
+    """Stage of tuning runs, or stage of the planned experiments."""
 
     results: Path
     tuning: Path
     """Folder of the tuning runs."""
     first: bool
-    """Whether it is that of the tuning runs."""
+    """Whether this is the stage of the tuning runs."""
 
     @classmethod
     def begin(cls, results: Path) -> Stage:
-        """The first stage."""
+        """First stage, the tuning runs."""
         return cls(results, results / FOLDER, first=True)
 
     def plan(self, planned: Plan) -> Plan:
-        """The plan of this stage alone."""
+        """Plan of this stage alone."""
         runs = [run for experiment in one_of_each(planned.experiments) for run in experiment.tuning_runs]
         every = (*runs, *planned.experiments)
         return replace(planned, experiments=tuple(self.of(planned.experiments)), every=every)
 
     def of(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """The experiments that it trains: the tuning runs that are needed, or the experiments whose learning rate is known."""
+        """Experiments of the stage: required tuning runs, or experiments with a known learning rate."""
         return self.needed(planned) if self.first else self.tuned(planned)
 
     def needed(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """The tuning runs of experiments whose learning rate no finished run tells."""
+        """Tuning runs for experiments without a learning rate in a finished run."""
         known = self._finished(planned)
         needed = {run.run_id: run for own in one_of_each(planned) if _key(own) not in known for run in own.tuning_runs}
         return list(needed.values())
 
     def tuned(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """The experiments, each with its learning rate. Those that lack a tuning run are left out."""
+        """Experiments with their learning rates. An experiment with a missing tuning run is left out."""
         known = self.outcomes(planned)
         return [
             experiment.tuned(known[key]) if (key := _key(experiment)) in known else experiment
@@ -66,7 +66,7 @@ class Stage:
         ]
 
     def outcomes(self, planned: Sequence[Experiment]) -> Mapping[_Key, Tuning]:
-        """The outcome of each tuning that has one. A finished run keeps its learning rate, and gives it to other seeds."""
+        """Outcomes of all finished tunings. The learning rate of a finished run stays, and holds for other seeds, too."""
         known = self._finished(planned)
         for experiment in one_of_each(planned):
             if (key := _key(experiment)) not in known and (found := self._ended(experiment)):
@@ -74,7 +74,7 @@ class Stage:
         return known
 
     def _finished(self, planned: Sequence[Experiment]) -> dict[_Key, Tuning]:
-        """The outcomes in the footers of finished runs, one for each tuning."""
+        """Tuning outcomes in the metadata of finished runs."""
         found: dict[_Key, Tuning] = {}
         left = {experiment.run_id for experiment in unfinished(planned, self.results)}
         for experiment in planned:
@@ -85,7 +85,7 @@ class Stage:
         return found
 
     def _ended(self, experiment: Experiment) -> Tuning | None:
-        """The outcome of the tuning runs; None where one is missing."""
+        """Outcome of an experiment's tuning runs; None if a run is missing."""
         asked = experiment.record.tuning
         assert asked
         try:
@@ -95,7 +95,7 @@ class Stage:
 
 
 def tuning_run(path: Path) -> TuningRun:
-    """The outcome of a tuning run, from its file. Raises RunFileError where that is not whole."""
+    """Outcome of a tuning run, from its file. Raises RunFileError for a missing or damaged file."""
     rows, footer = run_files.read(path).to_pylist(), run_files.metadata(path)
     about, made = footer["experiment"], footer["execution"]
     return TuningRun(
@@ -109,7 +109,7 @@ def tuning_run(path: Path) -> TuningRun:
 
 
 def said(experiment: Experiment) -> str:
-    """A sentence about the learning rate that was chosen for an experiment."""
+    """Sentence about the chosen learning rate of an experiment."""
     record, tuning = experiment.record, experiment.record.tuning
     assert tuning
     losses = {lr: tuning.loss(lr) for lr in tuning.grid}
@@ -119,7 +119,7 @@ def said(experiment: Experiment) -> str:
 
 
 def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """The first experiment of each tuning."""
+    """First experiment of each tuning."""
     first: dict[_Key, Experiment] = {}
     for experiment in experiments:
         if experiment.tuning_runs:

@@ -1,13 +1,13 @@
 """Work queue of a results folder: commands share runs by a lock on each population in training.
 
-Files under `.unfinished`, where ID is a hash of the planned population and of the versions that take part:
+Files under `.unfinished`, with ID a hash of the planned population and of all versions that take part:
 
     ID.lock                       process that trains the population
     ID/population.json            planned population
     ID/checkpoint.safetensors     latest state of the training
 
-Commands with the same plan try for the same locks. Commands whose populations overlap in part may train a run twice, which is
-harmless: run files are made once and never replaced.
+Commands with the same plan try for the same locks. Commands with partly overlapping populations may train a run twice, which
+is harmless: run files are made once and never replaced.
 """
 
 from __future__ import annotations
@@ -16,23 +16,77 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
 
+import msgspec
 import torch
 
 from lgbench.atomic_files import replaced
-from lgbench.errors import UsageError
-from lgbench.execution import provenance
-from lgbench.execution.populations import PlannedPopulation
-from lgbench.experiment.experiment import Experiment
+from lgbench.errors import UsageError, first_line
+from lgbench.execution.device import made_by
+from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
 from lgbench.results import run_files
+
+
+@dataclass(frozen=True)
+class PlannedPopulation:
+    """Planned population: runs that train together, as names and numbers. Pickles, and converts to text by :meth:`to_json`."""
+
+    runs: tuple[ExperimentRecord, ...]
+    """Record of each run: names of task and entry, settings, seed. All numbers follow from the record."""
+    models: int
+    """Stack size, at least the number of runs. A compiled step takes a fixed stack size."""
+    compile: bool
+    """Whether the training step is compiled."""
+    plugins: tuple[str, ...]
+    """Names of the distributions and plugin files that take part. The training process loads no other plugins."""
+    measurements: tuple[str, ...]
+    """Names of the measurements and probes of the runs. Without effect on other numbers."""
+    tuning: bool = False
+    """Whether the runs are tuning runs, for the choice of learning rates, with files in the folder `.tuning` of the results."""
+
+    @classmethod
+    def of(cls, experiments: Sequence[Experiment], models: int, compile: bool, tuning: bool = False) -> PlannedPopulation:
+        """Population of experiments with equal `population_key`."""
+        records = tuple(experiment.record for experiment in experiments)
+        measurements = dict.fromkeys(each.name for experiment in experiments for each in experiment.measurements)
+        return cls(records, models, compile, tuple(sorted(plugins_of(experiments))), tuple(measurements), tuning)
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return title_of(self.runs)
+
+    def to_json(self) -> str:
+        """Population as one line of JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> PlannedPopulation:
+        """Population from the text of :meth:`to_json`. Raises UsageError for any other text."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"this is no population as to_json writes it: {first_line(error)}") from error
+
+
+def named(runs: Sequence[ExperimentRecord]) -> str:
+    """Tasks and entry of runs with equal `population_key`, for messages."""
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    return f"{tasks[0] if len(tasks) == 1 else f'{tasks[0]} .. {tasks[-1]}'} {runs[0].entry}"
+
+
+def title_of(runs: Sequence[ExperimentRecord]) -> str:
+    """Tasks, entry and number of models, for messages."""
+    return f"{named(runs)} ({'1 model' if len(runs) == 1 else f'{len(runs)} models'})"
+
 
 UNFINISHED = ".unfinished"
 RECORD = "population.json"
@@ -42,10 +96,10 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class LockedPopulation:
-    """Population that this command trains. A context manager: its end removes the folder and releases the lock.
+    """Population with the lock of this command. A context manager: the exit removes the folder and releases the lock.
 
-    The folder stays after an error if it has a checkpoint, and after an interrupt also if some of the runs are written. The
-    same command then trains the same models together and ends with the same numbers.
+    A folder with a checkpoint stays after an error. After an interrupt the folder also stays if some of the runs are written.
+    The same command then trains the same models together, with the same numbers.
     """
 
     planned: PlannedPopulation
@@ -70,22 +124,22 @@ class LockedPopulation:
 
 
 class WorkQueue:
-    """Runs of one command, to be taken one population at a time."""
+    """Queue of the runs of a command, taken one population at a time."""
 
     def __init__(self, results: Path, experiments: Iterable[Experiment], device: torch.device) -> None:
         self.results, self.folder, self.device = results, results / UNFINISHED, device
         self._by_id = {experiment.run_id: experiment for experiment in experiments}
 
     def begun(self) -> set[str]:
-        """Ids of the runs of all populations that are trained now or were left by killed processes."""
+        """Run ids of all populations in training, or left by killed processes."""
         found = [planned for folder in self._populations() if (planned := _planned(folder))]
         return {record.run_id for planned in found for record in planned.runs}
 
     def clear(self) -> None:
-        """Remove what killed processes left of finished populations."""
+        """Remove the remains of finished populations left by killed processes."""
         for folder in self._populations():
             if not self._unfinished(folder) and (lock := Lock.take(_lock_path(folder))):
-                _end(lock, keep=self._unfinished(folder) is not None)  # another process may have begun it before
+                _end(lock, keep=self._unfinished(folder) is not None)  # another process may have begun it since
         for path in self.folder.glob(f"*{STALE}"):
             path.unlink(missing_ok=True)
         _remove_empty(self.folder)
@@ -95,9 +149,8 @@ class WorkQueue:
     ) -> LockedPopulation | None:
         """Population of at most `models` of the experiments in `left`, by run id; None if other processes have all of them.
 
-        A population that a killed process left comes first, if this command would make the same one: it asks for all members,
-        the same versions take part, and the stack has at most `limit` models. Experiments that turn out to have a file are
-        removed from `left`.
+        A population left by a killed process comes first, under three conditions: this command needs all members, the same
+        versions take part, and the stack has at most `limit` models. Experiments with a run file are removed from `left`.
         """
         elsewhere: set[str] = set()
         for folder in self._populations():
@@ -126,7 +179,7 @@ class WorkQueue:
         return free
 
     def _locked(self, planned: PlannedPopulation) -> LockedPopulation | None:
-        """Population with its lock; None if another process has the lock, or has just finished the runs."""
+        """Population with its lock; None if another process has the lock or has just finished the runs."""
         folder = self.folder / self._id(planned)
         if not (lock := Lock.take(_lock_path(folder))):
             return None
@@ -143,7 +196,7 @@ class WorkQueue:
         return None
 
     def _is_same(self, folder: Path, planned: PlannedPopulation, left: Collection[str]) -> bool:
-        """Whether this command would make the population in a folder, and has tried not all of its runs yet."""
+        """Whether this command would plan the same population as in `folder`, with runs still untried."""
         runs = [record.run_id for record in planned.runs]
         members = [self._by_id[run_id] for run_id in runs if run_id in self._by_id]
         if len(members) < len(runs) or not any(run_id in left for run_id in runs):
@@ -152,7 +205,7 @@ class WorkQueue:
 
     def _id(self, planned: PlannedPopulation) -> str:
         members = [self._by_id[record.run_id] for record in planned.runs]
-        versions = json.dumps(provenance.made_by(members, self.device), sort_keys=True)
+        versions = json.dumps(made_by(members, self.device), sort_keys=True)
         return hashlib.blake2b(f"{planned.to_json()}\n{versions}".encode(), digest_size=8).hexdigest()
 
     def _unfinished(self, folder: Path) -> PlannedPopulation | None:
@@ -161,7 +214,7 @@ class WorkQueue:
         return planned if planned and not all(_has_file(record, self.results) for record in planned.runs) else None
 
     def _populations(self) -> list[Path]:
-        """Folders of the populations in training, with those that have only a lock yet."""
+        """Folders of all unfinished populations, also before the folder is made, when only the lock exists."""
         try:
             names = {name.removesuffix(LOCK) for name in os.listdir(self.folder) if not name.endswith(STALE)}
         except FileNotFoundError:
@@ -181,7 +234,7 @@ def _has_file(record: ExperimentRecord, results: Path) -> bool:
 def _planned(folder: Path) -> PlannedPopulation | None:
     """Planned population of a folder; None without a usable record.
 
-    Raises OSError where the disk does not answer, since this is no reason to remove a checkpoint.
+    Raises OSError if the disk does not answer: an unreadable record is no reason to remove a checkpoint.
     """
     try:
         return PlannedPopulation.from_json((folder / RECORD).read_bytes())
@@ -194,7 +247,7 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _end(lock: Lock, keep: bool) -> None:
-    """Release a lock, and remove the population's folder before unless it is to be kept, or another process has taken over."""
+    """Release a lock. Before, remove the population's folder, unless `keep` or if another process has taken over."""
     if lock.is_held and not keep:
         rmtree(lock.path.with_suffix(""), ignore_errors=True)
     lock.release()
@@ -202,5 +255,5 @@ def _end(lock: Lock, keep: bool) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):  # it is gone, or not empty
+    with suppress(OSError):  # the folder is gone, or not empty
         folder.rmdir()

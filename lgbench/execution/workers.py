@@ -1,8 +1,8 @@
-"""Worker processes on this machine: all training happens in them. Each has one thread, and there are as many as cores.
+"""Worker processes for training on this machine: by default on a CPU one per core, with one thread each.
 
-Two threads would wait for each other at every operator, and all models of a grid at once leave the caches. A worker loads only
-the plugins that take part in its populations, so no other plugin can change their numbers. The command locks populations and
-lends each to a worker. A worker that dies loses only the steps since its checkpoint.
+Two threads would wait for each other at every operator, and a whole grid of models would exceed the caches. A worker loads only
+the plugins of its populations, so no other plugin can change a number. The command locks populations and gives each to a
+worker. A dead worker loses only the steps since the latest checkpoint.
 """
 
 from __future__ import annotations
@@ -36,23 +36,22 @@ from lgbench.execution.executor import (
     located,
     out_of_memory,
 )
-from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.work_queue import LockedPopulation
+from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.registry import Registry
 
 PATIENCE_SECONDS = 10.0
-"""Time for a worker to stop, for example in the middle of compiling, before it is killed."""
+"""Time for a worker to stop before a kill. Compilation cannot be interrupted quickly."""
 REPORT_SECONDS = 0.2
-"""Time between two reports of progress."""
+"""Time between two progress messages."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 BOOT = """
 import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to workers too, but the command decides when they stop
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to workers too, but the command stops the workers
 from lgbench.execution.workers import serve
 serve({pipe})
 """
@@ -60,24 +59,24 @@ serve({pipe})
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that the populations of a command have in common."""
+    """Settings shared by all populations of a command."""
 
     results: Path
     execution: Execution
     files: tuple[Path, ...]
-    """Plugin files of the command. Only those that take part are loaded."""
+    """Plugin files of the command. A worker loads only the files of its populations."""
     trackers: Mapping[str, str]
-    """Plugins of the trackers that follow the runs, by tracker. They are loaded, too."""
+    """Plugin of each tracker of the runs, by tracker. Workers load the plugins of trackers, too."""
 
 
 @dataclass(frozen=True)
 class Train:
-    """Message to a worker: a population to train and test. All populations of one worker have the same setup and plugins."""
+    """Message to a worker: a population to train and test. Setup and plugins are the same for all populations of a worker."""
 
     setup: Setup
     population: PlannedPopulation
     folder: Path
-    """Folder of its checkpoint."""
+    """Folder of the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Progress:
-    """Message from a worker: the steps done in its phase and, in training, the mean loss of the latest step."""
+    """Message from a worker: number of steps done in the phase and, in training, mean loss of the latest step."""
 
     done: int
     loss: float | None
@@ -97,29 +96,30 @@ class Progress:
 
 @dataclass(frozen=True)
 class Written:
-    """Message from a worker: a run file was written."""
+    """Message from a worker: path of a new run file."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Message from a worker: its population is done, or was stopped by an error."""
+    """Message from a worker: end of the population, perhaps by an error."""
 
     error: Exception | None = None
 
 
 FromWorker = Say | Phase | Progress | Written | Finished
-"""A phase is over when the next one begins, or the population is finished."""
+"""Messages from a worker. A phase ends at the next Phase or at Finished."""
 
 
 class Worker:
-    """A worker process, as its command sees it."""
+    """Worker process, from the side of the command."""
 
     def __init__(self, setup: Setup, plugins: Sequence[str], display: ProgressDisplay, said: set[str]) -> None:
-        """`plugins` are names of the distributions and files that take part in its populations.
+        """Start a process.
 
-        `said` has the sentences that the user has read. Workers share it.
+        `plugins` are names of the distributions and files of the worker's populations. `said` is shared by all workers and has
+        the sentences already shown to the user.
         """
         self.setup, self.plugins, self.display, self._said = setup, tuple(plugins), display, said
         self.locked: LockedPopulation | None = None
@@ -128,24 +128,24 @@ class Worker:
         self._report: ReportProgress | None = None
         threads = ONE_THREAD if setup.execution.device.type == "cpu" or setup.execution.workers > 1 else {}
         self.pipe, theirs = Pipe()
-        # Not multiprocessing's spawn: it imports the user's script again, which would begin the same run.
+        # Not multiprocessing's spawn, which imports the user's script again and so would begin the same run.
         command = [sys.executable, "-c", BOOT.format(pipe=theirs.fileno())]
         environ = os.environ | threads
-        # What plugins print is no output of the command.
+        # Prints of plugins go to standard error, since standard output belongs to the command.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environ, pass_fds=[theirs.fileno()])
         theirs.close()
 
     def train(self, population: PlannedPopulation, folder: Path, locked: LockedPopulation | None = None) -> None:
-        """Begin a population."""
+        """Send a population to the worker."""
         self.locked, self.written = locked, []
-        with suppress(OSError):  # a dead worker is noticed when it is asked for its next message
+        with suppress(OSError):  # a dead worker is noticed at the next message
             self.pipe.send(Train(self.setup, population, folder))
 
     def heard(self) -> Finished | None:
-        """Wait for the next message and show it. Returns the message that ends a population."""
+        """Wait for the next message and show it. Returns a Finished message, else None."""
         try:
             message: FromWorker = self.pipe.recv()
-        except (EOFError, OSError, UnpicklingError):  # it died, perhaps in the middle of a message
+        except (EOFError, OSError, UnpicklingError):  # the worker died, perhaps in the middle of a message
             message = Finished(self._death())
         match message:
             case Say(sentence):
@@ -169,11 +169,11 @@ class Worker:
         return self.process.poll() is not None
 
     def stop(self) -> None:
-        """Ask it to end, also in the middle of a population."""
+        """Ask the worker to end, also in the middle of a population."""
         self.pipe.close()
 
     def close(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until it has ended; kill it if that takes longer."""
+        """Wait for the end of the worker; kill it after `seconds`."""
         self.stop()
         try:
             self.process.wait(max(0.0, seconds))
@@ -193,7 +193,7 @@ class Worker:
 
 
 class Workers:
-    """Runs populations in worker processes of this machine."""
+    """Dispatcher for worker processes of this machine."""
 
     def __init__(
         self,
@@ -203,14 +203,14 @@ class Workers:
         display: ProgressDisplay,
         trackers: Sequence[Found[Tracker]] = (),
     ) -> None:
-        """`plugins` are plugin files. `trackers` follow the trainings."""
+        """`plugins` are plugin files; `trackers` are the trackers of the runs."""
         self.execution, self.display = execution, display
         self._setup = Setup(results, execution, tuple(plugins), {each.thing.name: each.origin.name for each in trackers})
         self._said: set[str] = set()
         self._workers: list[Worker] = []
 
     def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
-        """`run_population` is not used: each worker has its own."""
+        """`run_population` is unused: each worker has a :class:`PopulationRunner`."""
         try:
             yield from self._run(left)
         finally:
@@ -235,13 +235,13 @@ class Workers:
             for worker in busy:
                 if worker.pipe in ready and (done := self._heard(worker)):
                     yield done
-                    source = source or iter(left)  # its runs may be left to be tried again
+                    source = source or iter(left)  # the scheduler may try its runs again
 
     def _busy(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.locked]
 
     def _give(self, locked: LockedPopulation) -> None:
-        """Lend a population to a worker that has loaded its plugins and nothing else."""
+        """Give a population to a worker with exactly the same plugins, if necessary a new worker."""
         population = locked.planned
         idle = [worker for worker in self._workers if not worker.locked]
         worker = next((each for each in idle if each.plugins == population.plugins and not each.died), None)
@@ -254,7 +254,7 @@ class Workers:
         worker.train(population, locked.folder, locked)
 
     def _heard(self, worker: Worker) -> Done | None:
-        """The population of a worker, once it has ended."""
+        """Handle the next message of a worker. Returns the population if it has ended."""
         if not (finished := worker.heard()):
             return None
         assert worker.locked
@@ -262,7 +262,7 @@ class Workers:
         return ended(locked, worker.written, finished.error)
 
     def _stop(self) -> None:
-        """Stop all workers. Their populations are given back as after an interrupt."""
+        """Stop all workers. Populations in training are released as after an interrupt."""
         for worker in self._workers:
             worker.stop()
         latest = time.monotonic() + PATIENCE_SECONDS
@@ -278,7 +278,7 @@ _END = object()
 
 
 def trained_alone(population: PlannedPopulation, folder: Path, setup: Setup, display: ProgressDisplay) -> list[Path]:
-    """Run files of one population, trained in a worker of its own. Raises the error that stops the training."""
+    """Run files of one population, trained in a separate worker. Raises the error of a failed training."""
     worker = Worker(setup, population.plugins, display, set())
     try:
         worker.train(population, folder)
@@ -292,7 +292,7 @@ def trained_alone(population: PlannedPopulation, folder: Path, setup: Setup, dis
 
 
 def serve(descriptor: int) -> None:
-    """Main function of a worker process. It ends when the pipe does: then the command was interrupted or killed."""
+    """Main function of a worker process. Ends with the pipe, which closes when the command ends, even by a kill."""
     signal.signal(signal.SIGTERM, _interrupt)
     pipe: Connection[Any, Any] = Connection(descriptor)
     orders: queue.Queue[Train | None] = queue.Queue()
@@ -317,17 +317,17 @@ def serve(descriptor: int) -> None:
                     pipe.send(Written(path))
             except BrokenPipeError:
                 raise
-            except Exception as error:  # a plugin's model may raise anything, also what cannot be pickled
+            except Exception as error:  # a plugin's model may raise anything, including exceptions that cannot be pickled
                 pipe.send(Finished(_sendable(error)))
             else:
                 pipe.send(Finished())
             busy.clear()
     except (KeyboardInterrupt, BrokenPipeError):
-        os._exit(1)  # the command is gone, so nothing can be reported
+        os._exit(1)  # the command is gone, so no message can be sent
 
 
 class Trainer:
-    """Trains populations in this process, which has loaded their plugins and no others."""
+    """Training of populations in this process, with only the plugins of these populations loaded."""
 
     def __init__(self, setup: Setup, plugins: Sequence[str], display: ProgressDisplay) -> None:
         try:
@@ -339,20 +339,20 @@ class Trainer:
         self._runner = PopulationRunner(setup.execution, setup.results, display, registry.loaded(), tracking)
 
     def train(self, order: Train) -> Iterator[Path]:
-        """Train and test a population. Yields each run file when it is written."""
+        """Train and test a population. Yields each run file when written."""
         population = order.population
         experiments = list(experiments_of(population.runs, population.measurements, self._registry))
         yield from self._runner.run(population, experiments, order.folder)
 
 
 def _sendable(error: Exception) -> Exception:
-    """Error that can be pickled, with the file and line that raised it."""
+    """Picklable error with the message, file and line of another error."""
     return (WorkerKilled if out_of_memory(error) else WorkerError)(located(error))
 
 
 @dataclass(frozen=True)
 class _Telling:
-    """Display of a worker, which shows nothing itself and tells the command."""
+    """Display of a worker: sends all messages to the command."""
 
     pipe: Connection[Any, Any]
 

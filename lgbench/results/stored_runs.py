@@ -59,7 +59,7 @@ class ExecutionRecord:
 
 @dataclass(frozen=True)
 class EnvironmentRecord:
-    """Software and machine of a run, as :func:`lgbench.execution.provenance.environment` gives them."""
+    """Software and machine of a run, as :func:`lgbench.execution.device.environment` gives them."""
 
     lgbench: str
     torch: str

@@ -21,10 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.errors import lacks_memory
-from lgbench.execution import provenance
-from lgbench.execution.device import full_float32, keep_freed_memory, threads
-from lgbench.execution.points import points_of, scores_at_points
+from lgbench.execution.device import device_name, full_float32, keep_freed_memory, threads
 from lgbench.execution.progress import Phase, ProgressDisplay
+from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun, coarse
 from lgbench.extensions.loading import libraries_of
@@ -235,7 +234,7 @@ def _other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str
     there = run.metadata.environment
     pairs = [
         ("torch", there.torch, torch.__version__),
-        ("the device", there.device, provenance.device_name(device)),
+        ("the device", there.device, device_name(device)),
         ("the number of threads", there.threads, threads),
     ]
     for plugin in run.metadata.took_part.values():

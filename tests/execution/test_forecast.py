@@ -11,8 +11,8 @@ from helpers.plain_training import CPU
 import lgbench
 from lgbench.cli.main import main
 from lgbench.execution.device import Execution
-from lgbench.execution.forecast import Forecast
 from lgbench.execution.progress import SilentProgress
+from lgbench.execution.scheduler import Forecast
 from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
@@ -90,7 +90,7 @@ def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys
 
 
 def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(toys_alone, tmp_path, monkeypatch):
-    from lgbench.execution import forecast as module
+    from lgbench.execution import scheduler as module
 
     def no_memory(population, device):
         raise RuntimeError("can't allocate memory")
@@ -102,7 +102,7 @@ def test_a_group_that_cannot_make_a_step_is_named_and_the_others_are_estimated(t
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 40.0), (2, 20.0), (8, 10.0)])
 def test_workers_share_the_time_and_none_is_shorter_than_a_population(workers, seconds):
-    from lgbench.execution.forecast import GroupForecast
+    from lgbench.execution.scheduler import GroupForecast
 
     groups = [GroupForecast("a", 7, 2, False, 100, 0.1, 10.0)]
     forecast = Forecast(0, 0, workers, 10**9, groups)

@@ -18,8 +18,8 @@ from helpers.tracked import SETTINGS, numbers_in, numbers_of
 import lgbench
 from lgbench import Executor, Pool, UsageError
 from lgbench.errors import RunFailed
-from lgbench.execution.engines import carry_out, executor_named
-from lgbench.execution.manner import Command, Manner
+from lgbench.execution.device import ExecutionOptions
+from lgbench.execution.engines import Command, carry_out, executor_named
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.experiment.plan import Request, plan
@@ -103,8 +103,8 @@ def carried_out(executor, arch, folder, task="toy-largest"):
     """Outcome of a command with two seeds of a toy, and what it said."""
     registry, display = Registry.load(), Sentences()
     request = Request([task], [arch], ["toy-mean"], (0, 1), "quick", {k: str(v) for k, v in SETTINGS.items()})
-    manner = Manner("cpu", False, population=2)
-    outcome = carry_out(Command(request, plan(request, registry), manner, (), display, executor), folder)
+    execution = ExecutionOptions("cpu", False, population=2)
+    outcome = carry_out(Command(request, plan(request, registry), execution, (), display, executor), folder)
     return outcome, display.said
 
 

@@ -16,9 +16,8 @@ from torch import nn
 from lgbench import UsageError, seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers
 from lgbench.execution.device import Execution
-from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import SilentProgress, point_tokens, training_tokens
-from lgbench.execution.runner import run_plan
+from lgbench.execution.runner import points_of, run_plan, scores_at_points
 from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
 from lgbench.experiment.plan import Plan, Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training

@@ -24,7 +24,7 @@ from lgbench.conformance.check import CheckFailed
 from lgbench.conformance.collect import checks_of
 from lgbench.errors import RunFailed
 from lgbench.execution import tracking
-from lgbench.execution.points import points_of
+from lgbench.execution.runner import points_of
 from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.results import run_files

@@ -21,7 +21,7 @@ from helpers.warm import Warm
 import lgbench
 from lgbench import PlannedPopulation, UsageError
 from lgbench.cli.main import main
-from lgbench.execution import remote, runner
+from lgbench.execution import runner
 from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.experiment.plan import Replanner, Request, plan
@@ -171,7 +171,6 @@ def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned
 
 @pytest.mark.slow
 def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(tuned_everywhere, tmp_path):
-    remote._replanner.cache_clear()
     asked = ASKED | HOW | {"seeds": [0, 1], "population": 2}
     lgbench.run(**asked, results=tmp_path / "whole")
     results = tmp_path / "by hand"
@@ -192,7 +191,6 @@ def test_populations_by_hand_are_tuning_runs_first_and_end_with_the_same_files(t
         for population in lgbench.plan(**asked, results=shared):
             lgbench.run_population(population, results=shared)
     assert made(shared) == made(results)
-    remote._replanner.cache_clear()
 
 
 def test_dry_run_says_both_stages(tuned_everywhere, tmp_path):

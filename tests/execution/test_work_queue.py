@@ -14,13 +14,12 @@ from helpers.plain_training import CPU
 from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
 from helpers.toy_registries import but, toys_and
 
-from lgbench.execution import provenance
+from lgbench.execution import work_queue
 from lgbench.execution.device import Execution
-from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import path_of
-from lgbench.execution.work_queue import RECORD, WorkQueue
+from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue
 from lgbench.experiment.plan import Plan
 from lgbench.extensions.loading import Distribution
 from lgbench.results import run_files
@@ -202,8 +201,8 @@ def test_a_population_that_other_commands_asked_for_is_left_to_them(tmp_path, ru
 
 def test_a_population_of_other_versions_is_trained_afresh(tmp_path, runs, monkeypatch):
     abandon(take(tmp_path, runs))
-    made_by = provenance.made_by
-    monkeypatch.setattr(provenance, "made_by", lambda *about: made_by(*about) | {"torch": "3"})
+    made_by = work_queue.made_by
+    monkeypatch.setattr(work_queue, "made_by", lambda *about: made_by(*about) | {"torch": "3"})
     with take(tmp_path, runs) as population:
         assert population.experiments == list(runs) and not checkpoint_of(population).exists()
         finish(tmp_path, runs)
@@ -215,7 +214,7 @@ def test_the_versions_that_take_part_are_those_of_all_members(tmp_path, planned)
     """Two plugins may bring tasks of one shape, whose models are one population."""
     known = toys_and(Distribution("other", "1"), task=but(toys.Walk(), name="toy-other", family="toy-other"))
     experiments = planned(known, ["toy-walk", "toy-other"], "toy-table")
-    versions = provenance.made_by(experiments, CPU)
+    versions = work_queue.made_by(experiments, CPU)
     assert versions.items() >= {"lgbench-toys": "1.2.3", "other": "1", "device": "cpu"}.items()
     abandon(take(tmp_path, experiments))
     upgraded = [experiments[0], *(replace(each, plugins={**each.plugins, "other": "2"}) for each in experiments[1:])]

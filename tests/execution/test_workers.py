@@ -14,10 +14,9 @@ from helpers.made_runs import made, rows_of, wait_until
 from helpers.plain_training import CPU
 
 from lgbench.execution.device import Execution
-from lgbench.execution.populations import PlannedPopulation
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
-from lgbench.execution.work_queue import UNFINISHED
+from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
 from lgbench.execution.workers import Setup, Train, Workers
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Plan, Request, plan

@@ -9,7 +9,7 @@ import torch
 from helpers.plain_training import initial
 
 from lgbench.errors import UsageError
-from lgbench.execution.populations import PlannedPopulation
+from lgbench.execution.work_queue import PlannedPopulation
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Request, plan
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.processes import install
 
-from lgbench.execution import provenance
+from lgbench.execution.device import made_by
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions import loading
 from lgbench.extensions.loading import Distribution, libraries_of
@@ -57,9 +57,9 @@ def test_a_footer_has_the_field_only_where_there_is_something_in_it():
 
 
 def test_a_training_goes_on_with_the_same_libraries_alone(planned, toy_registry, monkeypatch):
-    def made_by():
-        return provenance.made_by(planned(toy_registry, "toy-walk", "toy-table"), torch.device("cpu"))
+    def versions():
+        return made_by(planned(toy_registry, "toy-walk", "toy-table"), torch.device("cpu"))
 
-    before = made_by()
+    before = versions()
     monkeypatch.setattr(loading, "libraries_of", lambda name: (("numpy", "99"),))
-    assert made_by().items() - before.items() == {("numpy of lgbench-toys", "99")}
+    assert versions().items() - before.items() == {("numpy of lgbench-toys", "99")}

@@ -45,7 +45,7 @@ def kl(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder / "site")
         patch.setenv("LGBENCH_PLUGINS", "kl,toys,small_tasks,lgbench_measurements,lgbench_optimizers")
-        patch.setattr("lgbench.execution.provenance.git_commit", lambda: "0123456789abcdef0123456789abcdef01234567")
+        patch.setattr("lgbench.execution.device.git_commit", lambda: "0123456789abcdef0123456789abcdef01234567")
         results = folder / "results"
 
         def command(*arguments: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lgbench.execution import engines, remote
+from lgbench.execution import engines, jobs
 from lgbench.execution.executor import InProcess
 from lgbench.execution.workers import Train, Trainer, Workers, trained_alone
 
@@ -15,7 +15,7 @@ from lgbench.execution.workers import Train, Trainer, Workers, trained_alone
 def train_here(patch: pytest.MonkeyPatch) -> None:
     """Let `lgbench run`, :func:`lgbench.run` and :func:`lgbench.run_population` train in this process."""
     patch.setattr(engines, "Workers", lambda *given, **named: InProcess())
-    patch.setattr(remote, "trained_alone", _trained_here)
+    patch.setattr(jobs, "trained_alone", _trained_here)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,7 +30,7 @@ def in_process() -> Iterator[None]:
 def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training in worker processes, as users have it."""
     monkeypatch.setattr(engines, "Workers", Workers)
-    monkeypatch.setattr(remote, "trained_alone", trained_alone)
+    monkeypatch.setattr(jobs, "trained_alone", trained_alone)
 
 
 def _trained_here(population, folder, setup, display) -> list[Path]:

@@ -16,7 +16,7 @@ import toys
 from helpers.plain_training import CPU
 from helpers.registries import with_essentials
 from lgbench import Budget, Task, hookimpl
-from lgbench.execution import provenance
+from lgbench.execution import device
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.runner import run_plan
@@ -71,7 +71,7 @@ def make(
     execution = Execution(CPU, compile=False, population=request.pop("population", None), keep_weights=keeps)
     asked = Request(request.pop("tasks", ["small"]), archs, request.pop("averagers", ["toy-mean"]), seeds, **request)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "git_commit", lambda: COMMIT)
+        patch.setattr(device, "git_commit", lambda: COMMIT)
         outcome = run_plan(plan(asked, installed or registry()), execution, folder, SilentProgress())
     assert not outcome.failed
     return outcome.written

@@ -558,7 +558,7 @@ def test_submissions_take_rows_of_probes_and_verify_compares_each_of_them(runs):
 
 
 def test_workers_read_the_probes_that_the_command_asks_for():
-    from lgbench.execution.populations import PlannedPopulation
+    from lgbench.execution.work_queue import PlannedPopulation
     from lgbench.experiment.components import experiments_of
 
     asked = experiment("tomita-1", "pre-norm", ["logit_gap", "attention_on_source"])

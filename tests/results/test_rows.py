@@ -14,9 +14,8 @@ from helpers.toy_registries import experiment_of
 
 import lgbench
 from lgbench.execution.device import Execution
-from lgbench.execution.points import points_of, scores_at_points
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
+from lgbench.execution.runner import points_of, run_plan, scores_at_points
 from lgbench.experiment.plan import Plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.chance import chance

@@ -22,9 +22,9 @@ from helpers.tuned import GRID, SEEDS
 from lgbench import hookimpl
 from lgbench.contracts import Answers
 from lgbench.errors import Refused
-from lgbench.execution import provenance
-from lgbench.execution.engines import carry_out
-from lgbench.execution.manner import Command, Manner
+from lgbench.execution import device
+from lgbench.execution.device import ExecutionOptions
+from lgbench.execution.engines import Command, carry_out
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.tuning import FOLDER
 from lgbench.experiment.plan import Request, plan
@@ -358,9 +358,9 @@ def tuned_runs(tmp_path_factory, installed, tuned) -> list[Path]:
     """Both tasks of a family, seeds 0 to 4, of a checkout without changes."""
     folder = tmp_path_factory.mktemp("made")
     request = Request(["small"], ["toy-table"], ["toy-mean"], range(5), "tuned")
-    command = Command(request, plan(request, installed), Manner("cpu", False, workers=1), (), SilentProgress())
+    command = Command(request, plan(request, installed), ExecutionOptions("cpu", False, workers=1), (), SilentProgress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "git_commit", lambda: published.COMMIT)
+        patch.setattr(device, "git_commit", lambda: published.COMMIT)
         outcome = carry_out(command, folder)
     assert not outcome.failed and len(outcome.written) == 10
     return outcome.written
