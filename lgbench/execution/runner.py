@@ -22,9 +22,9 @@ from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, path_of
 from lgbench.execution.tracking import Following, Tracking
 from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, title_of
+from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
-from lgbench.experiment.points import point_steps
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import Distribution
