@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.results.columns import Models
+from lgbench.results.columns import BoardValues
 from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import CONFIDENCE, MOST_SEEDS, Floats, Moments, seeds_needed
@@ -21,7 +21,7 @@ from lgbench.results.statistics import CONFIDENCE, MOST_SEEDS, Floats, Moments, 
 SHARES = (0.5, 0.75, 0.9)
 
 
-def variances(models: Models, against: str | None = None) -> Floats:
+def variances(models: BoardValues, against: str | None = None) -> Floats:
     """Of the differences of all pairs, or of those with one entry, as the moderated test has them."""
     values = models.column(models.ranked_by, models.entries)
     first, second = np.triu_indices(len(values), 1)

@@ -12,7 +12,7 @@ from lgbench.results.boards import Board, Row
 from lgbench.results.exponents import exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import interval
-from lgbench.results.sweeps import Asked, Sweep, SweepCell, sweeps
+from lgbench.results.sweeps import Sweep, SweepCell, SweepRequest, sweeps
 
 NO_NORM = "transformer+no-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
@@ -100,7 +100,7 @@ def depth(swept: Results) -> str:
 
 def diverged(swept: Results) -> str:
     """How many of the models of the sweep over depth diverged."""
-    found = sweeps(swept, Asked("model.layers", "diverged"))
+    found = sweeps(swept, SweepRequest("model.layers", "diverged"))
     cells = [cell for sweep in found for own in sweep.cells.values() for cell in own]
     lost, every = sum(round(cell.mean * cell.n) for cell in cells), sum(cell.n for cell in cells)
     return f"Of {every} models {lost or 'none'} diverged.\n"
@@ -108,7 +108,7 @@ def diverged(swept: Results) -> str:
 
 def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
     """A table for each protocol, and each set of values that families were run with."""
-    found = [(title, sweep) for metric, title in metrics.items() for sweep in sweeps(swept, Asked(setting, metric))]
+    found = [(title, sweep) for metric, title in metrics.items() for sweep in sweeps(swept, SweepRequest(setting, metric))]
 
     def table_of(each: tuple[str, Sweep]) -> tuple[str, list[float]]:
         return str(each[1].board.protocol), [float(value) for value in _values(each[1])]

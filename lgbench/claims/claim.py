@@ -32,8 +32,8 @@ Names = tuple[Annotated[str, Meta(pattern=f"^(?:{NAME.pattern})$")], ...]
 Metric = Annotated[str, Meta(pattern=f"^(?:{METRIC_NAME.pattern})$")]
 
 
-class Seeds(tuple[int, ...]):
-    """Seeds of the runs. A file has their number."""
+class ClaimSeeds(tuple[int, ...]):
+    """ClaimSeeds of the runs. A file has their number."""
 
 
 def _key(expected: str, meaning: str, in_file: Any = None) -> Meta:
@@ -59,7 +59,7 @@ class Runs:
 
     tasks: Annotated[Names, _key(NAMES, "Tasks, or families of tasks. Each has a verdict of its own.")]
     seeds: Annotated[
-        Seeds,
+        ClaimSeeds,
         _key(f"a whole number from 1 to {MAX_SEEDS}", "How many seeds every entry needs: they are 0, 1, 2 and so on."),
     ]
     protocols: Annotated[
@@ -192,7 +192,7 @@ TABLES: Mapping[str, type] = {"it": Claim, "[source]": Source, "[runs]": Runs, "
 
 
 @dataclass(frozen=True)
-class Key:
+class ClaimKey:
     """A key of a claim's file."""
 
     expected: str
@@ -204,15 +204,15 @@ class Key:
 
 
 @cache
-def keys_of(kind: type) -> dict[str, Key]:
+def keys_of(kind: type) -> dict[str, ClaimKey]:
     """The keys of a table by name."""
     hints = get_type_hints(kind, include_extras=True)
-    found: dict[str, Key] = {}
+    found: dict[str, ClaimKey] = {}
     for own in fields(kind):
         for meta in getattr(hints[own.name], "__metadata__", ()):
             if meta.extra:  # other metadata are limits of the type
                 in_file = meta.extra["in_file"] or hints[own.name]
-                found[own.name] = Key(meta.extra["expected"], meta.description, own.default is MISSING, in_file)
+                found[own.name] = ClaimKey(meta.extra["expected"], meta.description, own.default is MISSING, in_file)
     return found
 
 
@@ -276,7 +276,7 @@ def _values(table: str, content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _value(table, key, keys[key], value) for key, value in content.items()}
 
 
-def _value(table: str, key: str, own: Key, value: Any) -> Any:
+def _value(table: str, key: str, own: ClaimKey, value: Any) -> Any:
     try:
         if _is_sound(value):
             return msgspec.convert(value, own.type, dec_hook=_seeds)
@@ -297,7 +297,7 @@ def _is_sound(value: Any) -> bool:
     return not isinstance(value, float) or isfinite(value)
 
 
-def _seeds(kind: type, value: Any) -> Seeds:
+def _seeds(kind: type, value: Any) -> ClaimSeeds:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SEEDS:
-        return Seeds(range(value))
+        return ClaimSeeds(range(value))
     raise ValueError(value)

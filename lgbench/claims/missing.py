@@ -28,7 +28,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Order:
+class RunCommand:
     """Runs that one command makes: every combination."""
 
     tasks: tuple[str, ...]
@@ -46,7 +46,7 @@ def wanted(claim: Claim, task: str, test: ClaimTest, present: Mapping[str, Colle
     return tuple(Wanted(task, arch, tuple(sorted(seeds))) for arch, seeds in found.items() if seeds)
 
 
-def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[Order]:
+def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[RunCommand]:
     """All these runs in few commands, none of them twice, and no run besides."""
     seeds: dict[tuple[str, str], set[int]] = defaultdict(set)
     for each in lacking:
@@ -59,10 +59,10 @@ def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[Order]:
         for own_seeds, tasks in by_seeds.items():
             alike[own_seeds, tuple(tasks)].append(arch)
     runs = claim.runs
-    return [Order(tasks, tuple(archs), own, runs.average, runs.probes) for (own, tasks), archs in alike.items()]
+    return [RunCommand(tasks, tuple(archs), own, runs.average, runs.probes) for (own, tasks), archs in alike.items()]
 
 
-def command(order: Order, protocol: str, results: str | None = None) -> str:
+def command(order: RunCommand, protocol: str, results: str | None = None) -> str:
     """The command for these runs, as a shell reads it."""
     words = ["lgbench", "run", "--task", ",".join(order.tasks), "--arch", ",".join(order.archs)]
     words += ["--seeds", _ranges(order.seeds), "--protocol", protocol]

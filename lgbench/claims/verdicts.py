@@ -13,7 +13,7 @@ from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader
-from lgbench.results.columns import ID, OOD, Models, rounded
+from lgbench.results.columns import ID, OOD, BoardValues, rounded
 from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import (
@@ -32,7 +32,7 @@ from lgbench.results.statistics import (
 
 
 @dataclass(frozen=True)
-class Sample:
+class PairedSample:
     """The numbers of one test from the runs on one board."""
 
     differences: Floats
@@ -57,11 +57,11 @@ class Sample:
         return len(self.differences)
 
 
-def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, Sample]:
+def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, PairedSample]:
     """By protocol, the numbers of the newest versions of the task and the metric that have any. The metric must be known."""
     if task not in results.task_names:
         return {}
-    found: dict[ProtocolUse, Sample] = {}
+    found: dict[ProtocolUse, PairedSample] = {}
     for board, models in results.models(test.metric, task):
         sample = _sample(board, models, test)
         if sample and (board.protocol not in found or (sample.n and not found[board.protocol].n)):
@@ -69,7 +69,7 @@ def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, S
     return found
 
 
-def _sample(board: BoardHeader, models: Models, test: ClaimTest) -> Sample | None:
+def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest) -> PairedSample | None:
     """None where the board has neither entry."""
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):
@@ -87,7 +87,7 @@ def _sample(board: BoardHeader, models: Models, test: ClaimTest) -> Sample | Non
     reasons = [*_several(variants), *_unsound(models, variants), *_unmeasured(models, test)]
     if test.exponent is not None:
         reasons += _unfitted(models, test, values[test.entry])
-    return Sample(
+    return PairedSample(
         differences=(first - second)[common],
         spread=_spread(models, test),
         first=first[common].mean().item() if common.any() else np.nan,
@@ -100,7 +100,7 @@ def _sample(board: BoardHeader, models: Models, test: ClaimTest) -> Sample | Non
     )
 
 
-def _variants(entry: str, models: Models) -> list[str]:
+def _variants(entry: str, models: BoardValues) -> list[str]:
     """The entries of a board that are this one: several where several versions of a package made them."""
     base, _, weights = entry.partition("@")
     suffix = f")@{weights}" if weights else ")"
@@ -115,19 +115,19 @@ def _several(variants: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def _unsound(models: Models, variants: dict[str, list[str]]) -> list[str]:
+def _unsound(models: BoardValues, variants: dict[str, list[str]]) -> list[str]:
     """Numbers of a model that looks ahead, or of answers that are not finite, mean nothing."""
     return [
         f"{entry} is not ranked: {reason}" for own in variants.values() for entry in own if (reason := models.unsound(entry))
     ]
 
 
-def _unmeasured(models: Models, test: ClaimTest) -> list[str]:
+def _unmeasured(models: BoardValues, test: ClaimTest) -> list[str]:
     lacking = sorted(set(_lengths(models, test)) - set(models.lengths))
     return [f"the board has no length {', '.join(map(str, lacking))}"] if lacking else []
 
 
-def _lengths(models: Models, test: ClaimTest) -> list[int]:
+def _lengths(models: BoardValues, test: ClaimTest) -> list[int]:
     if not isinstance(test.lengths, str):
         return list(test.lengths)
     trained = np.asarray(models.in_distribution.all(0)).tolist()
@@ -135,14 +135,14 @@ def _lengths(models: Models, test: ClaimTest) -> list[int]:
     return [length for length, own in zip(models.lengths, trained, strict=True) if own in wanted]
 
 
-def _unfitted(models: Models, test: ClaimTest, values: Floats) -> list[str]:
+def _unfitted(models: BoardValues, test: ClaimTest, values: Floats) -> list[str]:
     """Seeds without a power law are not left out, for those that are left would tell another story."""
     at = [str(length) for length, own in zip(_lengths(models, test), values, strict=False) if (own <= 0).any()]
     where = f"length{'s'[: len(at) > 1]} {', '.join(at)}"
     return [f"{test.metric} of {test.entry} is not above 0 at {where}, so no power law fits it"] if at else []
 
 
-def _values(models: Models, test: ClaimTest, entry: str) -> Floats:
+def _values(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
     """(L, S): the value of each seed at each length of the test, or (1, S) its mean; NaN where there is none."""
     named = {"ID": ID, "OOD": OOD}.get(test.lengths) if test.exponent is None and _is_name(test.lengths) else None
     columns = [("length", length) for length in _lengths(models, test)] if named is None else [named]
@@ -151,7 +151,7 @@ def _values(models: Models, test: ClaimTest, entry: str) -> Floats:
     return np.stack([models.column(column, [entry])[0] for column in columns])
 
 
-def _of_seeds(models: Models, test: ClaimTest, values: Floats) -> Floats:
+def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
     """(S,): the number of each seed, of its values (L, S); NaN where there is none."""
     if test.exponent is None:
         means: Floats = values.mean(0)
@@ -161,11 +161,11 @@ def _of_seeds(models: Models, test: ClaimTest, values: Floats) -> Floats:
     return exponents(np.array(_lengths(models, test)), values)
 
 
-def _numbers(models: Models, test: ClaimTest, entry: str) -> Floats:
+def _numbers(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
     return _of_seeds(models, test, _values(models, test, entry))
 
 
-def _spread(models: Models, test: ClaimTest) -> Spread:
+def _spread(models: BoardValues, test: ClaimTest) -> Spread:
     """As boards have it. An exponent is compared with a number, which no other pair of the board is."""
     if test.exponent is not None:
         return ALONE
@@ -233,12 +233,12 @@ class _Part:
 
     task: str
     test: ClaimTest
-    samples: Mapping[ProtocolUse, Sample]
+    samples: Mapping[ProtocolUse, PairedSample]
     nothing: str
     """The sentence for a test without a sample."""
 
 
-def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping[ProtocolUse, Sample], str]:
+def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping[ProtocolUse, PairedSample], str]:
     if results is None:
         return {}, "there is no run of it"
     if test.metric not in results.metric_names:
@@ -296,13 +296,13 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     return replace(numbers, p=moderated_t(Moments.of(_beyond(test, sample)), sample.spread).p.item())
 
 
-def _lacking(sample: Sample) -> str:
+def _lacking(sample: PairedSample) -> str:
     """Why no seed has all that a test needs."""
     lacking = [entry for entry, seeds in sample.seeds.items() if not seeds]
     return f"there is no run of {' and '.join(lacking)}" if lacking else "no seed has both entries"
 
 
-def _beyond(test: ClaimTest, sample: Sample) -> Floats:
+def _beyond(test: ClaimTest, sample: PairedSample) -> Floats:
     """How far each seed is beyond the margin, in the claimed direction: (n,).
 
     Alike entries have two margins. The nearest one counts, and what lies within it has a negative sign here.
@@ -314,7 +314,7 @@ def _beyond(test: ClaimTest, sample: Sample) -> Floats:
     return side * differences - test.margin
 
 
-def _judged(verdict: Verdict, sample: Sample, p: float, tests: int) -> Verdict:
+def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Verdict:
     test, beyond = verdict.test, _beyond(verdict.test, sample)
     verdict = replace(verdict, p=float(f"{p:.3g}"))
     real = p < 1 - CONFIDENCE
@@ -332,7 +332,7 @@ def _evidence(verdict: Verdict) -> str:
     return f"p = {verdict.p:.2g} over {verdict.n} seeds"
 
 
-def _undecided(verdict: Verdict, sample: Sample, beyond: Floats, tests: int) -> Verdict:
+def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: int) -> Verdict:
     moments = Moments.of(beyond)
     variance = sample.spread.borrowed(moments)[0].item()
     needed = seeds_needed(moments.mean.item(), variance, (1 - CONFIDENCE) / tests)

@@ -155,7 +155,7 @@ def _run(
     results: Path,
 ) -> list[str]:
     """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
-    from lgbench.claims.claim import Seeds
+    from lgbench.claims.claim import ClaimSeeds
     from lgbench.claims.missing import orders, require_possible
 
     registry, failures = installed(plugins), []
@@ -163,7 +163,7 @@ def _run(
         require_possible(claim, registry)
     for claim in found:
         name = protocol or claim.runs.protocols[0]
-        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=Seeds(seeds or claim.runs.seeds)))
+        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(seeds or claim.runs.seeds)))
         lacking = orders(asked, _lacking(asked, results))
         if not lacking:
             echo(f"{claim.name} lacks no run under {name}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lgbench.results.boards import Board
     from lgbench.results.leaderboard import Inside, Results
     from lgbench.results.steps import BoardSteps
-    from lgbench.results.sweeps import Asked
+    from lgbench.results.sweeps import SweepRequest
 
 LENGTH, STEP = "length", "step"
 """The horizontal axes besides settings."""
@@ -95,7 +95,7 @@ def plot(
     last half of the steps; or diverged, the share of seeds whose training diverged.
     """
     from lgbench.reports import plots
-    from lgbench.results.sweeps import Asked
+    from lgbench.results.sweeps import SweepRequest
 
     _require_fitting(across, lengths, loglog, fit, layer, heatmap)
     kind = f"-by-{across}" if across != LENGTH else "-by-layer" if heatmap else ""
@@ -103,7 +103,7 @@ def plot(
     plots.known_format(path)
     runs = opened(results)
     inside = _inside(runs, across, metric, layer, head, heatmap)
-    asked = Asked(across, metric, task, protocol, lengths or (), inside)
+    asked = SweepRequest(across, metric, task, protocol, lengths or (), inside)
     if across in (LENGTH, STEP):
         spec = _on_boards(runs, asked, split(named), loglog, fit, heatmap)
     else:
@@ -112,7 +112,7 @@ def plot(
     echo(path)
 
 
-def _on_boards(runs: Results, asked: Asked, named: Sequence[str], loglog: bool, fit: bool, heatmap: bool) -> Spec:
+def _on_boards(runs: Results, asked: SweepRequest, named: Sequence[str], loglog: bool, fit: bool, heatmap: bool) -> Spec:
     """Against lengths or steps."""
     from lgbench.reports import plots
 
@@ -217,7 +217,7 @@ def _against_steps(found: Sequence[BoardSteps], entries: Sequence[str], lengths:
     return step_figure(drawn, entries)
 
 
-def _against_setting(runs: Results, asked: Asked, named: Sequence[str], loglog: bool) -> Spec:
+def _against_setting(runs: Results, asked: SweepRequest, named: Sequence[str], loglog: bool) -> Spec:
     from lgbench.reports.panel_figures import sweep_figure
     from lgbench.results.sweeps import sweeps
 

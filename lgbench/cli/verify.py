@@ -15,7 +15,7 @@ from lgbench.errors import Interrupted, Unverified, UsageError
 
 if TYPE_CHECKING:
     from lgbench.results.stored_runs import StoredRun
-    from lgbench.submissions.verdict import Failure, Verdict
+    from lgbench.submissions.verdict import Failure, RerunVerdict
 
 
 @click.command()
@@ -78,7 +78,7 @@ def verify(
     from lgbench.submissions.verdict import chosen
 
     registry, where, allowed = installed(plugins), choose_device(device), chosen(tolerance)
-    outcomes: list[Verdict | Failure] = []
+    outcomes: list[RerunVerdict | Failure] = []
     try:
         paths, wrong = inspection.gather(runs)
         found, unreadable = stored_in(paths)

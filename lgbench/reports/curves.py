@@ -20,7 +20,7 @@ from rich.text import Text
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError
 from lgbench.results import run_files
-from lgbench.results.columns import Models, Value, Values, mean_of_known, rounded
+from lgbench.results.columns import BoardValues, Value, Values, mean_of_known, rounded
 from lgbench.results.metrics import Metric, described
 from lgbench.terminal import printable
 
@@ -89,7 +89,7 @@ def curve(paths: Iterable[Path]) -> LengthCurve | None:
             values += raw_values(path, metric) if metric else []
     if metric is None or None in (metric.perfect, metric.worst) or metric.perfect == metric.worst:
         return None
-    models = Models.of(Values.of(values))
+    models = BoardValues.of(Values.of(values))
     seeds = {length: np.isfinite(own).sum() for (kind, length), own in models.columns.items() if kind == "length"}
     # Lengths with fewer seeds are left out: a change of seeds would bend the curve.
     lengths = [length for length in models.lengths if seeds.get(length) == max(seeds.values(), default=0)]

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.columns import DIGITS, ID, OOD, Column, Models, mean_of_known, rounded, significant
+from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, mean_of_known, rounded, significant
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     CONFIDENCE,
@@ -163,12 +163,14 @@ class Board(BoardHeader):
         return next((level.mean for level in self.chance if (level.kind, level.length) == (kind, length)), None)
 
 
-def chance_levels(chance: Models) -> tuple[Level, ...]:
+def chance_levels(chance: BoardValues) -> tuple[Level, ...]:
     """The chance level in each column."""
     return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in chance.columns.items())
 
 
-def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str) -> tuple[Row, ...]:
+def ranked_rows(
+    models: BoardValues, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str
+) -> tuple[Row, ...]:
     """The rows of a board, best mean first; by name where no value is better than another."""
     cells, standing = _cells(models, metric), _standings(models, metric) if metric.ranks else {}
     ranked = list(standing)
@@ -199,13 +201,13 @@ def ranked_rows(models: Models, metric: Metric, train_length: int, not_fitted: N
     return tuple(rows)
 
 
-def unsound(models: Models) -> tuple[str, ...]:
+def unsound(models: BoardValues) -> tuple[str, ...]:
     """A sentence for each entry that cannot be ranked."""
     found = ((entry, models.unsound(entry)) for entry in models.entries)
     return tuple(f"{entry} is not ranked: {reason}" for entry, reason in found if reason)
 
 
-def _in_order(models: Models, metric: Metric) -> list[str]:
+def _in_order(models: BoardValues, metric: Metric) -> list[str]:
     """Entries by their mean in the column that orders them, then by the ID mean, then by name.
 
     Those without a mean are behind the others, and those that cannot be ranked are last.
@@ -219,7 +221,7 @@ def _in_order(models: Models, metric: Metric) -> list[str]:
     return sorted((entry for entry in models.entries if models.seeds_of(entry)), key=key)
 
 
-def _signed_mean(models: Models, metric: Metric, entry: str, column: Column) -> float:
+def _signed_mean(models: BoardValues, metric: Metric, entry: str, column: Column) -> float:
     """The mean over seeds, with the sign that makes lower better; infinite where there is none. It has all its digits."""
     if column not in models.columns:
         return np.inf
@@ -227,7 +229,7 @@ def _signed_mean(models: Models, metric: Metric, entry: str, column: Column) -> 
     return np.inf if np.isnan(mean) else metric.sign * mean
 
 
-def _standings(models: Models, metric: Metric) -> dict[str, Standing]:
+def _standings(models: BoardValues, metric: Metric) -> dict[str, Standing]:
     """Of each entry that can be ranked and has a mean in the column that orders entries, in that order."""
     sound = [entry for entry in _in_order(models, metric) if models.unsound(entry) is None]
     ranked = [entry for entry in sound if np.isfinite(_signed_mean(models, metric, entry, models.ranked_by))]
@@ -236,7 +238,7 @@ def _standings(models: Models, metric: Metric) -> dict[str, Standing]:
     return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked)), strict=True))
 
 
-def _cells(models: Models, metric: Metric) -> dict[str, dict[Column, Cell]]:
+def _cells(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
     """By entry and column; without what has no value."""
     values = np.stack(list(models.columns.values()), 1)  # (E, C, S)
     counts, means = np.isfinite(values).sum(-1), mean_of_known(values)
@@ -272,7 +274,7 @@ def _multiple(length: int | None, train_length: int) -> float | None:
     return round(length / train_length, DIGITS) if train_length else 0.0
 
 
-def against(models: Models, metric: Metric, baseline: str, ranked: Sequence[str]) -> dict[str, Against]:
+def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence[str]) -> dict[str, Against]:
     """By entry. Those that have no seed in common with the baseline, or are not ranked, are left out; so is the baseline."""
     if baseline not in ranked:
         return {}
@@ -317,7 +319,7 @@ def threshold(metric: Metric, chance: float | None = None) -> float | None:
     return min(metric.threshold, halfway) if metric.lower_is_better else max(metric.threshold, halfway)
 
 
-def not_fitted(models: Models, metric: Metric, chance: Models) -> dict[tuple[str, str, int], bool]:
+def not_fitted(models: BoardValues, metric: Metric, chance: BoardValues) -> dict[tuple[str, str, int], bool]:
     """Of each entry, task and seed with ID lengths, whether the seed has not fitted the task.
 
     A seed for which the metric is not defined at any ID length has not fitted the task.
@@ -334,6 +336,6 @@ def not_fitted(models: Models, metric: Metric, chance: Models) -> dict[tuple[str
     return found
 
 
-def id_means(models: Models) -> Floats:
+def id_means(models: BoardValues) -> Floats:
     """(E, S, T): the mean over the lengths of each task that models are trained on; NaN where there is no value."""
     return mean_of_known(np.where(models.in_distribution, models.values, np.nan)).round(12)

@@ -96,7 +96,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
 
 
 @dataclass(frozen=True)
-class Models:
+class BoardValues:
     """The values of one board before anything is averaged over seeds."""
 
     entries: tuple[str, ...]
@@ -119,12 +119,12 @@ class Models:
     """Whether no model has fitted the lengths that it was trained on, and no entry beats chance on longer ones."""
 
     @classmethod
-    def of_table(cls, table: pa.Table) -> Models:
+    def of_table(cls, table: pa.Table) -> BoardValues:
         """From a table with the fields of :class:`Value` as columns."""
         return cls.of(Values.of_table(table))
 
     @classmethod
-    def of(cls, found: Values) -> Models:
+    def of(cls, found: Values) -> BoardValues:
         """From values in any order. Where several are of the same model, task and length, the last one counts."""
         values = np.full([len(names) for names in found.axes], np.nan)
         values[found.index] = found.value

@@ -10,7 +10,7 @@ import numpy as np
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader
-from lgbench.results.columns import Column, Models, rounded
+from lgbench.results.columns import BoardValues, Column, rounded
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -101,7 +101,7 @@ def compare(
     return [_comparison(board, models, first, second, mean, len(shared)) for (board, models), mean in boards]
 
 
-def _comparison(board: BoardHeader, models: Models, first: str, second: str, mean: Difference, tests: int) -> Comparison:
+def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str, mean: Difference, tests: int) -> Comparison:
     columns = [column for column in models.columns if column[0] == "length" and _common(models, first, second, column)]
     lengths = _corrected([_difference(board, models, first, second, column) for column in columns])
     if any(map(models.unsound, (first, second))):
@@ -124,26 +124,26 @@ def _comparison(board: BoardHeader, models: Models, first: str, second: str, mea
     )
 
 
-def _unsound(board: BoardHeader, models: Models, first: str, second: str) -> str | None:
+def _unsound(board: BoardHeader, models: BoardValues, first: str, second: str) -> str | None:
     """One sentence if the entries cannot be compared: numbers of a model that looks ahead mean nothing."""
     reasons = [f"{entry} is not ranked: {reason}" for entry in (first, second) if (reason := models.unsound(entry))]
     return f"On {board.name} nothing is concluded, for {' and '.join(reasons)}." if reasons else None
 
 
-def _common(models: Models, first: str, second: str, column: Column) -> int:
+def _common(models: BoardValues, first: str, second: str, column: Column) -> int:
     """How many seeds have a value of both entries."""
     if not {first, second} <= set(models.entries):
         return 0
     return int(np.isfinite(models.column(column, [first, second])).all(0).sum())
 
 
-def _moments(models: Models, first: str, second: str, column: Column) -> Moments:
+def _moments(models: BoardValues, first: str, second: str, column: Column) -> Moments:
     """Of first - second."""
     one, other = models.column(column, [first, second])
     return Moments.of(one - other)
 
 
-def _difference(board: BoardHeader, models: Models, first: str, second: str, column: Column) -> Difference:
+def _difference(board: BoardHeader, models: BoardValues, first: str, second: str, column: Column) -> Difference:
     """With its own p, not yet corrected for others."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
@@ -169,7 +169,7 @@ def _corrected(differences: Sequence[Difference]) -> list[Difference]:
     return [replace(d, p=float(f"{new:.3g}"), significant=new < 1 - CONFIDENCE) for d, new in zip(differences, p, strict=True)]
 
 
-def _planned(metric: Metric, models: Models, first: str, second: str, tests: int) -> Planned | None:
+def _planned(metric: Metric, models: BoardValues, first: str, second: str, tests: int) -> Planned | None:
     """For the means. Each of several tests must then be significant at a level that suffices for all of them."""
     moments = _moments(models, first, second, models.ranked_by)
     variance = models.spread(models.ranked_by).borrowed(moments)[0].item()

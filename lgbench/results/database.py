@@ -1,4 +1,4 @@
-"""The runs of a results folder as tables of DuckDB: views on the run files and submission files themselves."""
+"""Runs of a results folder as DuckDB views on the run files and submission files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
 
 class Database:
-    """The runs of a folder as the DuckDB views `results` and `final`, and a sentence for each file that is left out.
+    """Runs of a folder as the DuckDB views `results` and `final`, and a sentence for each omitted file.
 
     The files are checked and listed once. Run files are made once and never replaced, so nothing changes under a reader unless
     somebody deletes a file.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Raises UsageError for a missing folder, or one without runs."""
+        """Open a folder. Raises UsageError for a missing folder, or a folder without runs."""
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
@@ -69,12 +69,12 @@ class Database:
 
     @property
     def paths(self) -> list[str]:
-        """The files, named for DuckDB, which takes brackets and stars for patterns."""
+        """Paths of the files, escaped for DuckDB, in which brackets and stars are patterns."""
         return [re.sub(r"[*?[]", lambda special: f"[{special[0]}]", str(path.absolute())) for path in self.files]
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """Metrics that runs describe, in all versions: the primary metric first, then by name, the newest version first.
+        """Metrics described by runs, in all versions: the primary metric first, then by name, newest version first.
 
         Of several descriptions of one version, the one in most runs counts.
         """
@@ -93,7 +93,7 @@ class Database:
 
     @property
     def ranking_names(self) -> list[str]:
-        """Names of the metrics that can rank entries, the primary metric first."""
+        """Names of metrics with ranks, the primary metric first."""
         return list(dict.fromkeys(metric.name for metric in self.metrics if metric.ranks))
 
     @cached_property
@@ -134,7 +134,7 @@ class Database:
         return self._answer(sql, parameters).fetchall()
 
     def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The same as a table of Arrow."""
+        """Result of a query of lgbench as an Arrow table."""
         self.protocols  # noqa: B018  # makes the tables
         with _read():
             return self.connection.sql(sql, params=parameters).to_arrow_table()
@@ -152,7 +152,7 @@ class Database:
                 self.left_out.append(str(error))
 
     def guard(self) -> None:
-        """From now on, queries read these files alone, write no file, load no extension and change no setting."""
+        """Restrict later queries to reading the files of the folder, without extensions and changes of settings."""
         own = [str(path.absolute()) for path in self.files]
         if self.paths != own:  # DuckDB may not search for patterns from now on
             self.connection.execute("create table kept as from results; create or replace view results as from kept")
@@ -161,7 +161,7 @@ class Database:
         self._guarded = True
 
     def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a user's query on `results` and `final`. UsageError for a wrong query, as DuckDB says it."""
+        """Column names and rows of a user's query on `results` and `final`. UsageError with DuckDB's message."""
         try:
             statements = duckdb.extract_statements(sql)
             if not statements:
@@ -191,5 +191,5 @@ def packaged(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """An SQL literal, for the places where DuckDB takes no parameter."""
+    """SQL literal, for statements in which DuckDB takes no parameters."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Powers of the length: the exponent of the power law that fits the values of an entry, seed by seed."""
+"""Power laws in the length: fitted exponents of the values of an entry, seed by seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lgbench.results.statistics import Floats, interval
 
 @dataclass(frozen=True)
 class Exponent:
-    """The mean exponent over n seeds or heads, and its 95 % interval over them, which is None for one."""
+    """Mean exponent over n seeds or heads, and its 95 % interval, None for n = 1."""
 
     mean: float
     low: float | None
@@ -21,13 +21,13 @@ class Exponent:
     n: int
 
     def __str__(self) -> str:
-        """As in a legend, such as "N^-0.49 [-0.52, -0.46]"."""
+        """Label of a legend, such as "N^-0.49 [-0.52, -0.46]"."""
         ends = "" if self.low is None else f" [{self.low:.2f}, {self.high:.2f}]"
         return f"N^{self.mean:.2f}{ends}"
 
 
 def exponents(lengths: Floats, values: Floats) -> Floats:
-    """The slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN where a value is not above 0."""
+    """Slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN for columns with a value not above 0."""
     if len(lengths) < 2:
         return np.full(values.shape[1], np.nan)
     known = np.where(values > 0, values, np.nan)
@@ -37,7 +37,7 @@ def exponents(lengths: Floats, values: Floats) -> Floats:
 
 
 def exponent(row: Row) -> Exponent | None:
-    """Of an entry over all lengths of its board; None where a power law cannot be fitted to any seed."""
+    """Exponent of an entry over all lengths of its board; None without a fit for any seed."""
     cells = [cell for cell in row.cells if cell.kind == "length" and cell.length]
     if len(cells) < 2:
         return None
@@ -46,7 +46,7 @@ def exponent(row: Row) -> Exponent | None:
 
 
 def fitted(lengths: Floats, values: Floats) -> Exponent | None:
-    """Of values (L, S) at lengths (L,): the mean exponent over S, whatever they are; None where nothing can be fitted."""
+    """Mean exponent over the columns of values (L, S) at lengths (L,); None without a fit for any column."""
     found = exponents(lengths, values)
     n = int(np.isfinite(found).sum())
     if not n:

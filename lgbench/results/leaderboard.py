@@ -24,7 +24,7 @@ from lgbench.results.boards import (
     ranked_rows,
     unsound,
 )
-from lgbench.results.columns import OOD, Models, mean_of_known
+from lgbench.results.columns import OOD, BoardValues, mean_of_known
 from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Family, Overall, overall
@@ -47,7 +47,7 @@ class Inside(NamedTuple):
 EVERYWHERE = Inside()
 
 
-class Key(NamedTuple):
+class BoardKey(NamedTuple):
     """Identity of a board of one metric."""
 
     name: str
@@ -62,13 +62,13 @@ class Key(NamedTuple):
         return self[:3]
 
 
-class Measured(NamedTuple):
+class MeasuredBoard(NamedTuple):
     """Values of a board before entries are ranked."""
 
-    key: Key
+    key: BoardKey
     header: BoardHeader
-    models: Models
-    chance: Models
+    models: BoardValues
+    chance: BoardValues
     """Context-free baseline as one entry with one seed; without tasks if it is unknown."""
 
 
@@ -90,7 +90,7 @@ class Results(Database):
     def __init__(self, folder: str | Path) -> None:
         super().__init__(folder)
         # A page or many comparisons ask for the same boards again and again.
-        self._known: dict[tuple[str, Chosen], list[Measured]] = {}
+        self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
 
     def boards(
         self,
@@ -162,7 +162,9 @@ class Results(Database):
         boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
         return [board for board in boards if board]
 
-    def models(self, metric: str, name: str | None = None, protocol: str | None = None) -> list[tuple[BoardHeader, Models]]:
+    def models(
+        self, metric: str, name: str | None = None, protocol: str | None = None
+    ) -> list[tuple[BoardHeader, BoardValues]]:
         """Header and values of each board of :meth:`boards`."""
         chosen = self.chosen(metric, name, protocol)
         return [(each.header, each.models) for each in self._to_rank(metric, chosen)]
@@ -232,14 +234,14 @@ class Results(Database):
     def _place(self, chosen: Chosen) -> dict[str, Any]:
         return {"name": chosen.name, "protocols": self.numbers(chosen.protocol), "apart": chosen.apart}
 
-    def _measured(self, metric: str, chosen: Chosen) -> list[Measured]:
+    def _measured(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards with any value, by name and label; of versions the newest first."""
         if (metric, chosen) not in self._known:
             every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, chosen)))
             self._known[metric, chosen] = sorted((each for each in every if each), key=_order)
         return self._known[metric, chosen]
 
-    def _to_rank(self, metric: str, chosen: Chosen) -> list[Measured]:
+    def _to_rank(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """The same; a board of one task on which longer inputs tell nothing is ranked by the ID mean."""
         primary = self._measured(PRIMARY_METRIC, chosen._replace(inside=None))
         unlearned = _unlearned(primary, self._not_fitted(chosen))
@@ -251,7 +253,7 @@ class Results(Database):
     def _not_fitted(self, chosen: Chosen) -> Mapping[tuple[str, int, int], NotFitted]:
         return _seeds_not_fitted(self._measured(PRIMARY_METRIC, chosen._replace(inside=None)))
 
-    def _board(self, metric: str, key: Key, rows: pa.Table) -> Measured | None:
+    def _board(self, metric: str, key: BoardKey, rows: pa.Table) -> MeasuredBoard | None:
         """None if no run describes this version of the metric, or nothing has a value."""
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
         protocol = self.protocols[key.protocol]
@@ -260,7 +262,7 @@ class Results(Database):
             return None
         train_length = rows["train_length"][0].as_py() or 0  # equal in all rows
         header = BoardHeader(key.name, described, key.task_version, protocol, len(models.tasks), train_length)
-        return Measured(key, header, models, chance)
+        return MeasuredBoard(key, header, models, chance)
 
     def _learning_rates(self, chosen: Chosen) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[float]]]]:
         """By board, entry and task, the learning rates that tuning chose."""
@@ -269,12 +271,12 @@ class Results(Database):
             found[name, version, protocol].setdefault(entry, {}).setdefault(task, []).append(rate)
         return found
 
-    def _missing(self, metric: str, chosen: Chosen) -> tuple[Mapping[Key, list[str]], Mapping[Key, dict[str, int]]]:
+    def _missing(self, metric: str, chosen: Chosen) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
         """By board, sentences about seeds without all runs, and by entry the number of seeds with runs that lack the metric."""
-        incomplete: dict[Key, list[str]] = defaultdict(list)
-        lacking: dict[Key, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        incomplete: dict[BoardKey, list[str]] = defaultdict(list)
+        lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for row in self.rows(packaged("missing"), self._parameters(metric, chosen)):
-            key, (entry, seed, present, tasks) = Key(*row[:4]), row[4:]
+            key, (entry, seed, present, tasks) = BoardKey(*row[:4]), row[4:]
             if present < tasks:
                 incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
             else:
@@ -282,37 +284,37 @@ class Results(Database):
         return incomplete, lacking
 
 
-def _rows_by_board(values: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
     """Rows of each board. They follow each other in the answer of the query."""
-    keys = list(zip(*(values[name].to_pylist() for name in ("board", *Key._fields[1:])), strict=True))
+    keys = list(zip(*(values[name].to_pylist() for name in ("board", *BoardKey._fields[1:])), strict=True))
     start = 0
     for end in range(1, len(keys) + 1):
         if end == len(keys) or keys[end] != keys[start]:
-            yield Key(*keys[start]), values.slice(start, end - start)
+            yield BoardKey(*keys[start]), values.slice(start, end - start)
             start = end
 
 
-def _order(board: Measured) -> tuple[Any, ...]:
+def _order(board: MeasuredBoard) -> tuple[Any, ...]:
     """By name and protocol, of versions the newest first; models that lgbench did not train come last."""
     key, protocol = board.key, board.header.protocol
     return protocol.is_external, key.name, -key.task_version, str(protocol), -key.metric_version
 
 
-def models_and_chance(rows: pa.Table) -> tuple[Models, Models]:
+def models_and_chance(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
     """Values of models, and the context-free baseline as one entry with one seed."""
     of_chance = pc.is_null(rows["entry"])
     levels = rows.filter(of_chance)
     named = {"entry": pa.repeat("chance", len(levels)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(levels))}
     levels = pa.table({name: named.get(name, levels[name]) for name in levels.column_names})
-    return Models.of_table(rows.filter(pc.invert(of_chance))), Models.of_table(levels)
+    return BoardValues.of_table(rows.filter(pc.invert(of_chance))), BoardValues.of_table(levels)
 
 
-def _chance_levels(models: Models, chance: Models) -> tuple[Level, ...]:
+def _chance_levels(models: BoardValues, chance: BoardValues) -> tuple[Level, ...]:
     """Context-free baseline in each column, if it is known for all tasks."""
     return chance_levels(chance) if chance.tasks == models.tasks else ()
 
 
-def _seeds_not_fitted(measured: Sequence[Measured]) -> Mapping[tuple[str, int, int], NotFitted]:
+def _seeds_not_fitted(measured: Sequence[MeasuredBoard]) -> Mapping[tuple[str, int, int], NotFitted]:
     """By board. Of several versions of the metric, the newest counts."""
     judged: dict[tuple[str, int, int], dict[tuple[str, str, int], bool]] = defaultdict(dict)
     for each in reversed(measured):
@@ -325,7 +327,7 @@ def _seeds_not_fitted(measured: Sequence[Measured]) -> Mapping[tuple[str, int, i
     return found
 
 
-def _unlearned(measured: Sequence[Measured], lost: Mapping[tuple[str, int, int], NotFitted]) -> set[tuple[str, int, int]]:
+def _unlearned(measured: Sequence[MeasuredBoard], lost: Mapping[tuple[str, int, int], NotFitted]) -> set[tuple[str, int, int]]:
     """Boards of one task that no seed of any entry has fitted, and on which no entry beats the context-free baseline OOD."""
     found, seen = set(), set()
     for each in measured:
@@ -340,7 +342,7 @@ def _unlearned(measured: Sequence[Measured], lost: Mapping[tuple[str, int, int],
     return found
 
 
-def _beats_chance(board: Measured) -> bool:
+def _beats_chance(board: MeasuredBoard) -> bool:
     """Whether the OOD mean of any entry is better than the context-free baseline."""
     if OOD not in board.models.columns or OOD not in board.chance.columns:
         return False

@@ -22,10 +22,10 @@ from lgbench.results import run_files, weights_files
 from lgbench.results.weights_files import KeptWeights, kept_by
 
 PARTS = ("", run_files.TUNING)
-"""The folders of a results folder that have runs."""
+"""Folders with runs in a results folder."""
 
 _KEY = ("weights", "metric", "metric_version", "step", "length", "layer", "head")
-"""The columns that identify a number of a run."""
+"""Identifying columns of a number of a run."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RunInFile:
         return kept_by(self.metadata)
 
     def rows(self) -> pa.Table:
-        """Rows, read anew: the runs of a merge may not have room in memory together."""
+        """Rows, read from the file each time: all runs of a merge may exceed the memory."""
         rows = _rows(self.path)
         return rows.filter(pc.equal(rows["run_id"], self.run_id)) if self.packed else rows
 
@@ -78,16 +78,16 @@ class Merged:
 
     written: int = 0
     equal: int = 0
-    """Runs that were there already, with the same numbers."""
+    """Runs already in the folder, with the same numbers."""
     weights: int = 0
     different: list[str] = field(default_factory=list)
     """A sentence for each file with other numbers than another file of its run."""
     left_out: list[str] = field(default_factory=list)
-    """A sentence for each file that is damaged or missing."""
+    """A sentence for each damaged or missing file."""
 
 
 def merge(folders: Sequence[Path], to: Path) -> Merged:
-    """Copy the runs of these folders that another folder lacks. Raises UsageError for a folder without runs."""
+    """Copy missing runs from folders to another folder. Raises UsageError for a folder without runs."""
     done = Merged()
     sources = [each for each in dict.fromkeys(folder.resolve() for folder in folders) if each != to.resolve()]
     found = {folder: {part: list(_found(folder / part, done.left_out)) for part in PARTS} for folder in sources}
@@ -146,7 +146,7 @@ def _copy(run: RunInFile, to: Path, done: Merged) -> None:
 
 
 def compared(first: RunInFile, second: RunInFile) -> str | None:
-    """The first number that differs between two files of one run, in a sentence; None if all common numbers are equal.
+    """A sentence on the first different number of two files of one run; None if all common numbers are equal.
 
     Metadata of two machines differ in seconds and versions, and one file may have more measurements.
     """

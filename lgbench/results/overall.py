@@ -1,4 +1,4 @@
-"""All families together: one number for each entry that ran every family."""
+"""Overall boards: one score over all families for each complete entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader, Level, unsound
-from lgbench.results.columns import Models, rounded
+from lgbench.results.columns import BoardValues, rounded
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     Floats,
@@ -23,21 +23,21 @@ from lgbench.results.statistics import (
 )
 
 LIMITS = np.arange(26) / 20
-"""From a perfect answer to a quarter worse than chance, in steps of 0.05: where performance profiles are looked at."""
+"""Limits of performance profiles: from a perfect answer to a quarter worse than the context-free baseline, in steps of 0.05."""
 
 
 class Family(NamedTuple):
     """Values of the board of a family."""
 
     header: BoardHeader
-    models: Models
+    models: BoardValues
     chance: Sequence[Level]
-    """Context-free baseline, by column; empty if it is unknown."""
+    """Context-free baseline, by column; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % interval, which is None where some family has one seed."""
+    """A number and its 95 % interval, None if some family has one seed."""
 
     value: float
     low: float | None
@@ -46,20 +46,20 @@ class Estimate:
 
 @dataclass(frozen=True)
 class OverallRow:
-    """One entry that ran every family. All scores are shares of chance: 0 is perfect, 1 as bad as chance."""
+    """One entry with runs on every family. Scores are relative: 0 is perfect, 1 equal to the context-free baseline."""
 
     entry: str
     score: Estimate
-    """The interquartile mean over families and seeds. Lower is better."""
+    """Interquartile mean over families and seeds; lower is better."""
     improvement: Estimate | None
-    """The probability that a run is better than a run of the baseline, mean over families. None for the baseline itself, and
-    where the baseline did not run every family."""
+    """Probability of improvement on the baseline entry, mean over families; None for the baseline itself, and for a baseline
+    without runs on every family."""
     families: tuple[float, ...]
-    """The mean score of each family."""
+    """Mean score of each family."""
     seeds: tuple[int, ...]
-    """The number of seeds of each family."""
+    """Number of seeds of each family."""
     profile: tuple[float, ...]
-    """The share of runs whose score is at most each of the limits."""
+    """Share of runs with a score up to each limit."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Overall:
     baseline: str
     rows: tuple[OverallRow, ...]
     left_out: int
-    """How many entries lack a family, or a seed that has all tasks of one."""
+    """Number of entries without a complete seed on every family."""
     unsound: tuple[str, ...]
-    """A sentence for each entry that is left out because its answers cannot be trusted."""
+    """A sentence for each entry left out because of unsound answers."""
 
 
 def overall(families: Sequence[Family], baseline: str) -> Overall | None:
-    """None where there is one family, or no entry ran all, or a family has no chance level to measure with."""
+    """Overall board; None for one family, without a complete entry, or without a context-free baseline of each family."""
     units = [_chance(family) for family in families]
     if len(families) < 2 or None in units:
         return None
@@ -104,14 +104,14 @@ def overall(families: Sequence[Family], baseline: str) -> Overall | None:
 
 
 def _chance(family: Family) -> float | None:
-    """The chance level in the column that orders entries; None where it is unknown, or no worse than perfect."""
+    """Context-free baseline in the ranking column; None for an unknown or a perfect baseline."""
     column, perfect = family.models.ranked_by[0], family.header.metric.perfect
     level = next((level.mean for level in family.chance if level.kind == column), None)
     return None if perfect is None or level == perfect else level
 
 
 def _scores(families: Sequence[Family], units: Sequence[float | None], entry: str) -> list[Floats]:
-    """Of each family the scores of an entry's seeds, (seeds,): empty where it did not run the family."""
+    """Scores of the seeds of an entry on each family, (seeds,); empty for a family without runs."""
     found = []
     for (header, models, _), chance in zip(families, units, strict=True):
         perfect = header.metric.perfect
@@ -122,7 +122,7 @@ def _scores(families: Sequence[Family], units: Sequence[float | None], entry: st
 
 
 def _rows(scores: dict[str, list[Floats]], baseline: str) -> tuple[OverallRow, ...]:
-    """Best first. Each entry has resamples of its own."""
+    """Rows, best first, with independent resamples of each entry."""
     draws = {entry: resampled(own, key) for key, (entry, own) in zip(count(), scores.items(), strict=False)}
     rows = []
     for entry, own in scores.items():

@@ -1,4 +1,4 @@
-"""The rows of a run: what was measured of one model, in the schema of run files."""
+"""Rows of a run: all measurements of one model, in the schema of run files."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Measured:
     """All numbers of one trained model."""
 
     scores: Sequence[Score]
-    """At the end of its training."""
+    """Scores at the end of training."""
     points: Mapping[int, Sequence[Score]]
-    """By step, those of earlier."""
+    """Scores during training, by step."""
     chance: Sequence[Score]
-    """The chance level of the task."""
+    """Context-free baseline of the task."""
     curve: Curve
-    """Without points where lgbench did not train the model."""
+    """Training curve of the population; without points for an external model."""
     index: int
-    """Which model of the curve's population it is."""
+    """Index of the model in the population."""
     diverged_step: int | None
 
 
 def rows_of(experiment: Tested, measured: Measured) -> pa.Table:
-    """The rows of a run file."""
+    """Rows of a run file."""
     same = same_in_all_rows(experiment.record) | {"diverged_step": measured.diverged_step}
     scores = {experiment.train.steps: [*measured.scores, *measured.chance], **measured.points}
     rows = [*_scores(experiment, scores), *_curve_points(measured.curve, measured.index)]
@@ -47,7 +47,7 @@ def rows_of(experiment: Tested, measured: Measured) -> pa.Table:
 
 
 def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
-    """The columns that have one value in all rows of a run, but for `diverged_step`. `plugins` depends on the weights."""
+    """Columns with one value in all rows of a run, except `diverged_step`. `plugins` depends on the weights."""
     return {
         "run_id": record.run_id,
         "entry": record.entry,
@@ -62,7 +62,7 @@ def same_in_all_rows(record: ExperimentRecord) -> dict[str, Any]:
 
 
 def is_in_distribution(experiment: Tested, length: int) -> bool:
-    """Whether models are trained on this length."""
+    """Whether a length is a training length."""
     return experiment.train.min_length <= length <= experiment.train.max_length
 
 
@@ -88,7 +88,7 @@ def _scores(experiment: Tested, by_step: Mapping[int, Sequence[Score]]) -> Itera
 
 
 def _learning_rate(record: ExperimentRecord) -> list[dict[str, Any]]:
-    """One row where the learning rate was chosen, over as many rates as were tried."""
+    """One row for a tuned learning rate, with the number of tried rates as n; none for a fixed rate."""
     if record.tuning is None:
         return []
     about = {"weights": "raw", "metric": LEARNING_RATE, "step": record.train.steps}
@@ -96,7 +96,7 @@ def _learning_rate(record: ExperimentRecord) -> list[dict[str, Any]]:
 
 
 def _curve_points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:
-    """The training curve of one model."""
+    """Training curve of one model."""
     for point, (before, step) in enumerate(pairwise([0, *curve.steps])):
         for metric, values in zip(CURVE_METRICS, (curve.loss, curve.gradient_norm), strict=True):
             yield {"weights": "raw", "metric": metric, "step": step, "value": values[point, index].item(), "n": step - before}

@@ -70,13 +70,13 @@ def serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
 
 
 class _Described(msgspec.Struct):
-    """Metadata of a run, without all but the descriptions of metrics."""
+    """Part of the metadata of a run: the descriptions of metrics."""
 
     measurements: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _DescribedLine(msgspec.Struct):
-    """The same of a line in the table of a submission file."""
+    """Descriptions of metrics in a line of the table of a submission file."""
 
     footer: _Described
 
@@ -86,7 +86,7 @@ _described_line = msgspec.json.Decoder(_DescribedLine)
 
 
 class CheckedFile(NamedTuple):
-    """A sound run file or submission file: whole, unchanged since it was written, with the columns of a run."""
+    """A sound run file or submission file: complete, with a correct checksum and the columns of a run."""
 
     path: Path
     content: bytes
@@ -94,7 +94,7 @@ class CheckedFile(NamedTuple):
 
     @property
     def is_submission(self) -> bool:
-        """Whether it is a submission file."""
+        """Whether the file is a submission file."""
         return submission_files.KEY in self.parquet.metadata
 
     def rows(self) -> pa.Table:
@@ -129,7 +129,7 @@ class CheckedFile(NamedTuple):
         return runs
 
     def measurements(self) -> Counter[bytes]:
-        """JSON of the descriptions of metrics in the metadata, and how many runs have it. Raises RunFileError.
+        """JSON of the descriptions of metrics, and the number of runs with each JSON. Raises RunFileError.
 
         Ten times faster than :meth:`runs`, which decodes all metadata.
         """
@@ -200,7 +200,7 @@ def metadata_of_runs(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def is_run(path: Path, run_id: str) -> bool:
-    """Whether a file is a sound run file of this run. Reads its bytes, and no row."""
+    """Whether a file is a sound run file of a run. Reads bytes, without decoding rows."""
     try:
         file = checked(path)
     except RunFileError:
@@ -212,7 +212,7 @@ def is_run(path: Path, run_id: str) -> bool:
 
 
 def make_room(path: Path, run_id: str) -> str | None:
-    """Rename a file under the name of this run that is not a sound file of it. Returns a sentence for the user if it did."""
+    """Rename an unsound file with the name of a run. Returns a sentence for the user after renaming."""
     if not path.exists() or is_run(path, run_id):
         return None
     return f"{path} was no whole file of its run, and is now {set_aside(path).name}"

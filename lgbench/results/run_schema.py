@@ -56,7 +56,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def is_sealed(content: bytes) -> bool | None:
-    """Whether the bytes fit their checksum; None without a checksum."""
+    """Whether the checksum of a file is correct; None without a checksum."""
     stated = _stated(content)
     if stated is None:
         return None

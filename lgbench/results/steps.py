@@ -1,4 +1,4 @@
-"""Curves against training steps: how good each entry is at one length while it trains."""
+"""Curves against training steps: values of each entry at one length during training."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from lgbench.experiment.protocols import MULTIPLES
 from lgbench.results.boards import BoardHeader
-from lgbench.results.columns import Models, mean_of_known, rounded
+from lgbench.results.columns import BoardValues, mean_of_known, rounded
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import interval
 
 
 @dataclass(frozen=True)
 class StepCell:
-    """The mean over n seeds after some steps, and its 95 % interval, which is None for one seed."""
+    """Mean over n seeds after a number of steps, and its 95 % interval, None for one seed."""
 
     step: int
     mean: float
@@ -29,17 +29,17 @@ class StepCell:
 
 @dataclass(frozen=True)
 class StepCurves:
-    """The curves of one board at one length, up to the end of the training."""
+    """Curves of one board at one length, up to the end of training."""
 
     length: int
     chance: float | None
-    """The chance level at this length, None where it is unknown."""
+    """Context-free baseline at the length, None if unknown."""
     cells: Mapping[str, tuple[StepCell, ...]]
     """By entry, in the order of the steps."""
 
     @property
     def steps(self) -> list[int]:
-        """Every step at which any entry has a value."""
+        """Every step with a value of any entry."""
         return sorted({cell.step for own in self.cells.values() for cell in own})
 
 
@@ -49,13 +49,13 @@ class BoardSteps:
 
     board: BoardHeader
     measured: tuple[int, ...]
-    """Every length that was measured before the end of the training, sorted."""
+    """Every length measured before the end of training, sorted."""
     curves: Mapping[int, StepCurves]
-    """By length, of those that were asked for; in that order."""
+    """Curves by length, in the requested order."""
 
 
 def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ()) -> BoardSteps:
-    """Curves of one board at these lengths, or at the default lengths, from the rows of steps.sql."""
+    """Curves of one board at `lengths`, or at the default lengths, from the rows of steps.sql."""
     measured = sorted(pc.unique(rows["length"]).to_pylist())
     curves: dict[int, StepCurves] = {}
     for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
@@ -67,7 +67,7 @@ def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ())
 
 
 def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
-    """The training length, twice, four times and eight times it; where one was not measured, the longest below it.
+    """The training length and its multiples by 2, 4 and 8, each replaced by the longest measured length up to the multiple.
 
     >>> default_lengths([40, 64, 80, 128, 160], 40), default_lengths([16, 32, 63], 16), default_lengths([20, 50], 10)
     ([40, 80, 160], [16, 32, 63], [20, 50])
@@ -79,16 +79,16 @@ def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
     return list(found) or list(measured)[:1]
 
 
-def _by_step(rows: pa.Table) -> Models:
+def _by_step(rows: pa.Table) -> BoardValues:
     """Values with the step in place of the length."""
     no = pa.repeat(pa.scalar(False), len(rows))
     columns = {name: rows[name] for name in ("entry", "seed", "task", "value")}
     columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "looks_ahead", "not_finite"), no)
-    return Models.of_table(pa.table(columns))
+    return BoardValues.of_table(pa.table(columns))
 
 
-def _cells(models: Models, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
-    """By entry; without steps at which no seed has a value on every task."""
+def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
+    """Cells by entry, for steps with a seed that has a value on every task."""
     steps = [(length, values) for (kind, length), values in models.columns.items() if kind == "length" and length is not None]
     if not steps:
         return {}
@@ -114,7 +114,7 @@ def _cells(models: Models, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
 
 
 def _chance(rows: pa.Table, tasks: int) -> float | None:
-    """The mean over the tasks of a board, None where one of them has no chance level."""
+    """Context-free baseline, mean over the tasks of a board; None if unknown for any task."""
     levels: Iterable[tuple[str, float | None]] = zip(rows["task"].to_pylist(), rows["value"].to_pylist(), strict=True)
     known = {task: value for task, value in levels if value is not None and np.isfinite(value)}
     return rounded(float(np.mean(list(known.values())))) if known and len(known) == tasks else None

@@ -16,7 +16,7 @@ from lgbench.contracts import DIVERGED
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader
-from lgbench.results.columns import OOD, Column, Models, mean_of_known, rounded, significant
+from lgbench.results.columns import OOD, BoardValues, Column, mean_of_known, rounded, significant
 from lgbench.results.database import Database
 from lgbench.results.leaderboard import Chosen, Inside, Results, models_and_chance
 from lgbench.results.metrics import Metric
@@ -59,7 +59,7 @@ class Sweep:
         return sorted(entry for entry, cells in self.cells.items() if len(cells) > 1)
 
 
-def sweeps(results: Results, asked: Asked, leave_out: LeaveOut = lambda sentence: None) -> list[Sweep]:
+def sweeps(results: Results, asked: SweepRequest, leave_out: LeaveOut = lambda sentence: None) -> list[Sweep]:
     """By family or task, protocol and column. Raises UsageError for an unknown name, and if no entry has several values."""
     if asked.lengths and asked.metric in NUMBERS:
         raise UsageError(f"{asked.metric} is one number of a training, and has no lengths: leave --length out")
@@ -97,7 +97,7 @@ def _of_columns(swept: SweptRows, columns: Sequence[Column], setting: str, leave
     ]
 
 
-def _cells(models: Models, column: Column, board: BoardHeader, value: SettingValue) -> Iterable[tuple[str, SweepCell]]:
+def _cells(models: BoardValues, column: Column, board: BoardHeader, value: SettingValue) -> Iterable[tuple[str, SweepCell]]:
     """By entry, over the seeds that have a value on every task of the board."""
     if len(models.tasks) < board.tasks or column not in models.columns:
         return
@@ -119,7 +119,7 @@ def _of_seeds(values: Floats, metric: Metric) -> tuple[Floats, tuple[Floats, Flo
     return values, interval(values)
 
 
-def _left_out(models: Models, column: Column, board: BoardHeader, entries: Sequence[str], at: str) -> Iterable[str]:
+def _left_out(models: BoardValues, column: Column, board: BoardHeader, entries: Sequence[str], at: str) -> Iterable[str]:
     """A sentence for the seeds of each entry with a line that are not in its mean."""
     per_task = models.measured.any(-1)  # (E, S, T)
     any_task, complete = np.asarray(per_task.any(-1)), np.asarray(per_task.all(-1))
@@ -147,7 +147,7 @@ PLACE = ("board", "task_version", "base", "metric_version")
 """The columns that are the same on one line. The base is the protocol without the setting, as a number."""
 
 
-class Asked(NamedTuple):
+class SweepRequest(NamedTuple):
     """A request for a sweep: a metric to draw, and the setting to draw it against."""
 
     setting: str
@@ -172,7 +172,7 @@ class SweptRows(NamedTuple):
     """As values.sql makes them, with the column `point`: which of the values."""
 
 
-def swept_rows(results: Results, asked: Asked, leave_out: LeaveOut) -> list[SweptRows]:
+def swept_rows(results: Results, asked: SweepRequest, leave_out: LeaveOut) -> list[SweptRows]:
     """By family or task and protocol. Raises UsageError for an unknown name, and for a setting with one value."""
     chosen = results.chosen(asked.metric, asked.name, inside=asked.inside, also=NUMBERS)
     models = _models(results, chosen)
@@ -220,7 +220,7 @@ def _numbers(bases: Mapping[int, ProtocolUse], protocol: str | None) -> set[int]
     return meant
 
 
-def _require_several(results: Results, asked: Asked, points: Sequence[SettingValue]) -> None:
+def _require_several(results: Results, asked: SweepRequest, points: Sequence[SettingValue]) -> None:
     setting = asked.setting
     if not points:
         if setting in (known := known_settings(results)):
@@ -232,7 +232,7 @@ def _require_several(results: Results, asked: Asked, points: Sequence[SettingVal
         raise UsageError(f"all runs have {setting} {points[0]}; {_others(setting, points[0])}")
 
 
-def _nothing(asked: Asked, value: SettingValue) -> UsageError:
+def _nothing(asked: SweepRequest, value: SettingValue) -> UsageError:
     return UsageError(
         f"no entry has {asked.metric} at several values of {asked.setting} with nothing else changed; "
         f"{_others(asked.setting, value)}"
@@ -279,7 +279,7 @@ def _placed(rows: pa.Table, models: pa.Table, bases: Mapping[int, ProtocolUse]) 
     return both.join(pa.table({"protocol": protocols, "base": numbers}), "protocol", join_type="inner").sort_by("protocol")
 
 
-def _groups(results: Results, placed: pa.Table, asked: Asked, leave_out: LeaveOut) -> list[tuple[BoardHeader, pa.Table]]:
+def _groups(results: Results, placed: pa.Table, asked: SweepRequest, leave_out: LeaveOut) -> list[tuple[BoardHeader, pa.Table]]:
     """Of each board, the rows of the tasks on which any entry has several points."""
     found = []
     for key in placed.group_by(list(PLACE), use_threads=False).aggregate([]).to_pylist():

@@ -16,7 +16,7 @@ from lgbench.results.database import Database, packaged
 from lgbench.results.metrics import Metric
 
 
-class Training(NamedTuple):
+class TrainedRun(NamedTuple):
     """A run with its training curve."""
 
     run_id: str
@@ -31,24 +31,24 @@ class Training(NamedTuple):
     """By metric of the training curve, steps with values, by step."""
 
 
-def trainings(results: Database) -> Iterator[Training]:
+def trainings(results: Database) -> Iterator[TrainedRun]:
     """Every run, once, however many files hold it."""
     for *about, protocol, entry, curves in results.rows(packaged("trainings"), {"curves": list(CURVE_METRICS)}):
         points = {metric: [(point["step"], point["value"]) for point in own] for metric, own in (curves or {}).items()}
         run_id, task, task_version, seed, diverged_step = about
-        yield Training(run_id, task, task_version, seed, diverged_step, results.protocols[protocol], entry, points)
+        yield TrainedRun(run_id, task, task_version, seed, diverged_step, results.protocols[protocol], entry, points)
 
 
 LENGTH = 0
 """Stands where values have a length: a training has none."""
 
 
-def largest_gradient_norm(training: Training) -> float:
+def largest_gradient_norm(training: TrainedRun) -> float:
     """The largest norm of a gradient that is finite, over all steps. Of a training that diverged, too."""
     return max((value for _, value in _finite(training, "gradient_norm")), default=nan)
 
 
-def loss_variance(training: Training) -> float:
+def loss_variance(training: TrainedRun) -> float:
     """The variance of the points of the training loss over the last half of the steps, in square nats.
 
     A point is the mean over a fiftieth of the training. Not defined where the training diverged, or has fewer than two points.
@@ -58,12 +58,12 @@ def loss_variance(training: Training) -> float:
     return nan if training.diverged_step is not None or len(values) < 2 else float(np.var(values, ddof=1))
 
 
-def diverged(training: Training) -> float:
+def diverged(training: TrainedRun) -> float:
     """1 for a training that diverged, 0 for any other."""
     return float(training.diverged_step is not None)
 
 
-def _finite(training: Training, metric: str) -> list[tuple[int, float]]:
+def _finite(training: TrainedRun, metric: str) -> list[tuple[int, float]]:
     return [(step, value) for step, value in training.curves.get(metric, ()) if value is not None and isfinite(value)]
 
 
@@ -71,7 +71,7 @@ def _metric(name: str, label: str, title: str, lower_is_better: bool | None = No
     return Metric(name, 1, label, title, lower_is_better, 0.0, high, None, None, None, None)
 
 
-NUMBERS: Mapping[str, tuple[Metric, Callable[[Training], float]]] = dict(
+NUMBERS: Mapping[str, tuple[Metric, Callable[[TrainedRun], float]]] = dict(
     zip(
         TRAINING_METRICS,
         (

@@ -150,7 +150,7 @@ RUNS = "runs"
 
 
 @dataclass(frozen=True)
-class Submitted:
+class Submission:
     """Outcome of a submission."""
 
     file: Path | None
@@ -163,7 +163,7 @@ class Submitted:
     """Number of runs with weights beside the submission file, as the submitter asked."""
 
 
-def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: bool = False) -> Submitted:
+def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: bool = False) -> Submission:
     """File the runs of files and folders in one submission file in `folder`/runs: all of them, or none.
 
     With `weights`, the kept weights of all runs are filed first, each in a file of its own; also those of runs that were filed
@@ -181,7 +181,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: boo
         raise Interrupted("interrupted; nothing was filed, or all runs were; submit the same again") from None
 
 
-def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights: bool) -> Submitted:
+def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights: bool) -> Submission:
     paths, wrong = gather(given)
     runs = list(inspected(dict.fromkeys(paths), registry, wrong, whole=True))
     keeping = [run for run in runs if weights and run.metadata.kept_weights]
@@ -214,7 +214,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
     if file:
         with created(file) as partial:
             partial.write_bytes(content)
-    return Submitted(file, len(new), len(runs) - len(new), len(keeping))
+    return Submission(file, len(new), len(runs) - len(new), len(keeping))
 
 
 def _wrong_weights(run: StoredRun) -> Iterator[str]:

@@ -98,7 +98,7 @@ class Disagreement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RerunVerdict:
     """Outcome of the rerun of one run."""
 
     run: Run
@@ -119,7 +119,7 @@ class Verdict:
     @classmethod
     def of(
         cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS, by_weights: bool = False
-    ) -> Verdict:
+    ) -> RerunVerdict:
         """Compare the rows of a run with those of its rerun; with `by_weights` only what was measured of the trained model."""
         filed, here = numbers_in(run.rows), numbers_in(again)
         if by_weights:
@@ -138,7 +138,7 @@ class Verdict:
         means = max((abs(a - b) for _, a, b in _means(filed, here, of_scores=True)), default=0.0)
         return cls(run, found, compared, largest, means, tolerance, otherwise, by_weights)
 
-    def with_tuning(self, again: Sequence[TuningRun]) -> Verdict:
+    def with_tuning(self, again: Sequence[TuningRun]) -> RerunVerdict:
         """The verdict on the run and on its tuning runs, which were made again too."""
         filed = self.run.stored.record.tuning
         if filed is None:

@@ -35,7 +35,7 @@ from lgbench.measurement.soundness import Score
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import StoredRun
 from lgbench.submissions.inspection import Run
-from lgbench.submissions.verdict import SAME_BITS, Failure, Tolerance, Verdict
+from lgbench.submissions.verdict import SAME_BITS, Failure, RerunVerdict, Tolerance
 from lgbench.training.models import NO_CURVE, Models, Trained
 from lgbench.training.train import NO_POINTS, train
 
@@ -63,7 +63,7 @@ def chances(runs: int, size: int) -> dict[int, float]:
 
 
 @dataclass(frozen=True)
-class Manner:
+class RerunManner:
     """How runs were trained, on which rounding depends: size of the population, compiled step, threads."""
 
     population: int
@@ -71,7 +71,7 @@ class Manner:
     threads: int
 
     @classmethod
-    def of(cls, run: Run) -> Manner:
+    def of(cls, run: Run) -> RerunManner:
         """The manner of a run by its metadata, as far as this machine can repeat it."""
         made = run.metadata.execution
         number = min(run.metadata.environment.threads, os.cpu_count() or 1)
@@ -80,15 +80,15 @@ class Manner:
 
 def verify(
     runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS, tuning: bool = True
-) -> Iterator[Verdict | Failure]:
+) -> Iterator[RerunVerdict | Failure]:
     """The verdict on each run after training and testing it again. Writes nothing.
 
     With `tuning`, the tuning runs that chose learning rates are trained again too, each once.
     """
     verifier = Verifier(device, display, tolerance, tuning)
-    groups: dict[tuple[Hashable, Manner], list[Run]] = defaultdict(list)
+    groups: dict[tuple[Hashable, RerunManner], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[run.experiment.population_key, Manner.of(run)].append(run)
+        groups[run.experiment.population_key, RerunManner.of(run)].append(run)
     for (_, manner), group in groups.items():
         ordered = sorted(group, key=lambda run: (run.stored.record.task, run.stored.record.seed))
         for start in range(0, len(ordered), manner.population):
@@ -104,7 +104,7 @@ class Verifier:
         """By run id, population and whether the step was compiled."""
         self._chance: dict[Hashable, list[Score]] = {}
 
-    def outcomes(self, runs: Sequence[Run], manner: Manner) -> list[Verdict | Failure]:
+    def outcomes(self, runs: Sequence[Run], manner: RerunManner) -> list[RerunVerdict | Failure]:
         """One outcome for each of these runs, which are trained together, or in halves where memory does not suffice."""
         keep_freed_memory()
         experiments = [run.experiment for run in runs]
@@ -132,7 +132,7 @@ class Verifier:
         with self.display.phase(Phase.train(f"{title} ({models})", whole)) as report:
             return train(whole, self.device, report, points=points, compile=compile, say=self.display.say)
 
-    def _verdicts(self, runs: Sequence[Run], manner: Manner, trained: Trained) -> Iterator[Verdict]:
+    def _verdicts(self, runs: Sequence[Run], manner: RerunManner, trained: Trained) -> Iterator[RerunVerdict]:
         """Test every run, then make its tuning runs again."""
         found = []
         asked = [run.experiment for run in runs]
@@ -143,7 +143,7 @@ class Verifier:
                 points, level = scores_at_points(trained, index), self._chance_of(run)
                 measured = Measured(scores, points, level, trained.curve, index, trained.diverged[index])
                 otherwise = [*_other_machine(run, manner.threads, self.device), *_other_population(run, trained)]
-                found.append(Verdict.of(run, rows_of(run.experiment, measured), otherwise, self.tolerance))
+                found.append(RerunVerdict.of(run, rows_of(run.experiment, measured), otherwise, self.tolerance))
                 report(index + 1, None)
         for verdict in found:
             yield verdict.with_tuning(self._tuning_runs(verdict.run.experiment)) if self.tuning else verdict
@@ -188,7 +188,7 @@ class Verifier:
 
 def evaluate_again(
     runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS
-) -> Iterator[Verdict | Failure]:
+) -> Iterator[RerunVerdict | Failure]:
     """The verdict on each run after testing its kept weights again. Trains and writes nothing.
 
     What was measured during training, and the training curve, are not compared.
@@ -201,8 +201,8 @@ def evaluate_again(
             yield Failure(run, error)
 
 
-def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> Verdict:
-    experiment, number = run.experiment, Manner.of(run).threads
+def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> RerunVerdict:
+    experiment, number = run.experiment, RerunManner.of(run).threads
     content = run.stored.weights()
     with threads(number), full_float32():
         whole = models_of(run.stored, experiment, content, device)
@@ -212,7 +212,7 @@ def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tole
             report(1, None)
     diverged = run.rows["diverged_step"][0].as_py()
     again = rows_of(experiment, Measured(scores, {}, (), NO_CURVE, 0, diverged))
-    return Verdict.of(run, again, list(_other_machine(run, number, device)), tolerance, by_weights=True)
+    return RerunVerdict.of(run, again, list(_other_machine(run, number, device)), tolerance, by_weights=True)
 
 
 def _model_on(models: Models, index: int, module: nn.Module) -> dict[str, Callable[[Tensor], Tensor]]:

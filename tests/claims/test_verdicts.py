@@ -15,7 +15,7 @@ from statsmodels.stats.weightstats import ttost_paired
 
 import lgbench_measurements
 from lgbench.claims.claim import read_claims
-from lgbench.claims.missing import Order, Wanted, command, orders
+from lgbench.claims.missing import RunCommand, Wanted, command, orders
 from lgbench.claims.verdicts import decide
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
@@ -283,7 +283,7 @@ def test_orders_are_few_and_hold_every_run_once_and_no_other(tmp_path):
 
 
 def test_a_command_is_quoted_for_a_shell():
-    order = Order(("dyck", "tomita-1"), ("a+b", "lstm"), (0, 1, 2, 7), ("ema",))
+    order = RunCommand(("dyck", "tomita-1"), ("a+b", "lstm"), (0, 1, 2, 7), ("ema",))
     assert command(order, "quick", "my results") == (
         "lgbench run --task dyck,tomita-1 --arch a+b,lstm --seeds 0:3,7 --protocol quick --average ema --results 'my results'"
     )

@@ -9,7 +9,7 @@ from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
 from lgbench.reports.curves import primary_metric, raw_values
-from lgbench.results.columns import Models, Values
+from lgbench.results.columns import BoardValues, Values
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 
@@ -35,7 +35,7 @@ def test_the_values_that_a_run_draws_are_those_that_sql_chooses(tmp_path):
                 write_rows(tmp_path / f"{task}.{entry}.{seed}.parquet", rows)
     paths = sorted(tmp_path.glob("*.parquet"))
     assert [primary_metric(path) for path in paths] == [TVD] * len(paths)
-    found = Models.of(Values.of(value for path in paths for value in raw_values(path, TVD)))
+    found = BoardValues.of(Values.of(value for path in paths for value in raw_values(path, TVD)))
     ((_, board),) = Results(tmp_path).models("tvd")
     own = [board.entries.index(entry) for entry in found.entries]
     assert found.entries == ("arch+norm", "arch+other") == tuple(entry for entry in board.entries if "@" not in entry)

@@ -16,7 +16,7 @@ from lgbench.cli.main import main
 from lgbench.reports import site
 from lgbench.reports.curves import primary_metric, raw_values
 from lgbench.reports.panel_figures import step_marks
-from lgbench.results.columns import Models, Values
+from lgbench.results.columns import BoardValues, Values
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import interval
 
@@ -83,7 +83,7 @@ def test_boards_are_those_of_runs_that_have_the_last_step_alone(folder, without,
 def test_the_curves_that_a_run_draws_are_of_the_last_step(folder):
     paths = sorted(folder.glob("*.parquet"))
     metric = primary_metric(paths[0])
-    found = Models.of(Values.of(value for path in paths for value in raw_values(path, metric)))
+    found = BoardValues.of(Values.of(value for path in paths for value in raw_values(path, metric)))
     ((_, board),) = Results(folder).models("tvd")
     own = [board.entries.index(entry) for entry in found.entries]
     np.testing.assert_array_equal(found.values, board.values[own])

@@ -22,7 +22,7 @@ from lgbench.reports.panel_figures import axis
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import descriptions
 from lgbench.results.statistics import share_interval
-from lgbench.results.sweeps import Asked, setting_values, sweeps
+from lgbench.results.sweeps import SweepRequest, setting_values, sweeps
 
 ENTRIES = ("transformer+pre-norm", "transformer+peri-norm")
 TASKS = ("alpha-1", "alpha-2")
@@ -83,7 +83,7 @@ def folder(tmp_path_factory):
 
 
 def found(folder, metric="tvd", setting="model.width", **asked):
-    return sweeps(Results(folder), Asked(setting, metric, **asked))
+    return sweeps(Results(folder), SweepRequest(setting, metric, **asked))
 
 
 def run(*arguments):
@@ -178,7 +178,7 @@ def test_a_family_is_over_the_tasks_on_which_the_setting_has_several_values(tmp_
     write_run(tmp_path, ENTRIES[1], TASKS[1], 0, OWN)
     results = Results(tmp_path)
     left_out: list[str] = []
-    (sweep,) = sweeps(results, Asked("model.width", "tvd"), left_out.append)
+    (sweep,) = sweeps(results, SweepRequest("model.width", "tvd"), left_out.append)
     assert sweep.board.name == "alpha-1" and [cell.value for cell in sweep.cells[ENTRIES[0]]] == [16, 32, 64]
     (said,) = dict.fromkeys(left_out)
     assert said == "alpha-2 under quick/1, where no entry has several values of model.width"
@@ -200,7 +200,7 @@ def test_a_point_may_have_its_tasks_from_several_protocols(tmp_path):
         write_run(tmp_path, ENTRIES[0], TASKS[1], seed, OWN, experiment=wide)  # at 64, where task 1 has nothing
     results = Results(tmp_path)
     left_out: list[str] = []
-    (sweep,) = sweeps(results, Asked("model.width", "tvd"), left_out.append)
+    (sweep,) = sweeps(results, SweepRequest("model.width", "tvd"), left_out.append)
     assert {c.value: c.mean for c in sweep.cells[ENTRIES[0]]} == pytest.approx(
         {width: np.mean(by_hand(ENTRIES[0], width, seeds=(0, 1))) for width in (16, 32)}, abs=1e-4
     )
@@ -214,7 +214,7 @@ def test_a_seed_that_lacks_a_task_is_in_no_mean_and_is_told(tmp_path):
             write_run(tmp_path, ENTRIES[0], task, seed, width)
     results = Results(tmp_path)
     left_out: list[str] = []
-    (sweep,) = sweeps(results, Asked("model.width", "tvd"), left_out.append)
+    (sweep,) = sweeps(results, SweepRequest("model.width", "tvd"), left_out.append)
     first, second = sweep.cells[ENTRIES[0]]
     assert (first.n, second.n) == (2, 3)
     assert first.mean == pytest.approx(np.mean(by_hand(ENTRIES[0], 16, seeds=(0, 1))), abs=1e-4)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lgbench.results.run_schema import SCHEMA
-from lgbench.submissions.verdict import Number, Place, Tolerance, Verdict, disagreements
+from lgbench.submissions.verdict import Number, Place, RerunVerdict, Tolerance, disagreements
 
 
 def scores(*values, metric="tvd", n=8):
@@ -78,6 +78,6 @@ def flagged(value: float) -> pa.Table:
 def test_no_tolerance_covers_a_flag_that_decides_whether_boards_rank_an_entry():
     for filed, here, sentence in ((0.0, 0.1, "here and not in the file"), (0.1, 0.0, "in the file and 0 here")):
         run = SimpleNamespace(rows=flagged(filed), stored=SimpleNamespace(record=SimpleNamespace(tuning=None)))
-        verdict = Verdict.of(run, flagged(here), [], LENIENT)
+        verdict = RerunVerdict.of(run, flagged(here), [], LENIENT)
         assert [each.sentence for each in verdict.disagreements] == [f"looks_ahead (raw) is above 0 {sentence}"]
-    assert Verdict.of(run, flagged(0.1), [], LENIENT).agrees
+    assert RerunVerdict.of(run, flagged(0.1), [], LENIENT).agrees
