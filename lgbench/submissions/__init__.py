@@ -1,1 +1,1 @@
-"""Runs that others made: read safely, checked against the rules, filed among the published ones, run again."""
+"""Submissions: runs are inspected, checked against the rules for published runs, filed, and verified by a rerun."""

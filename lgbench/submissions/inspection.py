@@ -1,6 +1,6 @@
-"""Inspection of stored runs: whether the installed lgbench and plugins are those that a run says made it.
+"""Inspection of stored runs: comparison of their metadata and rows with the installed lgbench and plugins.
 
-Nothing is trained here, so a number may still be made up; :mod:`lgbench.submissions.verification` finds that.
+Inspection trains nothing. Only a rerun, in :mod:`lgbench.submissions.verification`, detects invented numbers.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from lgbench.training.models import Curve, curve_steps
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run with its rows and its experiment, in which nothing is wrong."""
+    """A stored run after a successful inspection, with its rows and its experiment."""
 
     stored: StoredRun
     rows: pa.Table
     """In the schema of run files."""
     experiment: Experiment
-    """The experiment that the names in the metadata stand for here, with the measurements of the file."""
+    """Experiment planned from the metadata with the installed plugins, with the measurements of the file."""
     content: str
-    """The digest of metadata and rows."""
+    """Digest of metadata and rows."""
 
     @property
     def metadata(self) -> RunMetadata:
@@ -65,7 +65,7 @@ class Run:
 
 
 def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Files of runs and those in folders, each once, and a sentence for each folder without any."""
+    """Run files, given or in given folders, each once, and a sentence for each folder without run files."""
     found: dict[str, Path] = {}
     wrong: list[str] = []
     for path in given:
@@ -79,9 +79,9 @@ def gather(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
 def inspected(
     asked: Mapping[Path, Collection[str] | None], registry: Registry, wrong: list[str], whole: bool = False
 ) -> Iterator[Run]:
-    """The runs of files with these ids, or all runs for None. Adds a sentence to `wrong` for each thing that is wrong.
+    """Inspected runs of files, with the ids in `asked`, or all runs for None. Adds a sentence for each fault to `wrong`.
 
-    With `whole`, the rows of a run must be those that its experiment has, with any values.
+    With `whole`, a run must have all rows of its experiment, with any values, and no others.
     """
     inspector = _Inspector(registry)
     for path, only in asked.items():
@@ -97,14 +97,14 @@ def inspected(
 
 
 class _Inspector:
-    """Compares runs with what is installed. Plans each kind of run once."""
+    """Comparison of runs with the installed packages. Plans each kind of run once."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry, self._planner = registry, Replanner(registry)
         self._keys: dict[Hashable, Counter[RowKey]] = {}
 
     def run(self, stored: StoredRun, rows: pa.Table, whole: bool) -> Run:
-        """The inspected run. Raises RunFileError for everything that is wrong."""
+        """The inspected run. Raises RunFileError with all faults."""
         metadata, record = stored.metadata, stored.record
         if metadata.external or record.protocol.is_external:
             raise RunFileError("lgbench did not train its model: nobody can run it again, to verify or submit it")
@@ -123,7 +123,7 @@ class _Inspector:
         return Run(stored, rows, experiment, content)
 
     def _experiment(self, stored: StoredRun) -> Experiment:
-        """The experiment of a run, with the measurements of its file. Raises Refused where other things are installed here."""
+        """Experiment of a run, with the measurements of its file. Raises Refused if the installed packages differ."""
         metadata = stored.metadata
         made_with = {name: plugin.version for name, plugin in metadata.took_part.items()}
         planned = rebuilt(stored, self._planner, made_with)
@@ -134,9 +134,9 @@ class _Inspector:
         return replace(planned, measurements=tuple(each.thing for each in found), measured_by=versions)
 
     def _wrong_rows(self, experiment: Experiment, rows: pa.Table) -> Iterator[str]:
-        """A sentence for each kind of row that is missing or too many, and for each column of one value with another value.
+        """A sentence for missing rows, for surplus rows, and for each constant column with a wrong value.
 
-        A run may have any rows of probes, since the layers of a model are known once it is built.
+        Rows of probes are not compared: the layers of a model are known only after building it.
         """
         record, measured = experiment.record, tuple(measurement.name for measurement in experiment.measurements)
         same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
@@ -152,7 +152,7 @@ class _Inspector:
 
 
 def _wrong_columns(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
-    """A sentence for each column that should have one value in all rows of a run, and has another."""
+    """A sentence for each constant column of a run with a wrong value."""
     for name, right in same_in_all_rows(record).items():
         if other := [value for value in rows[name].to_pylist() if value != right][:1]:
             yield f"{name} is {other[0]!a:.100} in its rows, and {right!a:.100} by its metadata"
@@ -165,7 +165,7 @@ def _wrong_columns(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
 
 
 def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:
-    """A sentence for each measurement that is not installed, or is described otherwise. A run may lack installed ones."""
+    """A sentence for each measurement of a run without an installed measurement of the same description."""
     here = {plugin.distribution.name for plugin in registry.plugins}
     lacking = ", ".join(f"{plugin.name} {plugin.version}" for plugin in metadata.plugins if plugin.name not in here)
     for metric in metadata.measurements:
@@ -179,7 +179,7 @@ def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[s
 
 
 def _other_tuning(metadata: RunMetadata) -> Iterator[str]:
-    """A sentence for a learning rate that does not follow from the losses of the tuning runs."""
+    """A sentence for a learning rate inconsistent with the losses of the tuning runs."""
     record, tuning = metadata.experiment, metadata.experiment.tuning
     if tuning is None:
         return
@@ -194,7 +194,7 @@ def _other_tuning(metadata: RunMetadata) -> Iterator[str]:
 
 
 class RowKey(NamedTuple):
-    """What the number in a row is, with the columns that depend on nothing else."""
+    """Identity of a row within a run, with the columns that follow from the identity."""
 
     weights: str
     metric: str
@@ -209,15 +209,15 @@ class RowKey(NamedTuple):
 
 
 def keys_in(rows: pa.Table) -> Iterator[RowKey]:
-    """The key of each row, in order."""
+    """Key of each row, in order."""
     return map(RowKey, *(rows[name].to_pylist() for name in RowKey._fields))
 
 
 def row_keys(experiment: Experiment) -> Counter[RowKey]:
-    """The keys of all rows of a run, except those of probes.
+    """Keys of all rows of a run, except rows of probes.
 
-    A stub model is tested by the code that tests trained models, on the smallest test, so no second place says which rows
-    there are. How many contexts are tested, and how the model answers, changes no key.
+    The keys come from the evaluation of a stub model on the smallest test, by the code for trained models. Neither the number
+    of contexts nor the answers of the model change a key.
     """
     evaluation = experiment.evaluate
     least = replace(
@@ -235,10 +235,10 @@ def row_keys(experiment: Experiment) -> Counter[RowKey]:
 
 
 _STRINGS = 4
-"""The fewest strings that a language draws members and others of."""
+"""Smallest number of strings for a test with members and non-members of a language."""
 
 
 def _stub(task: Task) -> Predict:
-    """A model that gives every class the same probability."""
+    """Model with the uniform distribution over classes as every answer."""
     last = task.signature.answers is Answers.LAST
     return lambda inputs: torch.zeros(len(inputs), 1 if last else inputs.shape[1], task.signature.classes)

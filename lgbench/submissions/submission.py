@@ -30,13 +30,13 @@ class Series(NamedTuple):
     """Runs that must be complete together."""
 
     entry: str
-    """With the versions of a package, where the entry has several of them."""
+    """Name with a suffix for the versions of packages, if the entry has several."""
     protocol: ProtocolUse
     family: str
 
 
 def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each new run that is filed already or is given twice."""
+    """A sentence for each new run with the id of a filed run or of an earlier new run."""
     seen = {run.run_id: run.where for run in filed}
     for run in new:
         if run.run_id in seen:
@@ -46,7 +46,7 @@ def duplicates(new: Iterable[StoredRun], filed: Iterable[StoredRun]) -> Iterator
 
 
 def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each seed that a series of the touched runs lacks among all runs, and for settings that differ by seed."""
+    """A sentence for each missing seed, and for each setting with several values, in the series of the touched runs."""
     found = list(found)
     suffix = suffixes(_use(run.record) for run in found)
 
@@ -85,7 +85,7 @@ def _measured(run: StoredRun) -> tuple[str, ...]:
 def _several(
     series: Series, runs: Sequence[StoredRun], name: str, of: Callable[[StoredRun], tuple[str, ...]], remedy: str
 ) -> Iterator[str]:
-    """A sentence for a series with several sets of averagers or measurements, which could have been chosen seed by seed."""
+    """A sentence for a series with several sets of averagers or measurements: a choice seed by seed would bias means."""
     kinds = sorted({of(run) for run in runs})
     if len(kinds) > 1:
         several = " and others ".join(", ".join(kind) or "none" for kind in kinds)
@@ -93,7 +93,7 @@ def _several(
 
 
 def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator[str]:
-    """A sentence for each task whose seeds have several tuned learning rates, which could have been chosen seed by seed."""
+    """A sentence for each task with several tuned learning rates: a choice seed by seed would bias means."""
     seeds: dict[str, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if run.tuning:
@@ -108,9 +108,9 @@ def _several_rates(series: Series, runs: Sequence[ExperimentRecord]) -> Iterator
 
 
 def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Iterable[str]) -> Iterator[str]:
-    """A sentence for each task that lacks a seed from 0 to the highest that any task of the family has.
+    """A sentence for each task without all seeds from 0 to the highest seed of the family.
 
-    With seeds from 0 without a gap, nobody chooses which seeds to show.
+    Seeds from 0 without a gap leave no choice of the published seeds.
     """
     least = PROTOCOLS[series.protocol.name].submitted_seeds
     seeds: dict[str, set[int]] = {task: set() for task in sorted({*family, *(run.task for run in runs)})}
@@ -127,7 +127,7 @@ def _missing_seeds(series: Series, runs: Sequence[ExperimentRecord], family: Ite
 
 
 def _command(task: str, record: ExperimentRecord, seeds: int) -> str:
-    """The command that makes the runs of a task with this many seeds."""
+    """Command for the runs of a task with `seeds` seeds."""
     optimizer = "" if record.optimizer == DEFAULT_OPTIMIZER else f" --optimizer {record.optimizer}"
     protocol = record.protocol.name
     return f"lgbench run --task {task} --arch {arch_of(record)}{optimizer} --protocol {protocol} --seeds 0:{seeds}"
@@ -156,20 +156,20 @@ class Submission:
     file: Path | None
     """Submission file; None if all runs were filed before."""
     filed: int
-    """Number of runs in it."""
+    """Number of runs in the submission file."""
     before: int
-    """Number of runs that were filed already, with the same content."""
+    """Number of runs filed earlier with the same content."""
     weights: int = 0
-    """Number of runs with weights beside the submission file, as the submitter asked."""
+    """Number of runs with requested weights beside the submission file."""
 
 
 def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: bool = False) -> Submission:
-    """File the runs of files and folders in one submission file in `folder`/runs: all of them, or none.
+    """File the runs of files and folders in one submission file in `folder`/runs: all runs, or none.
 
-    With `weights`, the kept weights of all runs are filed first, each in a file of its own; also those of runs that were filed
-    before. A run that is filed already with the same content is not filed again.
+    With `weights`, kept weights are filed first, a file for each run, including runs filed earlier. A run filed earlier with
+    the same content is not filed again.
 
-    Raises Refused with every reason, and then nothing was filed; UsageError for a missing folder.
+    Raises Refused with every reason, after filing nothing; UsageError for a missing folder.
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
@@ -191,7 +191,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
     there = {run.run_id: run.content for run in filed}
     new = [run for run in runs if run.run_id not in there or run.content != there[run.run_id]]
     found = [run.stored for run in new]
-    if not wrong:  # the runs of a file that is refused would be reported as missing, too
+    if not wrong:  # runs of a refused file would be reported as missing, too
         wrong += incomplete([*filed, *found], registry.tasks, found)
     wrong += [f"{sentence}; it is filed already, so put it right first" for sentence in unreadable]
     wrong += duplicates(found, filed)
@@ -207,7 +207,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
         if file.exists():
             raise RunFileError(f"nothing was filed: another file is at {file} already; move it away")
     folder.mkdir(exist_ok=True)
-    for run in keeping:  # weights come first, so that the weights of a filed run are there
+    for run in keeping:  # weights first: a killed submission leaves no filed run without its weights
         assert run.metadata.kept_weights
         name = weights_files.name_for(run.stored.record, run.metadata.kept_weights)
         weights_files.write(folder / name, run.stored.weights())
@@ -218,7 +218,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
 
 
 def _wrong_weights(run: StoredRun) -> Iterator[str]:
-    """A sentence for weights that are missing or damaged."""
+    """A sentence for missing or damaged weights."""
     try:
         run.weights()
     except RunFileError as error:
@@ -226,7 +226,7 @@ def _wrong_weights(run: StoredRun) -> Iterator[str]:
 
 
 def unpublishable(metadata: RunMetadata) -> Iterator[str]:
-    """A sentence for each rule for published runs that a run breaks."""
+    """A sentence for each broken rule for published runs."""
     record, published = metadata.experiment, [protocol for protocol in PROTOCOLS.values() if protocol.published]
     if record.protocol.name not in {protocol.name for protocol in published}:
         names = " or ".join(f"{protocol.name}/{protocol.version}" for protocol in published)
@@ -258,7 +258,7 @@ _INSTALLED = {
 
 
 def _unreleased(plugin: LoadedPlugin) -> str | None:
-    """Why others cannot install a plugin; None for a release, and for lgbench itself, whose commit is recorded."""
+    """Reason why other users cannot install a plugin; None for a release, and for lgbench, with a recorded commit."""
     if plugin.name == BUILT_IN:
         return None
     if how := _INSTALLED.get(plugin.installed, "was installed in a way that the run does not say"):
@@ -271,10 +271,10 @@ def _unreleased(plugin: LoadedPlugin) -> str | None:
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
-    """A sentence for each thing in `folder`/runs that could not be filed today, or that no submission has made.
+    """A sentence for each fault in `folder`/runs: runs that `submit` would refuse today, and files not made by `submit`.
 
-    Runs under an earlier version of a published protocol were inspected when they were filed, and this lgbench cannot make
-    them. Only their metadata and their place are checked, and that none is there twice.
+    Runs under an earlier version of a published protocol cannot be planned by the installed lgbench. They were inspected at
+    their submission. Checked are only metadata, file names and duplicates.
     """
     paths, weights, wrong = _sorted_out(folder / RUNS)
     every, unreadable = stored_in(paths)
@@ -289,15 +289,15 @@ def check_filed(folder: Path, registry: Registry) -> list[str]:
 
 
 def _is_earlier(used: ProtocolUse) -> bool:
-    """Whether this is an earlier version of a published protocol, without changes."""
+    """Whether the protocol is an earlier version of a published protocol, without changes."""
     today = PROTOCOLS.get(used.name)
     return today is not None and today.published and used.version < today.version and not used.changes
 
 
 def _sorted_out(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """Files of runs and files of weights in the folder of filed runs, and a sentence for each other thing.
+    """Run files and weights files in the folder of filed runs, and a sentence for each other entry of the folder.
 
-    Other things may lie hidden, where nobody would look, and links may lead to files that change.
+    Hidden files could escape a review, and the target of a link may change.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return [], [], [f"{folder} is no folder of filed runs; put a folder of that name there"]
@@ -314,7 +314,7 @@ def _sorted_out(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
 
 
 def _misplaced(runs: Sequence[StoredRun]) -> Iterator[str]:
-    """A sentence for each file that no submission has made, or that has another name than its runs give it."""
+    """A sentence for each run file, and for each submission file with a name that does not follow from its runs."""
     files: dict[Path, list[StoredRun]] = defaultdict(list)
     for run in runs:
         files[run.path].append(run)
@@ -327,7 +327,7 @@ def _misplaced(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _other_weights(paths: Iterable[Path], runs: Iterable[StoredRun]) -> Iterator[str]:
-    """A sentence for each file of weights that is damaged, or belongs to no filed run."""
+    """A sentence for each weights file with damage or without a filed run."""
     kept = {weights_files.name_for(run.record, own): own for run in runs if (own := run.metadata.kept_weights)}
     for path in paths:
         if path.name not in kept:

@@ -1,4 +1,4 @@
-"""The outcome of running a run again: the numbers of the file and those of the rerun, compared."""
+"""Verdict on a run: comparison of the numbers in its file with the numbers of a rerun."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lgbench.measurement.chance import CHANCE
 from lgbench.submissions.inspection import Run
 
 MAX_DISAGREEMENTS = 5
-"""Disagreements of a run that are shown."""
+"""Maximum of disagreements shown for a run."""
 
 
 class Place(NamedTuple):
-    """The place of a number among the rows of a run."""
+    """Place of a number among the rows of a run."""
 
     weights: str
     metric: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A value, None where it is not defined, over `n` contexts, strings or steps."""
+    """A value, None if undefined, over `n` contexts, strings or steps."""
 
     value: float | None
     n: int
@@ -57,15 +57,15 @@ Numbers = Mapping[Place, Number]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Largest allowed distances of numbers. Distances on the training curve are relative where numbers are above 1."""
+    """Largest allowed distances between numbers. Distances on the training curve are relative for numbers above 1."""
 
     single: float
-    """For any score and, with `points`, any point of the training curve."""
+    """Limit for each score and, with `points`, for each point of the training curve."""
     mean: float | None
-    """For the mean over lengths of any metric of any weights at any step, and of the training loss over steps; None for no
-    limit other than `single`."""
+    """Limit for means of scores over lengths, by metric, weights and step, and for the mean training loss over steps; None for
+    no limit on means."""
     points: bool
-    """Whether points of the training curve are compared. A spike need not come twice, least of all a gradient's."""
+    """Whether points of the training curve are compared. Spikes, of gradient norms above all, are not reproducible."""
 
     def __str__(self) -> str:
         means = "" if self.mean is None else f", means over lengths within {self.mean:.4g}"
@@ -73,17 +73,16 @@ class Tolerance:
 
 
 SAME_BITS = Tolerance(single=1e-4, mean=None, points=True)
-"""The default, whatever the file says of its machine: far more than rounding in the last digit of a score, far less than any
-rank depends on."""
+"""Default tolerance: far above rounding in the last digit of a score, far below differences with an effect on ranks."""
 
 OTHER_ROUNDING = Tolerance(single=0.3, mean=0.1, points=False)
-"""For a reviewer who believes that rounding differs: it moved means by 0.12 at most, and by far less in most trainings."""
+"""Tolerance for machines with different rounding, which moved means by 0.12 at most, and by far less in most trainings."""
 
 
 def chosen(single: float | None) -> Tolerance:
-    """The tolerance of a reviewer, by that of single numbers; the strict one for None. A third of it is that of means.
+    """Tolerance with the limit `single`, and a third of `single` for means; the strict default for None.
 
-    A wide one leaves out the points of the training curve.
+    A wide tolerance leaves out the points of the training curve.
     """
     if single is None:
         return SAME_BITS
@@ -91,7 +90,7 @@ def chosen(single: float | None) -> Tolerance:
 
 
 class Disagreement(NamedTuple):
-    """Two numbers that are further apart than `excess` tolerances."""
+    """Two numbers at a distance of `excess` tolerances, or infinity for a difference without a distance."""
 
     excess: float
     sentence: str
@@ -105,22 +104,22 @@ class RerunVerdict:
     disagreements: Sequence[Disagreement]
     """Distances beyond the tolerance, the largest first."""
     compared: int
-    """How many numbers were compared."""
+    """Number of compared numbers."""
     largest: float
-    """The largest distance between two values of a score, which a wide tolerance would hide."""
+    """Largest distance between two values of a score, also within a wide tolerance."""
     largest_mean: float
-    """The largest distance between two means over lengths."""
+    """Largest distance between two means over lengths."""
     tolerance: Tolerance
     otherwise: Sequence[str]
-    """A sentence for each thing that rounding depends on and that is not as in the file."""
+    """A sentence for each difference in software, machine or training with an effect on rounding."""
     by_weights: bool = False
-    """Whether kept weights were tested again, and nothing was trained."""
+    """Whether kept weights were tested again, without training."""
 
     @classmethod
     def of(
         cls, run: Run, again: pa.Table, otherwise: Sequence[str], tolerance: Tolerance = SAME_BITS, by_weights: bool = False
     ) -> RerunVerdict:
-        """Compare the rows of a run with those of its rerun; with `by_weights` only what was measured of the trained model."""
+        """Verdict on the rows of a run and of its rerun; with `by_weights` only on measurements of the trained model."""
         filed, here = numbers_in(run.rows), numbers_in(again)
         if by_weights:
             last = run.experiment.train.steps
@@ -139,7 +138,7 @@ class RerunVerdict:
         return cls(run, found, compared, largest, means, tolerance, otherwise, by_weights)
 
     def with_tuning(self, again: Sequence[TuningRun]) -> RerunVerdict:
-        """The verdict on the run and on its tuning runs, which were made again too."""
+        """Verdict on the run and on its tuning runs after their rerun."""
         filed = self.run.stored.record.tuning
         if filed is None:
             return self
@@ -153,7 +152,7 @@ class RerunVerdict:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the reviewer allowed more than the strict tolerance does."""
+        """Whether the tolerance is wider than the strict default."""
         return self.tolerance.single > SAME_BITS.single
 
     def lines(self) -> Iterator[str]:
@@ -202,7 +201,7 @@ def numbers_in(table: pa.Table) -> Numbers:
 
 
 def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[Disagreement]:
-    """Rows that one run lacks, and numbers that are too far apart, the worst first."""
+    """Rows missing in the file or in the rerun, and numbers beyond the tolerance, the largest excess first."""
     found = [Disagreement(math.inf, f"{place} is in the file and not here") for place in filed if place not in here]
     found += [Disagreement(math.inf, f"{place} is here and not in the file") for place in here if place not in filed]
     for place in filed:
@@ -211,7 +210,7 @@ def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[D
         there, again = filed[place], here[place]
         if there.n != again.n:
             found.append(Disagreement(math.inf, f"{place} is over {there.n} in the file and over {again.n} here"))
-        relative = place.length is None or place.layer is not None  # scores are on one scale, other numbers are not
+        relative = place.length is None or place.layer is not None  # scores share one scale; losses and probe readings do not
         found += _compared(str(place), there.value, again.value, tolerance.single, relative)
     if tolerance.mean is not None:
         for name, a, b in _means(filed, here, of_scores=True):
@@ -222,7 +221,7 @@ def disagreements(filed: Numbers, here: Numbers, tolerance: Tolerance) -> list[D
 
 
 def tuning_disagreements(filed: Sequence[TuningRun], here: Sequence[TuningRun], tolerance: Tolerance) -> list[Disagreement]:
-    """Losses of tuning runs that are too far apart: all tenths of the curve with `points`, otherwise the last."""
+    """Losses of tuning runs beyond the tolerance: all tenths of the curve with `points`, otherwise the last tenth."""
     found: list[Disagreement] = []
     for there, again in zip(filed, here, strict=True):
         name = f"the tuning run with the rate {there.lr:g} and seed {there.seed}"
@@ -239,7 +238,7 @@ def tuning_disagreements(filed: Sequence[TuningRun], here: Sequence[TuningRun], 
 
 
 def _means(filed: Numbers, here: Numbers, of_scores: bool) -> Iterator[tuple[str, float, float]]:
-    """Means over lengths of scores, or the mean over steps of the training loss, each with its name: in the file, and here."""
+    """Name, value in the file and value here, of means of scores over lengths, or of the mean training loss over steps."""
     groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for place in filed:
         if place not in here or (place.length is not None) is not of_scores:
@@ -266,7 +265,7 @@ def _compared(name: str, there: float | None, here: float | None, allowed: float
 
 
 def _apart(there: float | None, here: float | None) -> float:
-    """The distance of two numbers; infinite where one is not finite or not defined and the other is something else."""
+    """Distance of two numbers: infinite if only one is finite or defined, and for different infinities; 0 for equals."""
     if there is None or here is None:
         return 0.0 if there is here else math.inf
     if math.isfinite(there) and math.isfinite(here):
@@ -275,7 +274,7 @@ def _apart(there: float | None, here: float | None) -> float:
 
 
 def _both(there: float | None, here: float | None) -> str:
-    """Two numbers with as many digits as tell them apart."""
+    """Two numbers with enough digits to differ."""
     for digits in (".4f", ".8g", ".17g"):
         a, b = ("undefined" if value is None else format(value, digits) for value in (there, here))
         if a != b:
@@ -284,7 +283,7 @@ def _both(there: float | None, here: float | None) -> str:
 
 
 def _other_soundness(filed: pa.Table, again: pa.Table) -> Iterator[Disagreement]:
-    """Differences in what decides whether boards rank an entry. No tolerance covers them."""
+    """Differences in soundness, which decides the ranking of an entry on boards, without any tolerance."""
     there, here = _unsound(filed), _unsound(again)
     for weights, metric in sorted(there ^ here):
         what = f"{metric} ({weights}) is above 0"
@@ -293,6 +292,6 @@ def _other_soundness(filed: pa.Table, again: pa.Table) -> Iterator[Disagreement]
 
 
 def _unsound(table: pa.Table) -> set[tuple[str, str]]:
-    """Weights with answers that are not sound, and the metric that says so."""
+    """Weights with unsound answers, and the metric of soundness above 0."""
     columns = (table.column(name).to_pylist() for name in ("weights", "metric", "value"))
     return {(weights, metric) for weights, metric, value in zip(*columns, strict=True) if metric in SOUNDNESS and value}

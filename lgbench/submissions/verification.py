@@ -1,8 +1,8 @@
-"""Verification: runs are trained and tested again as their files say they were made, and every number is compared.
+"""Verification: a rerun of training and test, and a comparison of all numbers with the file.
 
-On the machine that made a run, a second training has the same bits. On another machine, or with another torch, numbers are
-rounded otherwise, and training amplifies that: initial weights off by 1e-7 moved the TVD of dyck-2-3 by up to 0.12 in the mean
-over lengths, and by 0.22 at one length; retrieval and set complement far less.
+A rerun on the original machine is equal to the bit. Another machine or torch version rounds differently, and training amplifies
+rounding. A change of initial weights by 1e-7 moved the TVD of dyck-2-3 by up to 0.12 in the mean over lengths, and by 0.22 at
+one length; retrieval and set complement moved far less.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from lgbench.training.models import NO_CURVE, Models, Trained
 from lgbench.training.train import NO_POINTS, train
 
 MAX_MODELS = 64
-"""Models that are trained together at most, whatever a file says of its population."""
+"""Largest population of a rerun, against exhausted memory by a wrong number in a file."""
 
 
 def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
-    """`size` runs that nobody could foresee, in their order; all for None, or if there are not more."""
+    """Unpredictable sample of `size` runs, in order; all runs for None or a larger `size`."""
     if size is None or size >= len(runs):
         return list(runs)
     chosen = random.SystemRandom().sample(range(len(runs)), size)
@@ -52,7 +52,7 @@ def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
 
 
 def chance_to_draw(runs: int, forged: int, size: int) -> float:
-    """The probability that a sample of `size` has at least one of the forged runs: hypergeometric."""
+    """Probability of at least one forged run in a sample of `size`: hypergeometric."""
     return float(1 - Fraction(comb(runs - forged, size), comb(runs, size)))
 
 
@@ -64,7 +64,7 @@ def chances(runs: int, size: int) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class RerunManner:
-    """How runs were trained, on which rounding depends: size of the population, compiled step, threads."""
+    """Conditions of a training with an effect on rounding: size of the population, compiled step, threads."""
 
     population: int
     compiled: bool
@@ -72,7 +72,7 @@ class RerunManner:
 
     @classmethod
     def of(cls, run: Run) -> RerunManner:
-        """The manner of a run by its metadata, as far as this machine can repeat it."""
+        """Conditions from the metadata of a run, within the limits of the local machine."""
         made = run.metadata.execution
         number = min(run.metadata.environment.threads, os.cpu_count() or 1)
         return cls(min(made.population, MAX_MODELS), made.compiled, number)
@@ -81,9 +81,9 @@ class RerunManner:
 def verify(
     runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS, tuning: bool = True
 ) -> Iterator[RerunVerdict | Failure]:
-    """The verdict on each run after training and testing it again. Writes nothing.
+    """Verdict on each run after a rerun of training and test. Writes nothing.
 
-    With `tuning`, the tuning runs that chose learning rates are trained again too, each once.
+    With `tuning`, the tuning runs behind the learning rates are trained again too, each once.
     """
     verifier = Verifier(device, display, tolerance, tuning)
     groups: dict[tuple[Hashable, RerunManner], list[Run]] = defaultdict(list)
@@ -96,7 +96,7 @@ def verify(
 
 
 class Verifier:
-    """Makes runs again on a device; each tuning run and each chance level once."""
+    """Reruns on a device, with one computation of each tuning run and each context-free baseline."""
 
     def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, tuning: bool = True) -> None:
         self.device, self.display, self.tolerance, self.tuning = device, display, tolerance, tuning
@@ -105,7 +105,7 @@ class Verifier:
         self._chance: dict[Hashable, list[Score]] = {}
 
     def outcomes(self, runs: Sequence[Run], manner: RerunManner) -> list[RerunVerdict | Failure]:
-        """One outcome for each of these runs, which are trained together, or in halves where memory does not suffice."""
+        """One outcome for each run of a population, trained together, or in halves if memory does not suffice."""
         keep_freed_memory()
         experiments = [run.experiment for run in runs]
         try:
@@ -122,9 +122,9 @@ class Verifier:
     def _trained(
         self, title: str, experiments: Sequence[Experiment], population: int, compile: bool, tested: bool = True
     ) -> Trained:
-        """The experiments, trained in a population of this size.
+        """Experiments trained in a population of a given size.
 
-        The places of other models are taken by copies of the last one: only the number of models changes how numbers round.
+        Copies of the last experiment fill the population: rounding depends on the number of models, not on the other models.
         """
         whole = [*experiments, *[experiments[-1]] * (population - len(experiments))]
         models = "1 model" if len(whole) == 1 else f"{len(whole)} models"
@@ -149,7 +149,7 @@ class Verifier:
             yield verdict.with_tuning(self._tuning_runs(verdict.run.experiment)) if self.tuning else verdict
 
     def _chance_of(self, run: Run) -> list[Score]:
-        """The chance level of the task of a run."""
+        """Context-free baseline of the task of a run."""
         experiment = run.experiment
         same = (experiment.record.task, experiment.train, experiment.evaluate, run.metadata.measurements)
         if same not in self._chance:
@@ -158,7 +158,7 @@ class Verifier:
         return self._chance[same]
 
     def _tuning_runs(self, experiment: Experiment) -> list[TuningRun]:
-        """The tuning runs that chose the learning rate of an experiment, made again; none where it was not chosen."""
+        """Reruns of the tuning runs behind the learning rate of an experiment; none for a fixed learning rate."""
         tuning = experiment.record.tuning
         if tuning is None:
             return []
@@ -189,9 +189,9 @@ class Verifier:
 def evaluate_again(
     runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS
 ) -> Iterator[RerunVerdict | Failure]:
-    """The verdict on each run after testing its kept weights again. Trains and writes nothing.
+    """Verdict on each run after a second test of its kept weights. Trains and writes nothing.
 
-    What was measured during training, and the training curve, are not compared.
+    Measurements during training and the training curve are not compared.
     """
     keep_freed_memory()
     for run in runs:
@@ -216,12 +216,12 @@ def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tole
 
 
 def _model_on(models: Models, index: int, module: nn.Module) -> dict[str, Callable[[Tensor], Tensor]]:
-    """One model with each variant of its weights, computing by another module of its architecture."""
+    """Each variant of the weights of one model as a function, computed by another module of the same architecture."""
     return models.on(module).models(index)
 
 
 def _other_population(run: Run, trained: Trained) -> Iterator[str]:
-    """A sentence for each difference in training that moves rounding."""
+    """A sentence for each difference in training with an effect on rounding."""
     made = run.metadata.execution
     if made.population != trained.stack:
         yield f"the number of models in the population is {made.population} in the file and {trained.stack} here"
@@ -230,7 +230,7 @@ def _other_population(run: Run, trained: Trained) -> Iterator[str]:
 
 
 def _other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]:
-    """A sentence for each difference in software and machine that moves rounding."""
+    """A sentence for each difference in software and machine with an effect on rounding."""
     there = run.metadata.environment
     pairs = [
         ("torch", there.torch, torch.__version__),
