@@ -1,1 +1,1 @@
-"""Claims of papers as files, and what runs say of them."""
+"""Claims of papers as files, and verdicts on claims from runs."""

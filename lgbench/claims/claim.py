@@ -1,4 +1,4 @@
-"""Claims of papers: a sentence, its source, the runs that it needs, and the tests that decide it; read from TOML files."""
+"""Claims of papers, read from TOML files: a sentence, its source, required runs, and decisive tests."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.terminal import printable
 
 PACKAGED = Path(__file__).parent / "published"
-"""Claims of an installed lgbench: a copy of those in the repository's leaderboards/claims."""
+"""Claims of an installed lgbench: a copy of the folder leaderboards/claims of the repository."""
 
 MAX_BYTES = 2**20
-"""Largest size of one file."""
+"""Largest size of a file."""
 
 LINE, NAMES = "a line of text", 'a list of names such as ["dyck"], each once'
 
@@ -33,17 +33,17 @@ Metric = Annotated[str, Meta(pattern=f"^(?:{METRIC_NAME.pattern})$")]
 
 
 class ClaimSeeds(tuple[int, ...]):
-    """ClaimSeeds of the runs. A file has their number."""
+    """Seeds of the runs; a file has the number of seeds."""
 
 
 def _key(expected: str, meaning: str, in_file: Any = None) -> Meta:
-    """Metadata of a key: the expected value, for errors, its meaning, for the docs, and its type, where a file has another."""
+    """Metadata of a key: the expected value, for errors, the meaning, for the docs, and the type in the file, if different."""
     return Meta(description=meaning, extra={"expected": expected, "in_file": in_file})
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a claim was made."""
+    """Source of a claim."""
 
     paper: Annotated[str, _key(LINE, "The paper's identifier, such as `arXiv 2510.08341`.")]
     title: Annotated[str, _key(LINE, "The paper's title.")]
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs that a claim needs."""
+    """Required runs of a claim."""
 
     tasks: Annotated[Names, _key(NAMES, "Tasks, or families of tasks. Each has a verdict of its own.")]
     seeds: Annotated[
@@ -91,10 +91,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """One entry against another, or against a power law.
+    """Test of an entry against another entry, or against a power law.
 
-    With `against`, the numbers of a seed are the differences entry - against of the means over the lengths. With `exponent`,
-    they are the exponents of the power law that fits the values at the lengths, minus this one.
+    With `against`, the number of a seed is the difference entry - against between means over the lengths. With `exponent`, the
+    number is the fitted exponent of a power law over the lengths, minus `exponent`.
     """
 
     entry: Annotated[str, _key(LINE, "The entry that the claim is about, as boards name it, with `@bema` for an average.")]
@@ -130,7 +130,7 @@ class ClaimTest:
     ] = 0.0
 
     def __post_init__(self) -> None:
-        """Raise UsageError for keys that do not go together."""
+        """Raise UsageError for contradictory keys."""
         if (self.against is None) == (self.exponent is None):
             raise UsageError("one of [[tests]] needs against, an entry, or exponent, a number, and not both")
         if self.entry == self.against:
@@ -152,7 +152,7 @@ class ClaimTest:
         return (self.entry,) if self.against is None else (self.entry, self.against)
 
     def __str__(self) -> str:
-        """The expectation, such as "transformer+peri-norm better than transformer+pre-norm"."""
+        """Expectation, such as "transformer+peri-norm better than transformer+pre-norm"."""
         where = f"at lengths {', '.join(map(str, self.lengths))}" if isinstance(self.lengths, tuple) else str(self.lengths)
         measured = f"{self.metric}, {where}"
         if self.exponent is not None:
@@ -165,10 +165,10 @@ class ClaimTest:
 
 @dataclass(frozen=True)
 class Claim:
-    """A file of claims/. Every pair of a task and a test has a verdict, under every protocol."""
+    """A file of claims/. Every pair of a task and a test has a verdict under every protocol."""
 
     name: str
-    """The name of the file, without its ending."""
+    """Name of the file, without its ending."""
     claim: Annotated[str, _key(LINE, "The sentence, in plain words.")]
     source: Annotated[Source, _key("a table that begins with [source]", "Where it was said.", dict)]
     runs: Annotated[Runs, _key("a table that begins with [runs]", "What has to be run.", dict)]
@@ -188,7 +188,7 @@ class Claim:
 
 
 TABLES: Mapping[str, type] = {"it": Claim, "[source]": Source, "[runs]": Runs, "one of [[tests]]": ClaimTest}
-"""Tables of a file, as errors call them; "it" is the top of the file."""
+"""Tables of a file, by their names in error messages; "it" is the top of the file."""
 
 
 @dataclass(frozen=True)
@@ -196,16 +196,16 @@ class ClaimKey:
     """A key of a claim's file."""
 
     expected: str
-    """For people, such as "a line of text"."""
+    """Expected value in words, such as "a line of text"."""
     meaning: str
     required: bool
     type: Any
-    """Type of the value, for msgspec."""
+    """Type of the value, for msgspec.convert."""
 
 
 @cache
 def keys_of(kind: type) -> dict[str, ClaimKey]:
-    """The keys of a table by name."""
+    """Keys of a table by name."""
     hints = get_type_hints(kind, include_extras=True)
     found: dict[str, ClaimKey] = {}
     for own in fields(kind):
@@ -217,13 +217,13 @@ def keys_of(kind: type) -> dict[str, ClaimKey]:
 
 
 def default_folder() -> Path:
-    """Claims of the checkout that lgbench is imported from, or else those that came with an installed lgbench."""
+    """Folder of claims: of the checkout with the imported lgbench, or else of the installed package."""
     own = ROOT / "leaderboards" / "claims"
     return own if own.is_dir() else PACKAGED
 
 
 def read_claims(folder: Path, names: Iterable[str] = ()) -> list[Claim]:
-    """The claims of a folder by name, all or those that are named. UsageError for the first that is unknown or unsound."""
+    """Claims of a folder, all or by name. Raises UsageError for the first unknown or broken claim."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {printable(str(folder))!r} of claims; name one that has TOML files")
     paths = {path.stem: path for path in sorted(folder.glob("*.toml"))}
@@ -237,7 +237,7 @@ def read_claims(folder: Path, names: Iterable[str] = ()) -> list[Claim]:
 
 
 def read_claim(path: Path) -> Claim:
-    """Raises UsageError, which names the file, for anything that is wrong."""
+    """Claim of a file. Raises UsageError with the path for a broken file."""
     where = printable(str(path))
     try:
         with path.open("rb") as file:
@@ -265,7 +265,7 @@ def _claim(name: str, content: Mapping[str, Any]) -> Claim:
 
 
 def _values(table: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a table. Raises UsageError for a key that is unknown, missing, or holds what it cannot."""
+    """Values of a table. Raises UsageError for an unknown key, a missing key, or a wrong value."""
     keys = keys_of(TABLES[table])
     for key in content:
         if key not in keys:
@@ -288,7 +288,7 @@ def _value(table: str, key: str, own: ClaimKey, value: Any) -> Any:
 
 
 def _is_sound(value: Any) -> bool:
-    """What types do not say: text is a line, a number is finite, a list names each thing once."""
+    """Whether text is one line, a number finite, and a list without duplicates: rules beyond types."""
     if isinstance(value, str):
         return value.strip() != "" and value.isprintable()
     if isinstance(value, list):

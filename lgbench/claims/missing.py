@@ -1,4 +1,4 @@
-"""Runs that a claim lacks: the commands that make them, and why some cannot be made here."""
+"""Missing runs of a claim: commands for them, and obstacles on the local installation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Runs that `lgbench run` can make: an entry on a task, with each of these seeds."""
+    """Missing runs of one architecture on one task, one for each seed."""
 
     task: str
     arch: str
@@ -29,7 +29,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Runs that one command makes: every combination."""
+    """Runs of one command: every combination of tasks, architectures and seeds."""
 
     tasks: tuple[str, ...]
     archs: tuple[str, ...]
@@ -47,7 +47,7 @@ def wanted(claim: Claim, task: str, test: ClaimTest, present: Mapping[str, Colle
 
 
 def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[RunCommand]:
-    """All these runs in few commands, none of them twice, and no run besides."""
+    """Few commands for exactly the missing runs, each run once."""
     seeds: dict[tuple[str, str], set[int]] = defaultdict(set)
     for each in lacking:
         seeds[each.task, each.arch] |= set(each.seeds)
@@ -63,7 +63,7 @@ def orders(claim: Claim, lacking: Iterable[Wanted]) -> list[RunCommand]:
 
 
 def command(order: RunCommand, protocol: str, results: str | None = None) -> str:
-    """The command for these runs, as a shell reads it."""
+    """Shell command for the runs."""
     words = ["lgbench", "run", "--task", ",".join(order.tasks), "--arch", ",".join(order.archs)]
     words += ["--seeds", _ranges(order.seeds), "--protocol", protocol]
     words += ["--average", ",".join(order.average)] if order.average else []
@@ -73,7 +73,7 @@ def command(order: RunCommand, protocol: str, results: str | None = None) -> str
 
 
 def _ranges(seeds: Sequence[int]) -> str:
-    """Seeds as `--seeds` takes them: one range, or numbers with commas between them.
+    """Seeds in the format of `--seeds`: ranges and numbers, separated by commas.
 
     >>> _ranges([0, 1, 2]), _ranges([3, 5]), _ranges([4])
     ('0:3', '3,5', '4')
@@ -83,7 +83,7 @@ def _ranges(seeds: Sequence[int]) -> str:
 
 
 def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> str | None:
-    """Why a test cannot be run here, such as a package that is not installed; None where everything is there."""
+    """Reason why a test cannot be run here, such as a missing package; None without an obstacle."""
     from lgbench.experiment.components import find_tasks
 
     try:
@@ -99,7 +99,7 @@ def obstacle(claim: Claim, task: str, test: ClaimTest, registry: Registry) -> st
 
 
 def _require_entry(name: str, registry: Registry) -> None:
-    """Raise UsageError for an entry that nothing installed provides, or that boards name otherwise."""
+    """Raise LgbenchError for an entry without an installed plugin, or with another name on boards."""
     from lgbench.experiment.components import find_entries
 
     arch, _, weights = name.partition("@")
@@ -119,7 +119,7 @@ def _is_installed(package: str) -> bool:
 
 
 def with_obstacles(claim: Claim, verdicts: Sequence[Verdict], registry: Registry) -> list[Verdict]:
-    """The verdicts; those on what was not run, and cannot be run here, have the obstacle as their reason, and no command."""
+    """Verdicts with obstacles: a verdict on an impossible run has the obstacle as reason, and no missing runs."""
     found = {(v.task, v.test): obstacle(claim, v.task, v.test, registry) for v in verdicts if v.state == "not run"}
     return [
         replace(verdict, reason=reason, wanted=())
@@ -130,7 +130,7 @@ def with_obstacles(claim: Claim, verdicts: Sequence[Verdict], registry: Registry
 
 
 def require_possible(claim: Claim, registry: Registry) -> None:
-    """Raise UsageError for the first test that cannot be run here."""
+    """Raise UsageError for the first test with an obstacle."""
     for task in claim.runs.tasks:
         for test in claim.tests:
             if reason := obstacle(claim, task, test, registry):

@@ -33,24 +33,24 @@ from lgbench.results.statistics import (
 
 @dataclass(frozen=True)
 class PairedSample:
-    """The numbers of one test from the runs on one board."""
+    """Numbers of a test, paired by seed, from the runs on one board."""
 
     differences: Floats
-    """(n,): first - second, of the seeds that have both."""
+    """(n,): first - second, over common seeds."""
     spread: Spread
-    """The variance of such a difference, estimated from all pairs of the board."""
+    """Variance prior of a difference, estimated from all pairs of the board."""
     first: float
     second: float
-    """The means over these seeds."""
+    """Means over the common seeds."""
     seeds: dict[str, frozenset[int]]
-    """By entry of the test, the seeds that have a value."""
+    """Seeds with a value, by entry of the test."""
     tasks: int
     sign: int
-    """1 where lower is better, -1 where higher is."""
+    """1 if lower is better, -1 if higher is better."""
     most: float
-    """The largest difference that the metric can have."""
+    """Largest possible difference of the metric."""
     reason: str = ""
-    """Why nothing can be concluded although there are runs; empty if something can be."""
+    """Reason against any conclusion in spite of runs; empty without one."""
 
     @property
     def n(self) -> int:
@@ -58,7 +58,7 @@ class PairedSample:
 
 
 def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, PairedSample]:
-    """By protocol, the numbers of the newest versions of the task and the metric that have any. The metric must be known."""
+    """Samples by protocol, of the newest versions of task and metric with values, for a known metric."""
     if task not in results.task_names:
         return {}
     found: dict[ProtocolUse, PairedSample] = {}
@@ -70,7 +70,7 @@ def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, P
 
 
 def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest) -> PairedSample | None:
-    """None where the board has neither entry."""
+    """Sample of a board; None for a board with neither entry."""
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):
         return None
@@ -101,7 +101,7 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest) -> PairedS
 
 
 def _variants(entry: str, models: BoardValues) -> list[str]:
-    """The entries of a board that are this one: several where several versions of a package made them."""
+    """Names of an entry on a board: several after runs with several versions of a package."""
     base, _, weights = entry.partition("@")
     suffix = f")@{weights}" if weights else ")"
     return [known for known in models.entries if known == entry or (known.startswith(f"{base} (") and known.endswith(suffix))]
@@ -116,7 +116,7 @@ def _several(variants: dict[str, list[str]]) -> list[str]:
 
 
 def _unsound(models: BoardValues, variants: dict[str, list[str]]) -> list[str]:
-    """Numbers of a model that looks ahead, or of answers that are not finite, mean nothing."""
+    """A sentence for each unsound entry: numbers of a non-causal model, or of non-finite answers, have no meaning."""
     return [
         f"{entry} is not ranked: {reason}" for own in variants.values() for entry in own if (reason := models.unsound(entry))
     ]
@@ -136,14 +136,14 @@ def _lengths(models: BoardValues, test: ClaimTest) -> list[int]:
 
 
 def _unfitted(models: BoardValues, test: ClaimTest, values: Floats) -> list[str]:
-    """Seeds without a power law are not left out, for those that are left would tell another story."""
+    """A sentence for values without a power law. Leaving out their seeds would bias the mean exponent."""
     at = [str(length) for length, own in zip(_lengths(models, test), values, strict=False) if (own <= 0).any()]
     where = f"length{'s'[: len(at) > 1]} {', '.join(at)}"
     return [f"{test.metric} of {test.entry} is not above 0 at {where}, so no power law fits it"] if at else []
 
 
 def _values(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
-    """(L, S): the value of each seed at each length of the test, or (1, S) its mean; NaN where there is none."""
+    """Values of each seed at each length of the test, (L, S), or means over lengths, (1, S); NaN for missing values."""
     named = {"ID": ID, "OOD": OOD}.get(test.lengths) if test.exponent is None and _is_name(test.lengths) else None
     columns = [("length", length) for length in _lengths(models, test)] if named is None else [named]
     if not columns or any(column not in models.columns for column in columns):
@@ -152,11 +152,11 @@ def _values(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
 
 
 def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
-    """(S,): the number of each seed, of its values (L, S); NaN where there is none."""
+    """Number of each seed, (S,), from values (L, S): mean or exponent; NaN for missing numbers."""
     if test.exponent is None:
         means: Floats = values.mean(0)
         return means
-    if len(values) < 2:  # it was not measured at all lengths of the test
+    if len(values) < 2:  # a length of the test was not measured
         return np.full(values.shape[1], np.nan)
     return exponents(np.array(_lengths(models, test)), values)
 
@@ -166,7 +166,7 @@ def _numbers(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
 
 
 def _spread(models: BoardValues, test: ClaimTest) -> Spread:
-    """As boards have it. An exponent is compared with a number, which no other pair of the board is."""
+    """Variance prior of the board; none for exponents, since no pair of entries has a comparable difference."""
     if test.exponent is not None:
         return ALONE
     named = {"ID": ID, "OOD": OOD}.get(test.lengths) if _is_name(test.lengths) else None
@@ -186,41 +186,41 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one test on one task under one protocol. Numbers are None where nothing was run."""
+    """Verdict on one test on one task under one protocol. Numbers are None without runs."""
 
     claim: str
-    """Its name."""
+    """Name of the claim."""
     task: str
     test: ClaimTest
     protocol: ProtocolUse
     state: State
     reason: str
-    """A sentence: why it is so, or what would decide it."""
+    """Evidence, or the seeds or runs needed for a decision, as a sentence."""
     tasks: int = 0
-    """How many tasks the numbers are means over."""
+    """Number of tasks in the means."""
     first: float | None = None
-    """The mean of the entry, or the mean exponent."""
+    """Mean of the entry, or mean exponent."""
     second: float | None = None
-    """The mean of the other entry, or the exponent that is claimed."""
+    """Mean of the compared entry, or the claimed exponent."""
     difference: float | None = None
-    """The mean of first - second over seeds."""
+    """Mean of first - second over seeds."""
     low: float | None = None
     high: float | None = None
-    """The 95 % interval of the difference."""
+    """95 % interval of the difference."""
     n: int = 0
-    """Seeds."""
+    """Number of seeds."""
     p: float | None = None
-    """Of the moderated t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
+    """p of the moderated t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
     seeds_needed: int | None = None
-    """Of an undecided test: with so many seeds it would be decided, if differences go on as they are."""
+    """Seeds needed for a decision of an undecided test, for the same mean and variance of differences."""
     wanted: tuple[Wanted, ...] = ()
-    """Runs that the claim asks for and that are not there. Without them nothing is decided, or with fewer seeds."""
+    """Missing runs of the claim."""
 
 
 def decide(claim: Claim, results: Results | None, protocol: str | None = None) -> list[Verdict]:
-    """The verdicts on a claim: under the protocols that it names, and under every other one that was run.
+    """Verdicts on a claim, under its protocols and under all protocols with runs.
 
-    `protocol` is a name, which means its versions without changes, or a full label. None for results where there are no runs.
+    `protocol` is a name, for its versions without changes, or a full label. `results` is None without runs.
     """
     parts = [_Part(task, test, *_found(results, task, test)) for task in claim.runs.tasks for test in claim.tests]
     uses = [use for use in _uses(claim, parts) if protocol in (None, str(use)) or (protocol == use.name and not use.changes)]
@@ -229,13 +229,13 @@ def decide(claim: Claim, results: Results | None, protocol: str | None = None) -
 
 @dataclass(frozen=True)
 class _Part:
-    """A test on a task."""
+    """A test on a task, with its samples."""
 
     task: str
     test: ClaimTest
     samples: Mapping[ProtocolUse, PairedSample]
     nothing: str
-    """The sentence for a test without a sample."""
+    """Sentence for a test without a sample."""
 
 
 def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping[ProtocolUse, PairedSample], str]:
@@ -249,14 +249,14 @@ def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping
 
 
 def _uses(claim: Claim, parts: Iterable[_Part]) -> list[ProtocolUse]:
-    """The protocols that the claim names, in their present versions; then the others, by name."""
+    """Protocols of the claim, in their present versions, then all other protocols with runs, by name."""
     named = [ProtocolUse(name, PROTOCOLS[name].version) for name in claim.runs.protocols]
     others = sorted({use for part in parts for use, sample in part.samples.items() if sample.n} - {*named}, key=str)
     return [*named, *others]
 
 
 def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdict]:
-    """Under one protocol, with p corrected for all that were tested."""
+    """Verdicts under one protocol, with p corrected for all tests."""
     found = [(_measured(claim, use, part), part.samples.get(use)) for part in parts]
     tested = [verdict.p for verdict, _ in found if verdict.p is not None]
     corrected = iter(holm(np.array(tested, dtype=np.float64)).tolist())
@@ -267,7 +267,7 @@ def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdi
 
 
 def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
-    """The numbers. Where a test can be made they have a p, which is not corrected yet; else the verdict is final."""
+    """Verdict with numbers: with an uncorrected p before a test, final without p."""
     test, sample = part.test, part.samples.get(use)
     lacking = wanted(claim, part.task, test, sample.seeds if sample else {})
     plain = Verdict(claim.name, part.task, test, use, "not run", part.nothing, wanted=lacking)
@@ -297,15 +297,15 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
 
 
 def _lacking(sample: PairedSample) -> str:
-    """Why no seed has all that a test needs."""
+    """Reason for the lack of seeds with complete values."""
     lacking = [entry for entry, seeds in sample.seeds.items() if not seeds]
     return f"there is no run of {' and '.join(lacking)}" if lacking else "no seed has both entries"
 
 
 def _beyond(test: ClaimTest, sample: PairedSample) -> Floats:
-    """How far each seed is beyond the margin, in the claimed direction: (n,).
+    """Distance of each seed beyond the margin, in the claimed direction: (n,).
 
-    Alike entries have two margins. The nearest one counts, and what lies within it has a negative sign here.
+    "alike" has a margin on both sides: the nearer end counts, and distances within it are negative.
     """
     differences = sample.differences
     if test.expect == "better":
@@ -345,6 +345,6 @@ def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: in
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
-    """How many verdicts there are of each state."""
+    """Number of verdicts of each state, without states of no verdict."""
     found = {state: sum(verdict.state == state for verdict in verdicts) for state in STATES}
     return {state: count for state, count in found.items() if count}

@@ -1,1 +1,1 @@
-"""Models from kept weights: loaded, asked, probed."""
+"""Trained models from kept weights: loading, predictions, probes."""

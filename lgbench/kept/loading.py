@@ -1,4 +1,4 @@
-"""Loading a trained model: its run is found, its experiment rebuilt, and its kept weights put into a model of it."""
+"""Loading of trained models: find the run, rebuild its experiment, put its kept weights into a model; and predictions."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _RUN_FILE = re.compile(rf".*\.seed-\d+\.{RUN_ID.pattern}\.parquet", re.DOTALL)
 
 
 class LoadedModel(nn.Module):
-    """A trained model as evaluation asks it: inputs (B, T) or (B, T, F) -> logits (B, A, V), in float32 or wider.
+    """Trained model with the interface of evaluation: inputs (B, T) or (B, T, F) -> logits (B, A, V), in float32 or wider.
 
-    It is in evaluation mode, and its parameters need no gradient, as when it was tested. Both can be changed, as of any module;
-    where parameters need gradients, PyTorch chooses other kernels for some products, which round otherwise.
+    In evaluation mode and without gradients of parameters, as in the test of the run. Both can be changed, as for any module.
+    With gradients, PyTorch chooses other kernels for some products, with other rounding.
     """
 
     def __init__(self, model: nn.Module, task: Task, record: ExperimentRecord, weights: str, positions: int) -> None:
         super().__init__()
         self.model = model
-        """The module that the architecture built, with its weights."""
+        """Module built by the architecture, with trained weights."""
         self.task = task
         self.record = record
-        """Everything that decided the numbers of its run."""
+        """Settings and versions with an effect on the numbers of the run."""
         self.weights = weights
-        """The variant of the weights: "raw", or the name of an averager."""
+        """Variant of the weights: "raw", or the name of an averager."""
         self.positions = positions
-        """The positions of the longest input that it was built for."""
+        """Positions of the longest possible input."""
         self.requires_grad_(False)
         self.eval()
 
@@ -59,7 +59,7 @@ class LoadedModel(nn.Module):
 
 @dataclass(frozen=True)
 class Restored:
-    """The experiment of a run, and its model with all variants of its weights, as training hands a model to its test."""
+    """Experiment of a run, and its model with all variants of the weights, in the form of a trained population."""
 
     run: StoredRun
     experiment: Experiment
@@ -68,7 +68,7 @@ class Restored:
 
 
 def find(run: str | Path, results: str | Path) -> StoredRun:
-    """The run in a file, the only run in a folder, or the run with an id in the folder `results`.
+    """Run in a file, the only run in a folder, or the run with an id in the folder `results`.
 
     Raises UsageError for no run or several, and RunFileError for a damaged file.
     """
@@ -90,7 +90,7 @@ def find(run: str | Path, results: str | Path) -> StoredRun:
 
 
 def _in_folder(folder: Path, run_id: str) -> Iterator[StoredRun]:
-    """The runs of a folder that may have this id: by the name of a run file, or by the metadata of any other file."""
+    """Candidates for a run id in a folder: by the name of a run file, or else the runs of all files with other names."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r} in which the run {run_id} could be; name the folder that has it")
     paths = [*run_files.find(folder)]
@@ -103,10 +103,10 @@ def _in_folder(folder: Path, run_id: str) -> Iterator[StoredRun]:
 
 
 def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], probes: Sequence[str] = ()) -> Experiment:
-    """The experiment of a run, planned from its names with the plugins that are installed here.
+    """Experiment of a run, planned from the names in its record with the installed plugins.
 
-    `made_with` has the versions of the packages that must be the same. Raises Refused, with a sentence for each difference,
-    where the names stand for another run here.
+    `made_with` has the required versions of packages. Raises Refused, with a sentence for each difference, if the plan is
+    another run.
     """
     if wrong := [*_other_packages({**made_with, "lgbench": run.metadata.environment.lgbench}, planner.registry)]:
         raise Refused(wrong)
@@ -125,7 +125,7 @@ def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], pr
 
 
 def _other_packages(made_with: Mapping[str, str], registry: Registry) -> Iterator[str]:
-    """A sentence for each package that is not installed in the version that made a run."""
+    """A sentence for each package without the required version."""
     here = {plugin.distribution.name: plugin.distribution.version for plugin in registry.plugins}
     here["lgbench"] = lgbench.__version__
     for name, version in made_with.items():
@@ -140,7 +140,7 @@ def _other_packages(made_with: Mapping[str, str], registry: Registry) -> Iterato
 
 
 def _other_protocol(metadata: RunMetadata) -> str | None:
-    """A sentence for a protocol of another version. Raises UsageError for an unknown protocol."""
+    """A sentence for a protocol in another version. Raises UsageError for an unknown protocol."""
     used = metadata.experiment.protocol
     today = protocol_named(used.name).version
     if used.version == today:
@@ -151,9 +151,9 @@ def _other_protocol(metadata: RunMetadata) -> str | None:
 
 
 def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Sequence[str] = ()) -> Restored:
-    """The model of a run with kept weights. Raises RunFileError with the reason where it cannot be rebuilt here.
+    """Model of a run with kept weights. Raises RunFileError with the reason if the model cannot be rebuilt here.
 
-    `probes` are names of measurements that the experiment gets; they change nothing of the model.
+    `probes` are names of additional measurements of the experiment, without effect on the model.
     """
     content = run.weights()
     try:
@@ -165,7 +165,7 @@ def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Se
 
 
 def models_of(run: StoredRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
-    """The model of a run with all variants of its weights. Raises RunFileError for the weights of another model."""
+    """Model of a run with all variants of its weights. Raises RunFileError for weights of another model."""
     with seeds.initial(experiment.seed, "weights"):
         skeleton = experiment.build()
     try:
@@ -182,13 +182,13 @@ def load(
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> LoadedModel:
-    """The trained model of a run with kept weights: a module from inputs to logits, exactly as evaluation asks it.
+    """Trained model of a run with kept weights: a module from inputs to logits, with the interface of evaluation.
 
     `run` is a run file, a folder with one run, or the id of a run in the folder `results`. `weights` is "raw" or the name of
     an averager of the run. `plugins` are plugin files.
 
-    Raises UsageError for a run or weights that do not exist. Raises RunFileError where the weights are missing or are not those
-    that the run kept, and where the run was made with another lgbench, or with other plugins, than the installed ones.
+    Raises UsageError for an unknown run or unknown weights. Raises RunFileError for missing or damaged weights, and for a run
+    made with another version of lgbench or of a plugin than the installed version.
     """
     found = find(run, results)
     found.require_variant(weights)
@@ -197,7 +197,7 @@ def load(
 
 
 def loaded(whole: Restored, weights: str) -> LoadedModel:
-    """The model with one variant of its weights. It takes over the module of `whole`."""
+    """Model with one variant of its weights, in the module of `whole`."""
     model, experiment = whole.models.skeleton, whole.experiment
     own = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
@@ -211,21 +211,21 @@ class Prediction:
     """Distributions over the answers of a task after one context."""
 
     context: str
-    """As the task writes it."""
+    """Context in the notation of the task."""
     answers: tuple[str, ...]
     p: Sequence[float]
-    """The model's; NaN where its logits are not finite."""
+    """Distribution of the model; NaN for non-finite logits."""
     right: Sequence[float] | None
-    """p*; None where the task cannot say it of a context that it has not drawn."""
+    """p*; None for a task with p* only for contexts from its own sampler."""
 
     @property
     def tvd(self) -> float | None:
-        """The total variation distance between the two."""
+        """Total variation distance between p and p*."""
         return None if self.right is None else sum(abs(a - b) for a, b in zip(self.p, self.right, strict=True)) / 2
 
 
 def predicted(model: LoadedModel, text: str) -> Prediction:
-    """The model's prediction after a context that somebody wrote. Raises UsageError where the task has no such context."""
+    """Prediction of a model after a context written by a user. Raises UsageError for an impossible context of the task."""
     task = model.task
     inputs = _read(task, text)
     if len(inputs) > model.positions:
@@ -248,7 +248,7 @@ def _read(task: Task, text: str) -> Tensor:
 
 
 def _right(task: Task, inputs: Tensor) -> Sequence[float] | None:
-    """p* after a context. Raises UsageError where nothing may follow, since the task has no such context."""
+    """p* after a context. Raises UsageError for an impossible context, without any legal next token."""
     try:
         found = task.reference(inputs)
     except Exception as error:  # the code of a task may raise anything

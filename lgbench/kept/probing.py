@@ -1,4 +1,4 @@
-"""Probing a model from its kept weights: what `lgbench run --probe` would have read at the end of its training."""
+"""Probes on kept weights: the readings of `lgbench run --probe` at the end of training, without training."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def probe(
     plugins: Sequence[str | Path] = (),
     device: str = "cpu",
 ) -> pa.Table:
-    """The readings of probes on the model of a run that kept its weights, as rows like those of `lgbench run --probe`.
+    """Readings of probes on a run with kept weights, as rows in the format of `lgbench run --probe`.
 
-    `probe` names probes, or is "all". All variants of the weights are read. The rest is as in :func:`lgbench.load`.
+    `probe` has names of probes, or is "all". All variants of the weights are read. Further parameters as in
+    :func:`lgbench.load`.
     """
     names = [probe] if isinstance(probe, str) else list(probe)
     registry = Registry.load(files=[Path(path) for path in plugins])
@@ -45,9 +46,9 @@ def probe_run(
     device: torch.device,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> pa.Table:
-    """The same of a run that was found. Calls `say` with a sentence for each thing that cannot be read.
+    """Readings of probes on a run. Calls `say` with a sentence for each reading that fails.
 
-    Raises UsageError where no probe is named, or none is defined for the task.
+    Raises UsageError without a probe by name, or without a probe defined for the task.
     """
     known = list(registry.measurements)
     chosen = chosen_probes(names, known)
@@ -69,7 +70,7 @@ def probe_run(
 
 
 def _diverged(run: StoredRun) -> int | None:
-    """The step at which the training diverged, as the rows of the run say."""
+    """Step of divergence, from the rows of the run; None without divergence."""
     rows = run_files.read(run.path)
     steps = rows.filter(pc.equal(rows["run_id"], run.run_id))["diverged_step"]
     step: int | None = steps[0].as_py() if len(steps) else None

@@ -1,4 +1,4 @@
-"""Leaderboards as data: the mean of each entry with its interval, its rank, its difference to the baseline, its fit."""
+"""Leaderboards as data: mean and interval, rank, difference to the baseline, and fit of each entry."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from lgbench.results.statistics import (
 )
 
 NotFitted = Mapping[str, Mapping[str, set[int]]]
-"""By entry and task, the seeds that have not fitted the task."""
+"""Seeds without a fit, by entry and task."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """The chance level in one column of a board: the value of the best prediction that ignores the context."""
+    """Context-free baseline in one column of a board: the value of the best prediction without the context."""
 
     kind: str
     """As in :data:`lgbench.results.columns.Column`."""
@@ -40,7 +40,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a board: the mean over n seeds and its 95 % interval, which is None for one seed."""
+    """One number of a board: the mean over n seeds and its 95 % interval, None for one seed."""
 
     kind: str
     """As in :data:`lgbench.results.columns.Column`."""
@@ -50,59 +50,60 @@ class Cell:
     high: float | None
     n: int
     values: tuple[float | None, ...]
-    """The value of each seed of the row, in order; None where the seed has none."""
+    """Value of each seed of the row, in order; None for a missing value."""
 
 
 @dataclass(frozen=True)
 class Against:
-    """The mean of entry - baseline over the n seeds that both have, in the column that orders entries."""
+    """Mean of entry - baseline over n common seeds, in the ranking column."""
 
     difference: float
     low: float | None
-    """The ends of its 95 % interval, None with fewer than three seeds."""
+    """Ends of the 95 % interval, None with fewer than three seeds."""
     high: float | None
     n: int
     p: float
-    """Of the moderated t-test, corrected (Holm) for all entries that are compared with the baseline."""
+    """p of the moderated t-test, corrected (Holm) for all entries compared with the baseline."""
     verdict: Literal["better", "worse"] | None
-    """None where the difference is not significant."""
+    """None for a difference without significance."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One entry of a board.
 
-    Tier and rank interval are None where the entry is not ranked, or has no value in the column that orders entries.
+    Tier and rank interval are None for an entry that is not ranked, or has no value in the ranking column.
     """
 
     entry: str
     tier: int | None
-    """One more than the largest tier number among the entries that are significantly better, 1 if there are none."""
+    """One more than the largest tier number among significantly better entries, 1 without better entries."""
     rank_interval: tuple[int, int] | None
-    """The best and the worst rank that the entry may have."""
+    """Best and worst possible rank of the entry."""
     better_than: tuple[str, ...]
-    """The entries that this one is significantly better than."""
+    """Significantly worse entries."""
     against: Against | None
-    """The difference to the baseline; None for the baseline itself, and where there is nothing to compare."""
+    """Difference to the baseline; None for the baseline itself, and without common seeds or a rank."""
     seeds: tuple[int, ...]
     diverged: tuple[int, ...]
-    """Seeds whose training diverged, on any task."""
+    """Seeds with a diverged training on any task."""
     looks_ahead: tuple[int, ...]
-    """Seeds whose answers change with what comes after them, on any task. An entry with such a seed is not ranked."""
+    """Seeds with leakage: answers depend on later inputs, on any task. One seed with leakage excludes the entry from ranks."""
     not_finite: tuple[int, ...]
-    """Seeds with answers that are not finite although the training did not diverge. An entry with such a seed is not ranked."""
+    """Seeds with non-finite answers after a training without divergence. One such seed excludes the entry from ranks."""
     not_fitted: tuple[int, ...]
-    """Seeds that have not fitted some task; :func:`threshold` has the rule."""
+    """Seeds without a fit of some task; the rule is :func:`threshold`."""
     not_fitted_tasks: dict[str, int]
-    """How many seeds have not fitted each task. Tasks that all seeds have fitted are left out."""
+    """Number of seeds without a fit, by task; tasks fitted by all seeds are left out."""
     effective_length: int | None
-    """The longest length up to which the mean is better than the metric's threshold: 0 if none is, None without a threshold."""
+    """Longest length up to which every mean passes the threshold of the metric: 0 if the first mean fails, None without a
+    threshold."""
     effective_multiple: float | None
-    """The effective length in training lengths."""
+    """Effective length in training lengths."""
     cells: tuple[Cell, ...]
 
     def cell(self, kind: str, length: int | None = None) -> Cell | None:
-        """The cell of a column, None where the entry has no value there."""
+        """Cell of a column, None without a value."""
         return self._by_column.get((kind, length))
 
     @cached_property
@@ -128,20 +129,20 @@ class Board(BoardHeader):
     """Entries on one family or task, by one metric, best mean first."""
 
     chance: tuple[Level, ...]
-    """Context-free baseline in each column where it is known."""
+    """Context-free baseline in each column, if known."""
     rows: tuple[Row, ...]
     incomplete: tuple[str, ...]
     """A sentence for each entry and seed left out because of missing runs on tasks of the family."""
     unsound: tuple[str, ...]
-    """A sentence for each entry that is not ranked because its answers cannot be trusted."""
+    """A sentence for each entry without a rank because of unsound answers."""
     lacking: dict[str, int]
-    """By entry, the number of its seeds with runs but without this metric."""
+    """Number of seeds with runs but without values of the metric, by entry."""
     baseline: str
-    """Entry that the others are compared with."""
+    """Entry for comparison with all entries."""
     learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    """By entry and task, the learning rates that tuning chose; several only for runs of several results folders."""
+    """Tuned learning rates by entry and task; several only for runs of several results folders."""
     ranked_by: str = OOD[0]
-    """Kind of the column that orders entries: OOD; ID if nothing OOD was measured, or no model was fitted."""
+    """Kind of the ranking column: OOD; ID without OOD measurements, or if no model was fitted."""
 
     @property
     def compared(self) -> bool:
@@ -150,28 +151,28 @@ class Board(BoardHeader):
 
     @property
     def lengths(self) -> list[int]:
-        """The lengths from the training length on, which tables show one by one."""
+        """Lengths from the training length on: the columns of tables."""
         return [length for length in self.all_lengths if length >= self.train_length]
 
     @property
     def all_lengths(self) -> list[int]:
-        """Every length at which any entry has a value."""
+        """Every length with a value of any entry."""
         return sorted({c.length for row in self.rows for c in row.cells if c.length is not None})
 
     def chance_level(self, kind: str, length: int | None = None) -> float | None:
-        """The chance level in a column, None where it is unknown."""
+        """Context-free baseline in a column, None if unknown."""
         return next((level.mean for level in self.chance if (level.kind, level.length) == (kind, length)), None)
 
 
 def chance_levels(chance: BoardValues) -> tuple[Level, ...]:
-    """The chance level in each column."""
+    """Context-free baseline in each column."""
     return tuple(Level(kind, length, rounded(values.item())) for (kind, length), values in chance.columns.items())
 
 
 def ranked_rows(
     models: BoardValues, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str
 ) -> tuple[Row, ...]:
-    """The rows of a board, best mean first; by name where no value is better than another."""
+    """Rows of a board, best mean first; by name for a metric without ranks."""
     cells, standing = _cells(models, metric), _standings(models, metric) if metric.ranks else {}
     ranked = list(standing)
     differences = against(models, metric, baseline, ranked)
@@ -202,15 +203,15 @@ def ranked_rows(
 
 
 def unsound(models: BoardValues) -> tuple[str, ...]:
-    """A sentence for each entry that cannot be ranked."""
+    """A sentence for each unsound entry, which is not ranked."""
     found = ((entry, models.unsound(entry)) for entry in models.entries)
     return tuple(f"{entry} is not ranked: {reason}" for entry, reason in found if reason)
 
 
 def _in_order(models: BoardValues, metric: Metric) -> list[str]:
-    """Entries by their mean in the column that orders them, then by the ID mean, then by name.
+    """Entries by the mean in the ranking column, then by the ID mean, then by name.
 
-    Those without a mean are behind the others, and those that cannot be ranked are last.
+    Entries without a mean follow, and unsound entries are last.
     """
 
     def key(entry: str) -> tuple[bool, float, float, str]:
@@ -222,7 +223,7 @@ def _in_order(models: BoardValues, metric: Metric) -> list[str]:
 
 
 def _signed_mean(models: BoardValues, metric: Metric, entry: str, column: Column) -> float:
-    """The mean over seeds, with the sign that makes lower better; infinite where there is none. It has all its digits."""
+    """Mean over seeds, unrounded, with a sign for "lower is better"; infinite for a missing mean."""
     if column not in models.columns:
         return np.inf
     mean = mean_of_known(models.column(column, [entry])).round(12).item()
@@ -230,7 +231,7 @@ def _signed_mean(models: BoardValues, metric: Metric, entry: str, column: Column
 
 
 def _standings(models: BoardValues, metric: Metric) -> dict[str, Standing]:
-    """Of each entry that can be ranked and has a mean in the column that orders entries, in that order."""
+    """Standing of each sound entry with a mean in the ranking column, best first."""
     sound = [entry for entry in _in_order(models, metric) if models.unsound(entry) is None]
     ranked = [entry for entry in sound if np.isfinite(_signed_mean(models, metric, entry, models.ranked_by))]
     if not ranked:
@@ -239,7 +240,7 @@ def _standings(models: BoardValues, metric: Metric) -> dict[str, Standing]:
 
 
 def _cells(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
-    """By entry and column; without what has no value."""
+    """Cells with a value, by entry and column."""
     values = np.stack(list(models.columns.values()), 1)  # (E, C, S)
     counts, means = np.isfinite(values).sum(-1), mean_of_known(values)
     low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(values))
@@ -275,7 +276,7 @@ def _multiple(length: int | None, train_length: int) -> float | None:
 
 
 def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence[str]) -> dict[str, Against]:
-    """By entry. Those that have no seed in common with the baseline, or are not ranked, are left out; so is the baseline."""
+    """Differences to the baseline, by ranked entry with a seed in common with the baseline, without the baseline itself."""
     if baseline not in ranked:
         return {}
     values = models.column(models.ranked_by, ranked)
@@ -304,12 +305,11 @@ def _verdict(difference: float) -> Literal["better", "worse"]:
 
 
 def threshold(metric: Metric, chance: float | None = None) -> float | None:
-    """The value that the ID mean of a seed must be better than, or else the seed has not fitted the task; None for none.
+    """Limit of the ID mean of a seed: a seed has fitted a task with a better mean; None for no limit.
 
-    It is the metric's threshold. Where the task's chance level is known, it must also be better than the value halfway between
-    chance and a perfect answer, for there are tasks on which a model that knows nothing passes the threshold: on flip-flop the
-    chance level is TVD 0.05, and the threshold 0.1. A perfect chance level says nothing about a model: the length alone decides
-    the answer, as on Tomita 1 and 2. There the metric's threshold stands alone.
+    The limit is the threshold of the metric or, if stricter, the value halfway between the context-free baseline and a perfect
+    answer. On some tasks the context-free baseline passes the threshold: on flip-flop the baseline has TVD 0.05, and the
+    threshold is 0.1. A perfect baseline is ignored: the length alone decides the answer, as on Tomita 1 and 2.
     """
     if chance is None or metric.perfect is None or chance == metric.perfect:
         return metric.threshold
@@ -320,9 +320,9 @@ def threshold(metric: Metric, chance: float | None = None) -> float | None:
 
 
 def not_fitted(models: BoardValues, metric: Metric, chance: BoardValues) -> dict[tuple[str, str, int], bool]:
-    """Of each entry, task and seed with ID lengths, whether the seed has not fitted the task.
+    """Lack of a fit, by entry, task and seed with ID lengths.
 
-    A seed for which the metric is not defined at any ID length has not fitted the task.
+    A seed without a defined value at any ID length has not fitted the task.
     """
     ran = (models.measured & models.in_distribution).any(-1)
     means = id_means(models)
@@ -337,5 +337,5 @@ def not_fitted(models: BoardValues, metric: Metric, chance: BoardValues) -> dict
 
 
 def id_means(models: BoardValues) -> Floats:
-    """(E, S, T): the mean over the lengths of each task that models are trained on; NaN where there is no value."""
+    """ID means of each task, over its training lengths: (E, S, T), NaN without values."""
     return mean_of_known(np.where(models.in_distribution, models.values, np.nan)).round(12)

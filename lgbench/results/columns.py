@@ -1,4 +1,4 @@
-"""From single values to the columns of a board: means over tasks and over lengths, for every entry and seed."""
+"""Columns of a board from single values: means over tasks and over lengths, for every entry and seed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from lgbench.results.statistics import Floats, Spread  # which needs SciPy, and a run does not
 
 Column = tuple[str, int | None]
-"""A kind and a length. The kinds: "length", a single length; "ID" and "OOD", the means over the lengths of a board that models
-are trained on (in-distribution), and over those that they are not (out-of-distribution). The length of a mean is None."""
+"""A kind and a length. Kinds: "length", a single length; "ID", the mean over the training lengths of a board (in-distribution);
+"OOD", the mean over all other lengths (out-of-distribution). The length of a mean is None."""
 
 ID: Column = ("ID", None)
 OOD: Column = ("OOD", None)
@@ -26,35 +26,35 @@ DIGITS = 4
 
 
 class Value(NamedTuple):
-    """The value of one metric for one model on one task at one length that boards show."""
+    """Value of one metric for one model on one task at one length of boards."""
 
     entry: str
     seed: int
     task: str
     length: int
     in_distribution: bool
-    """Whether models are trained on this length."""
+    """Whether the length is a training length."""
     value: float | None
-    """None where the metric is not defined."""
+    """None for an undefined value."""
     diverged: bool = False
     """Whether the training diverged."""
     looks_ahead: bool = False
-    """Whether answers of the model change with what comes after them."""
+    """Leakage: whether answers of the model depend on later inputs."""
     not_finite: bool = False
-    """Whether some answers are not finite although the training did not diverge."""
+    """Whether some answers are not finite, after a training without divergence."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Many of :class:`Value`, in columns: a large board has millions, and an object for each would fill the memory."""
+    """Many :class:`Value` in columns: a large board has millions of values, too many for objects in memory."""
 
     axes: tuple[tuple[Any, ...], ...]
     """Entries, seeds, tasks and lengths, each once and sorted."""
     index: tuple[NDArray[np.intp], ...]
-    """The place of each value on each axis."""
+    """Place of each value on each axis."""
     in_distribution: NDArray[np.bool_]
     value: Floats
-    """NaN where the metric is not defined, or not finite."""
+    """NaN for an undefined or non-finite value."""
     flags: tuple[NDArray[np.bool_], ...]
     """Diverged, looks ahead, not finite."""
 
@@ -65,7 +65,7 @@ class Values:
 
     @classmethod
     def of_table(cls, table: pa.Table) -> Values:
-        """From a table with the fields of :class:`Value` as columns."""
+        """Values from a table with the fields of :class:`Value` as columns."""
         coded = [_coded(table[name]) for name in Value._fields[:4]]
         value = table["value"].cast(pa.float64()).to_numpy().copy()
         value[~np.isfinite(value)] = np.nan
@@ -75,18 +75,18 @@ class Values:
         return cls(tuple(names for names, _ in coded), tuple(index for _, index in coded), in_distribution, value, tuple(flags))
 
     def flagged(self, flag: int) -> frozenset[tuple[str, int]]:
-        """Entry and seed of the values that have a flag."""
+        """Entry and seed of each value with a flag."""
         entries, seeds, *_ = self.axes
         places = {*zip(*(index[self.flags[flag]].tolist() for index in self.index[:2]), strict=True)}
         return frozenset((entries[e], seeds[s]) for e, s in places)
 
 
 _TYPES = (pa.string(), pa.int64(), pa.string(), pa.int64(), pa.bool_(), pa.float64(), *[pa.bool_()] * 3)
-"""Of the fields of :class:`Value`."""
+"""Arrow types of the fields of :class:`Value`."""
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
-    """The values of a column, each once and sorted, and the place of each row among them."""
+    """Distinct values of a column, sorted, and the place of each row among the distinct values."""
     encoded = column.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     order = sorted(range(len(names)), key=names.__getitem__)
@@ -97,35 +97,35 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class BoardValues:
-    """The values of one board before anything is averaged over seeds."""
+    """Values of one board by entry and seed, before means over seeds."""
 
     entries: tuple[str, ...]
     seeds: tuple[int, ...]
     tasks: tuple[str, ...]
     lengths: tuple[int, ...]
     values: Floats
-    """(E, S, T, L): of each entry, seed, task and length; NaN where there is none."""
+    """(E, S, T, L): value by entry, seed, task and length; NaN for missing values."""
     measured: NDArray[np.bool_]
-    """(E, S, T, L): whether the metric was measured, also where it is not defined."""
+    """(E, S, T, L): whether the metric was measured, with a defined value or without."""
     in_distribution: NDArray[np.bool_]
-    """(T, L): whether models are trained on a length of a task."""
+    """(T, L): whether a length is a training length of a task."""
     diverged: frozenset[tuple[str, int]]
-    """Entry and seed of each training that diverged, on any task."""
+    """Entry and seed of each diverged training, on any task."""
     looks_ahead: frozenset[tuple[str, int]] = frozenset()
-    """Entry and seed of each model that looks ahead, on any task."""
+    """Entry and seed of each model with leakage, on any task."""
     not_finite: frozenset[tuple[str, int]] = frozenset()
-    """Entry and seed of each model with answers that are not finite, on any task."""
+    """Entry and seed of each model with non-finite answers, on any task."""
     unlearned: bool = False
-    """Whether no model has fitted the lengths that it was trained on, and no entry beats chance on longer ones."""
+    """Whether no model has fitted its training lengths, and no entry beats the context-free baseline on longer inputs."""
 
     @classmethod
     def of_table(cls, table: pa.Table) -> BoardValues:
-        """From a table with the fields of :class:`Value` as columns."""
+        """Values of a board from a table with the fields of :class:`Value` as columns."""
         return cls.of(Values.of_table(table))
 
     @classmethod
     def of(cls, found: Values) -> BoardValues:
-        """From values in any order. Where several are of the same model, task and length, the last one counts."""
+        """Values of a board from single values in any order; of duplicates, the last value counts."""
         values = np.full([len(names) for names in found.axes], np.nan)
         values[found.index] = found.value
         measured, trained = np.zeros(values.shape, dtype=bool), np.zeros(values.shape[2:], dtype=bool)
@@ -137,9 +137,9 @@ class BoardValues:
 
     @cached_property
     def columns(self) -> dict[Column, Floats]:
-        """(E, S) for each column in which any seed has a value: means over tasks, of seeds that have a value on every task.
+        """Means over tasks (E, S) for each column with any value; NaN for seeds without a value on every task.
 
-        Rounded to 12 digits, so that values are equal if they differ by the order of a sum alone.
+        Rounded to 12 digits, against differences by the order of a sum.
         """
         if not self.tasks:
             return {}
@@ -150,7 +150,7 @@ class BoardValues:
         return {column: values.round(12) for column, values in found.items() if np.isfinite(values).any()}
 
     def unsound(self, entry: str) -> str | None:
-        """Why an entry cannot be ranked, such as "its answers are not finite on seed 3"; None if it can be."""
+        """Reason against ranking an entry, such as "some of its answers are not finite on seed 3"; None for a sound entry."""
         reasons = [
             f"{reason} on {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
             for reason, flagged in (
@@ -163,16 +163,16 @@ class BoardValues:
 
     @property
     def ranked_by(self) -> Column:
-        """The column that orders entries: the OOD mean; the ID mean where nothing OOD was measured, or nothing was learned."""
+        """Ranking column: the OOD mean; the ID mean without OOD measurements, or if nothing was learned."""
         return ID if OOD not in self.columns or (self.unlearned and ID in self.columns) else OOD
 
     def column(self, column: Column, entries: Sequence[str]) -> Floats:
-        """(entries, S), in the order of `entries`."""
+        """Values of a column (entries, S), in the order of `entries`."""
         found: Floats = self.columns[column][[self.entries.index(entry) for entry in entries]]
         return found
 
     def spread(self, column: Column) -> Spread:
-        """The variance of a difference in a column, estimated from the pairs of all entries that can be ranked."""
+        """Variance prior of differences in a column, estimated from all pairs of sound entries."""
         if column not in self._spreads:
             from lgbench.results.statistics import spread
 
@@ -185,7 +185,7 @@ class BoardValues:
         return {}
 
     def seeds_of(self, entry: str) -> tuple[int, ...]:
-        """The seeds of an entry that have a value in any column."""
+        """Seeds of an entry with a value in any column."""
         known = self._known[self.entries.index(entry)]
         return tuple(seed for seed, has in zip(self.seeds, known, strict=True) if has)
 
@@ -199,7 +199,7 @@ class BoardValues:
 
 
 def mean_of_known(values: Floats) -> Floats:
-    """The mean over the last axis, of the values that are finite: (..., n) -> (...), NaN where none is."""
+    """Mean of finite values over the last axis: (..., n) -> (...), NaN without finite values."""
     known = np.isfinite(values)
     counts = known.sum(-1)
     sums = np.where(known, values, 0).sum(-1)
@@ -208,10 +208,10 @@ def mean_of_known(values: Floats) -> Floats:
 
 
 def rounded(value: float) -> float:
-    """To four digits; twice, so that a value halfway between two does not follow the last bits of a sum."""
+    """The value with four decimals; rounded to 12 decimals first, against effects of the last bits of a sum on ties."""
     return round(round(float(value), 12), DIGITS)
 
 
 def significant(value: float) -> float:
-    """With six significant digits, for numbers of any size."""
+    """The value with six significant digits, for numbers of any size."""
     return float(f"{value:.6g}")

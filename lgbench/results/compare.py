@@ -1,4 +1,4 @@
-"""Two entries against each other: differences paired by seed, at each length and of their means."""
+"""Comparison of two entries: differences paired by seed, at each length and of the means."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from lgbench.results.statistics import (
 )
 
 INTEREST = 0.02
-"""The smallest difference of interest, as a share of the metric's range."""
+"""Smallest difference of interest, as a share of the range of the metric."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One column: the means over the n seeds that both entries have, and the mean of first - second with its 95 % interval."""
+    """Means of two entries over n common seeds in one column, and the mean of first - second with its 95 % interval."""
 
     kind: str
     """As in :data:`lgbench.results.columns.Column`."""
@@ -44,20 +44,19 @@ class Difference:
     high: float | None
     n: int
     p: float
-    """Of the moderated t-test; corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
+    """p of the moderated t-test, corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
     significant: bool
-    """Whether p is below 0.05. The interval, which is of this difference alone, then does not hold 0."""
+    """Whether p is below 0.05. The interval, without correction, then excludes 0."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """How many seeds would find a difference, if they scattered as those that are there."""
+    """Number of seeds for a difference of interest, from the observed variance."""
 
     difference: float
-    """The smallest difference of interest; where the metric has no range, the observed one."""
+    """Smallest difference of interest; the observed difference for a metric without a range."""
     seeds: int | None
-    """With so many seeds the difference is significant in 80 % of cases, corrected for the boards of the comparison. None where
-    they would be more than MOST_SEEDS."""
+    """Seeds for a power of 80 %, corrected for the boards of the comparison; None above MOST_SEEDS."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +71,19 @@ class Comparison:
     first: str
     second: str
     mean: Difference
-    """Of the OOD means, or of the ID means where nothing OOD was measured."""
+    """Difference in the ranking column: of OOD means, or of ID means without OOD measurements."""
     lengths: tuple[Difference, ...]
     planned: Planned | None
-    """None where the difference of the means is significant, or nothing is known of its variance."""
+    """None for a significant difference, for unsound entries, and without an estimate of the variance."""
     verdict: str
 
 
 def compare(
     results: Results, first: str, second: str, metric: str, name: str | None = None, protocol: str | None = None
 ) -> list[Comparison]:
-    """Two entries, named as on boards or short, on every board that has both.
+    """Comparison of two entries, by full or short names, on every board with common seeds.
 
-    Raises UsageError where a name is unknown, or no board has both.
+    Raises UsageError for an unknown name, or without any common seed.
     """
     results.chosen(metric, name, protocol)
     results.require_ranks(metric)
@@ -125,26 +124,26 @@ def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str
 
 
 def _unsound(board: BoardHeader, models: BoardValues, first: str, second: str) -> str | None:
-    """One sentence if the entries cannot be compared: numbers of a model that looks ahead mean nothing."""
+    """One sentence against a comparison of unsound entries: numbers of a model with leakage have no meaning."""
     reasons = [f"{entry} is not ranked: {reason}" for entry in (first, second) if (reason := models.unsound(entry))]
     return f"On {board.name} nothing is concluded, for {' and '.join(reasons)}." if reasons else None
 
 
 def _common(models: BoardValues, first: str, second: str, column: Column) -> int:
-    """How many seeds have a value of both entries."""
+    """Number of seeds with a value of both entries."""
     if not {first, second} <= set(models.entries):
         return 0
     return int(np.isfinite(models.column(column, [first, second])).all(0).sum())
 
 
 def _moments(models: BoardValues, first: str, second: str, column: Column) -> Moments:
-    """Of first - second."""
+    """Moments of first - second."""
     one, other = models.column(column, [first, second])
     return Moments.of(one - other)
 
 
 def _difference(board: BoardHeader, models: BoardValues, first: str, second: str, column: Column) -> Difference:
-    """With its own p, not yet corrected for others."""
+    """Difference with an uncorrected p."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
     moments, most = _moments(models, first, second, column), board.metric.highest - board.metric.lowest
@@ -170,7 +169,7 @@ def _corrected(differences: Sequence[Difference]) -> list[Difference]:
 
 
 def _planned(metric: Metric, models: BoardValues, first: str, second: str, tests: int) -> Planned | None:
-    """For the means. Each of several tests must then be significant at a level that suffices for all of them."""
+    """Planned seeds for the difference of the means, at a level of significance corrected for all tests."""
     moments = _moments(models, first, second, models.ranked_by)
     variance = models.spread(models.ranked_by).borrowed(moments)[0].item()
     unbounded = metric.high is None or metric.low is None
@@ -181,7 +180,7 @@ def _planned(metric: Metric, models: BoardValues, first: str, second: str, tests
 
 
 def _outlook(planned: Planned, mean: Difference) -> str:
-    """One sentence on how many seeds would decide."""
+    """One sentence on the number of seeds for a decision."""
     if planned.seeds is None:
         return f"More than {MOST_SEEDS:,} seeds would be needed to find a difference of {planned.difference:g}."
     enough = f"{planned.seeds} seeds find a difference of {planned.difference:g} in {100 * POWER:.0f} % of cases"
@@ -189,7 +188,7 @@ def _outlook(planned: Planned, mean: Difference) -> str:
 
 
 def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> str:
-    """One sentence on who is better, if anybody is."""
+    """One sentence on the significantly better entry, or on the lack of significance."""
     where = f"on {board.name} {mean.kind} under {board.protocol}"
     if mean.n < MIN_PAIRED_SEEDS:
         common = f"they have {mean.n} seeds in common, and a test needs {MIN_PAIRED_SEEDS}"
@@ -203,7 +202,7 @@ def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> st
 
 
 def _turned(mean: Difference) -> Difference:
-    """The difference second - first."""
+    """Difference with exchanged entries: second - first."""
     low, high = (None if end is None else -end for end in (mean.high, mean.low))
     return replace(mean, first=mean.second, second=mean.first, difference=-mean.difference, low=low, high=high)
 
@@ -214,7 +213,7 @@ def _evidence(metric: Metric, mean: Difference) -> str:
 
 
 def _at_lengths(lengths: Sequence[Difference]) -> str:
-    """One sentence on the lengths at which the entries are significantly different."""
+    """One sentence on the lengths with a significant difference."""
     found = [str(difference.length) for difference in lengths if difference.significant]
     if not found:
         return f"The difference is not significant at any of {len(lengths)} lengths."

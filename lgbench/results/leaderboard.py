@@ -1,4 +1,4 @@
-"""From the runs of a folder to boards: SQL chooses rows, and :mod:`lgbench.results.boards` ranks entries."""
+"""Boards of the runs of a folder: rows selected by SQL, entries ranked by :mod:`lgbench.results.boards`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Inside(NamedTuple):
-    """Place in models where a probe is shown: the mean over all layers and heads, or over one layer or head."""
+    """Place of a probe in models: one layer or head, or the mean over all layers and heads."""
 
     layer: int | None = None
     head: int | None = None
@@ -58,7 +58,7 @@ class BoardKey(NamedTuple):
 
     @property
     def without_metric(self) -> tuple[str, int, int]:
-        """Identity shared by the boards of all metrics."""
+        """Identity without the version of the metric."""
         return self[:3]
 
 
@@ -69,23 +69,23 @@ class MeasuredBoard(NamedTuple):
     header: BoardHeader
     models: BoardValues
     chance: BoardValues
-    """Context-free baseline as one entry with one seed; without tasks if it is unknown."""
+    """Context-free baseline as one entry with one seed; without tasks if unknown."""
 
 
 class Chosen(NamedTuple):
-    """The rows that boards are made from, apart from the metric."""
+    """Selection of the rows of boards, apart from the metric."""
 
     name: str | None = None
     """Full name of a family or task; None for all families."""
     protocol: str | None = None
     """Name of a protocol for its versions without changes, or a full label such as "standard/3 train.lr=0.001"."""
     apart: bool = False
-    """Whether every task has a board of its own, and families have none."""
+    """Whether every task has its own board, in place of boards of families."""
     inside: Inside | None = None
 
 
 class Results(Database):
-    """The runs of a folder, and the boards that are made from them."""
+    """Runs of a folder, and their boards."""
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__(folder)
@@ -104,9 +104,9 @@ class Results(Database):
     ) -> list[Board]:
         """Boards of one metric, of all families or of one family or task. UsageError for an unknown name.
 
-        `protocol` and `apart` as in :class:`Chosen`; the protocol "external" means all boards of models that lgbench did not
-        train, which come last. `baseline` is an entry as on boards or short, by default BASELINE_ENTRY. A probe by which no
-        value is better has boards only with `inside`: without ranks, for plots, with entries in the order of their names.
+        `protocol` and `apart` as in :class:`Chosen`; the protocol "external" selects all boards of external models, which come
+        last. `baseline` is the full or short name of an entry, by default BASELINE_ENTRY. A probe without ranks has boards only
+        with `inside`, for plots, with entries in alphabetical order.
         """
         chosen = self.chosen(metric, name, protocol, apart=apart, inside=inside)
         if inside is None:
@@ -137,9 +137,9 @@ class Results(Database):
         apart: bool = False,
         lengths: Sequence[int] = (),
     ) -> list[BoardSteps]:
-        """Curves against training steps, for each board of :meth:`boards` with models that were tested while they trained.
+        """Curves against training steps, for each board of :meth:`boards` with tests during training.
 
-        At these lengths, or else at the default lengths of each board.
+        At `lengths`, or at the default lengths of each board.
         """
         chosen = self.chosen(metric, name, protocol, apart=apart)
         self.require_ranks(metric)
@@ -151,7 +151,7 @@ class Results(Database):
         return found
 
     def overall(self, metric: str, protocol: str | None = None, *, baseline: str | None = None) -> list[Overall]:
-        """Entries with all families together, for each protocol under which an entry ran several families, all of them."""
+        """Overall boards over all families, for each protocol with several families and a complete entry."""
         chosen = self.chosen(metric, None, protocol)
         self.require_ranks(metric)
         entry = self.baseline(baseline)
@@ -179,7 +179,7 @@ class Results(Database):
         inside: Inside | None = None,
         also: Iterable[str] = (),
     ) -> Chosen:
-        """The choice with its full names. UsageError for the first unknown name. `also` has metrics that no run describes."""
+        """Selection with full names. UsageError for the first unknown name. `also` has further known metrics."""
         if metric not in (known := [*self.metric_names, *also]):
             raise self._without(unknown("metric", metric, known))
         if name is not None:
@@ -196,7 +196,7 @@ class Results(Database):
         return UsageError(f"in {printable(str(self.folder))} there is {error}")
 
     def require_ranks(self, metric: str) -> None:
-        """Raise UsageError for a metric by which no value is better than another."""
+        """Raise UsageError for a metric without ranks."""
         if metric not in self.ranking_names:
             raise UsageError(
                 f"no value of {metric} is better than another, so no board ranks entries by it; "
@@ -204,7 +204,7 @@ class Results(Database):
             )
 
     def layers(self, metric: str) -> list[int]:
-        """Layers in which runs have read a probe; none for a number of whole models."""
+        """Layers with readings of a probe; none for a number of whole models."""
         layers = "select distinct layer from results where metric = $metric and layer is not null order by layer"
         return [int(layer) for (layer,) in self.rows(layers, {"metric": metric})]
 
@@ -215,13 +215,13 @@ class Results(Database):
         return find_entry(name, (entry for (entry,) in self.rows("select distinct entry from models where entry is not null")))
 
     def values(self, metric: str, chosen: Chosen) -> pa.Table:
-        """The rows that boards are made from; see sql/values.sql. The protocol is a number of :attr:`protocols`."""
+        """Rows of boards, by sql/values.sql. The protocol is a number of :attr:`protocols`."""
         whole = chosen.inside is None and metric in self.ranking_names
         more = {"whole": whole, **(chosen.inside or EVERYWHERE)._asdict()}
         return self.arrow(packaged("values"), self._parameters(metric, chosen) | more)
 
     def numbers(self, protocol: str | None) -> list[int]:
-        """Numbers of the protocols with this name or label. The name of external models means all that was tested of them."""
+        """Numbers of the protocols with a name or label. The name "external" selects all protocols of external models."""
 
         def meant(use: ProtocolUse) -> bool:
             return protocol in (None, str(use)) or (protocol == use.name and (use.is_external or not use.changes))
@@ -235,14 +235,14 @@ class Results(Database):
         return {"name": chosen.name, "protocols": self.numbers(chosen.protocol), "apart": chosen.apart}
 
     def _measured(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
-        """Boards with any value, by name and label; of versions the newest first."""
+        """Boards with any value, by name and label; newest versions first."""
         if (metric, chosen) not in self._known:
             every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, chosen)))
             self._known[metric, chosen] = sorted((each for each in every if each), key=_order)
         return self._known[metric, chosen]
 
     def _to_rank(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
-        """The same; a board of one task on which longer inputs tell nothing is ranked by the ID mean."""
+        """Boards before ranking; ranked by the ID mean if nothing was learned on the only task."""
         primary = self._measured(PRIMARY_METRIC, chosen._replace(inside=None))
         unlearned = _unlearned(primary, self._not_fitted(chosen))
         return [
@@ -254,7 +254,7 @@ class Results(Database):
         return _seeds_not_fitted(self._measured(PRIMARY_METRIC, chosen._replace(inside=None)))
 
     def _board(self, metric: str, key: BoardKey, rows: pa.Table) -> MeasuredBoard | None:
-        """None if no run describes this version of the metric, or nothing has a value."""
+        """Values of one board; None for a version of the metric without a description, or without any value."""
         described = next((own for own in self.metrics if (own.name, own.version) == (metric, key.metric_version)), None)
         protocol = self.protocols[key.protocol]
         models, chance = models_and_chance(rows)
@@ -265,14 +265,14 @@ class Results(Database):
         return MeasuredBoard(key, header, models, chance)
 
     def _learning_rates(self, chosen: Chosen) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[float]]]]:
-        """By board, entry and task, the learning rates that tuning chose."""
+        """Tuned learning rates by board, entry and task."""
         found: dict[tuple[str, int, int], dict[str, dict[str, list[float]]]] = defaultdict(dict)
         for name, version, protocol, entry, task, rate in self.rows(packaged("learning_rates"), self._place(chosen)):
             found[name, version, protocol].setdefault(entry, {}).setdefault(task, []).append(rate)
         return found
 
     def _missing(self, metric: str, chosen: Chosen) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
-        """By board, sentences about seeds without all runs, and by entry the number of seeds with runs that lack the metric."""
+        """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry."""
         incomplete: dict[BoardKey, list[str]] = defaultdict(list)
         lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for row in self.rows(packaged("missing"), self._parameters(metric, chosen)):
@@ -285,7 +285,7 @@ class Results(Database):
 
 
 def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
-    """Rows of each board. They follow each other in the answer of the query."""
+    """Rows of each board, which are contiguous in the result of the query."""
     keys = list(zip(*(values[name].to_pylist() for name in ("board", *BoardKey._fields[1:])), strict=True))
     start = 0
     for end in range(1, len(keys) + 1):
@@ -295,7 +295,7 @@ def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
 
 
 def _order(board: MeasuredBoard) -> tuple[Any, ...]:
-    """By name and protocol, of versions the newest first; models that lgbench did not train come last."""
+    """Sort key: name and protocol, newest versions first, external models last."""
     key, protocol = board.key, board.header.protocol
     return protocol.is_external, key.name, -key.task_version, str(protocol), -key.metric_version
 
@@ -310,12 +310,12 @@ def models_and_chance(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
 
 
 def _chance_levels(models: BoardValues, chance: BoardValues) -> tuple[Level, ...]:
-    """Context-free baseline in each column, if it is known for all tasks."""
+    """Context-free baseline in each column, if known for all tasks."""
     return chance_levels(chance) if chance.tasks == models.tasks else ()
 
 
 def _seeds_not_fitted(measured: Sequence[MeasuredBoard]) -> Mapping[tuple[str, int, int], NotFitted]:
-    """By board. Of several versions of the metric, the newest counts."""
+    """Seeds without a fit, by board; of several versions of the metric, the newest counts."""
     judged: dict[tuple[str, int, int], dict[tuple[str, str, int], bool]] = defaultdict(dict)
     for each in reversed(measured):
         judged[each.key.without_metric] |= not_fitted(each.models, each.header.metric, each.chance)
@@ -328,7 +328,7 @@ def _seeds_not_fitted(measured: Sequence[MeasuredBoard]) -> Mapping[tuple[str, i
 
 
 def _unlearned(measured: Sequence[MeasuredBoard], lost: Mapping[tuple[str, int, int], NotFitted]) -> set[tuple[str, int, int]]:
-    """Boards of one task that no seed of any entry has fitted, and on which no entry beats the context-free baseline OOD."""
+    """Boards of one task without a fit by any seed, and without an entry better than the context-free baseline OOD."""
     found, seen = set(), set()
     for each in measured:
         key, models = each.key.without_metric, each.models
@@ -354,8 +354,8 @@ def _beats_chance(board: MeasuredBoard) -> bool:
 def read_results(path: str | Path = "results") -> duckdb.DuckDBPyRelation:
     """All rows of the runs in a folder as a DuckDB relation; other files are left out with a warning.
 
-    The relation is of DuckDB's default connection, for `duckdb.sql` with the name of the variable. It reads the files whenever
-    it is asked.
+    The relation belongs to the default connection of DuckDB, so `duckdb.sql` finds it by the name of a variable. Every query
+    reads the files.
     """
     import duckdb
 
