@@ -1,4 +1,4 @@
-"""`lgbench.evaluate_model`: a model that lgbench did not train, measured as lgbench measures its own."""
+"""`lgbench.evaluate_model`: measurements of a model trained outside lgbench."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ Model = nn.Module | Callable[[Tensor], Any]
 MAX_NAME = 200
 """Characters of a name in a footer."""
 UNNAMED = "model"
-"""The name of a model that has none, such as a lambda."""
+"""Name of a model without one, such as a lambda."""
 
 
 def described(model: Model) -> ExternalModel:
-    """The footer's description of a model."""
+    """Description of a model in the metadata."""
     named = type(model) if isinstance(model, nn.Module) or not hasattr(model, "__qualname__") else model
     made_of = f"{named.__module__}.{named.__qualname__}"[:MAX_NAME]
     if not isinstance(model, nn.Module):
@@ -60,7 +60,7 @@ def described(model: Model) -> ExternalModel:
 
 
 def name_of(model: Model) -> str:
-    """The name of a model that nobody named: that of its class, or of the function.
+    """Default name of a model, from its class or function.
 
     >>> name_of(nn.Linear(1, 1)), name_of(lambda inputs: inputs)
     ('linear', 'model')
@@ -70,7 +70,7 @@ def name_of(model: Model) -> str:
 
 
 def device_of(model: Model, named: str | None) -> torch.device:
-    """The device that somebody named; by default the one that a module is on, and the CPU for a function."""
+    """Named device; by default the device of a module, and the CPU for a function."""
     if named is not None:
         return choose_device(named)
     tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
@@ -79,9 +79,9 @@ def device_of(model: Model, named: str | None) -> torch.device:
 
 @contextmanager
 def asked(model: Model, name: str, signature: Signature, device: torch.device) -> Iterator[Predict]:
-    """The model as evaluation asks it: in evaluation mode and on this device inside, as it was afterwards.
+    """Function from inputs to logits, with the model in evaluation mode and on the device until the end of the context.
 
-    Each answer is checked. Raises Unsupported where it has another shape than logits have.
+    Afterwards the model has its old modes and device. Calls raise Unsupported for logits of the wrong type or shape.
     """
 
     def predict(inputs: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def asked(model: Model, name: str, signature: Signature, device: torch.device) -
 
 
 def _digest(model: nn.Module) -> str:
-    """The SHA-256 of everything that the module's state has."""
+    """SHA-256 of the tensors in the module's state."""
     total = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         if isinstance(value, Tensor):
@@ -119,11 +119,11 @@ def _digest(model: nn.Module) -> str:
 
 
 SETTABLE = ("evaluate.contexts", "evaluate.max_length", "evaluate.strings", "train.max_length", "train.min_length")
-"""The settings that mean something without a training. Those of `train` say which lengths count as in distribution."""
+"""Settings with a meaning without training. Lengths in `train` define the in-distribution range."""
 LENGTHS = "evaluate.lengths"
-"""The change of a protocol that names the lengths, with blanks between them."""
+"""Change of a protocol with the tested lengths, separated by blanks."""
 MAX_LENGTHS = 100
-"""How many lengths can be asked for. A footer has room for their names."""
+"""Largest number of requested lengths, since the metadata contains them."""
 NOT_TRAINED = "none"
 """In place of the optimizer's name."""
 
@@ -141,14 +141,14 @@ class Order:
 
 @dataclass(frozen=True)
 class External(Tested):
-    """A model that lgbench did not train, on a task."""
+    """Model trained outside lgbench, on a task."""
 
     took_part: frozenset[str]
-    """The names of the distributions and plugin files that decide or measure its numbers."""
+    """Names of the distributions and plugin files behind its numbers and measurements."""
 
 
 def planned(order: Order, registry: Registry) -> External:
-    """The model on its task. Raises UsageError for a name, a task, a length or a setting that cannot be."""
+    """Model on its task. Raises UsageError for an invalid name, task, length or setting."""
     _require_name(order.name)
     found = _task(order.task, registry)
     plain_train, plain_test = PROTOCOLS[BOARDS_PROTOCOL].settings(found.thing)
@@ -166,7 +166,7 @@ def planned(order: Order, registry: Registry) -> External:
             task, test = _at(task, lengths), replace(test, max_length=lengths[-1])
             changes[LENGTHS] = " ".join(map(str, lengths))
     _require_seed(order.seed)
-    test = replace(test, points=0, point_max_length=test.max_length)  # there are none while it trains
+    test = replace(test, points=0, point_max_length=test.max_length)  # no tests during training
     check_settings(task, train, test)
     if reason := no_answer_counts(task, train, test):
         raise UsageError(reason)
@@ -179,7 +179,7 @@ def planned(order: Order, registry: Registry) -> External:
 def _record(
     order: Order, task: Found[Task], train: Training, test: Evaluation, changes: Mapping[str, str], registry: Registry
 ) -> ExperimentRecord:
-    """Nobody knows how the model was trained: all numbers of that are 0, but for the lengths that count as in distribution."""
+    """Record with all training settings 0, since the training is unknown, except the in-distribution lengths."""
     untrained = Training(0, 0, 0.0, 0.0, 0.0, 0, train.min_length, train.max_length)
     return ExperimentRecord(
         task=task.label,
@@ -226,7 +226,7 @@ def _lengths(asked: Sequence[int]) -> list[int]:
 
 
 def _at(task: Task, lengths: Sequence[int]) -> Task:
-    """The same task, of which boards show these lengths."""
+    """Copy of a task with these lengths on boards."""
     other = copy.copy(task)
     vars(other)["lengths"] = tuple(lengths)  # a plugin's task may be frozen
     return other
@@ -247,20 +247,20 @@ def evaluate_model(
     plugins: Sequence[str | Path] = (),
     results: str | Path | None = None,
 ) -> pa.Table:
-    """Measure any model on a task, as lgbench measures those that it trains, and return the rows, as :func:`lgbench.run` does.
+    """Rows of measurements of any model on a task, with the columns of :func:`lgbench.run`.
 
     `model` is a module, or a function, from inputs (B, T) int64 or (B, T, F) float32 to logits (B, A, V). A is T, or 1 where
-    the task asks for one answer. A module is in evaluation mode meanwhile. `lengths` are those that boards show, by default
-    those of the protocol `standard`; the contexts are those of its runs with the same seed. `device` is by default the one
-    that the module is on, and the CPU for a function. `set` changes evaluate.contexts, evaluate.strings, evaluate.max_length,
-    train.min_length and train.max_length; the last two say which lengths the model was trained on, by default the task's.
+    the task asks for one answer. A module is in evaluation mode meanwhile. `lengths` are the lengths on boards, by default
+    the lengths of the protocol `standard`. Contexts equal the contexts of its runs with the same seed. `device` is by default
+    the module's device, and the CPU for a function. `set` changes evaluate.contexts, evaluate.strings, evaluate.max_length,
+    train.min_length and train.max_length. The last two are the model's training lengths, by default the task's.
 
-    With a folder `results`, the rows are a run file there, too, under the protocol `external`. Boards show it
-    apart from models that lgbench trained, and nobody can submit or verify it. The model's `name` is its identity: several
-    trainings of one model have one name and several seeds. By default the name is that of the class or the function.
+    With a folder `results`, the rows also become a run file with the protocol `external`. Boards show the model apart from
+    models trained by lgbench. The run file cannot be submitted or verified. The model's `name`, by default the name of the
+    class or function, is its identity: several trainings of one model have one name and several seeds.
 
-    Raises UsageError for what cannot be asked, and where `results` has other numbers of a model with this name and seed;
-    RunFailed, with its cause, where the model fails.
+    Raises UsageError for an invalid request, or if `results` has other numbers for this name and seed. Raises RunFailed,
+    with its cause, for an error in the model.
     """
     changes = {key: str(value) for key, value in (set or {}).items()}
     registry = Registry.load(files=[Path(file) for file in plugins])
@@ -306,7 +306,7 @@ def _footer(
 
 
 def _file(folder: Path, whole: External, rows: pa.Table, footer: Mapping[str, Any]) -> None:
-    """Write the run file where there is none of its name. Raises UsageError where there is one with other numbers."""
+    """Write a new run file. Raises UsageError for an existing file with other numbers."""
     name = run_files.name_for(whole.record)
     run_files.write(folder / name, rows, footer)
     try:

@@ -33,10 +33,10 @@ class Vectors:
 
 
 class Answers(Enum):
-    """Where a task asks for an answer."""
+    """Positions of the answers of a task."""
 
     EVERY_PREFIX = "at every prefix"
-    """A = T. The answer at position T - 1 - k is the answer to the context's prefix that is k shorter."""
+    """A = T. Position T - 1 - k answers the prefix of the context without its last k positions."""
     MARKED = "at the positions that the batch's weights mark"
     """A = T. Every marked position counts for the whole context's length, as in copying or addition."""
     LAST = "once, at the last position"
@@ -45,7 +45,7 @@ class Answers(Enum):
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a model: it reads `inputs` and gives logits over `classes` classes where `answers` says."""
+    """Inputs and outputs of a model: logits over `classes` classes at the positions of `answers`."""
 
     inputs: Tokens | Vectors
     classes: int
@@ -53,10 +53,10 @@ class Signature:
 
 
 class Batch(NamedTuple):
-    """Contexts and the right answer to each.
+    """Contexts with the right answers.
 
-    inputs: (n, T) int64 or (n, T, F) float32. distribution: p*, (n, A, V) float32, which sums to 1 over V. weights: (n, A)
-    float32, at least 0, by how much each answer counts in training and in measurements; None where all count alike.
+    inputs: (n, T) int64 or (n, T, F) float32. distribution: p*, (n, A, V) float32, with the sum 1 over V. weights: (n, A)
+    float32, at least 0, weights of the answers in training and in measurements; None for equal weights.
     """
 
     inputs: Tensor
@@ -73,10 +73,10 @@ class Strings(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of one protocol for one task. None keeps the protocol's own number.
+    """Budget of one protocol for one task. None keeps the protocol's own number.
 
-    steps: optimizer steps. batch: contexts per step. lr: peak learning rate, or the one of which all that are tried are
-    multiples. max_length: longest tested context.
+    steps: optimizer steps. batch: contexts per step. lr: peak learning rate, or the base of the grid in a protocol with
+    tuning. max_length: longest tested context.
     """
 
     steps: int | None = None
@@ -88,9 +88,10 @@ class Budget:
 class Task(ABC):
     """A distribution over contexts together with the exact next-token distribution p*(. | context).
 
-    Length counts what the task is about: symbols read (without a begin token), tokens seen, items in a set (without the
-    query). The last position of a context of length L has seen all L. If the task answers at every prefix, position T - 1 - k
-    has seen L - k, and a prefix of a context must be distributed as a shorter context is: then one pass measures every length.
+    Length counts the units of the task: symbols (without a begin token), tokens, or items of a set (without the query). The
+    last position of a context of length L has seen all L units. For a task with an answer at every prefix, position
+    T - 1 - k has seen L - k. A prefix of a context must then have the distribution of a shorter context, so a single pass
+    measures every length.
     """
 
     name: str
@@ -98,28 +99,28 @@ class Task(ABC):
     about: str = ""
     """One sentence, where the class's docstring does not describe this object."""
     family: str
-    """Tasks that are reported together. A task that stands alone has its own `name` here."""
+    """Label of tasks reported together; the task's own `name` for a single task."""
     version: int
-    """Raise it whenever any number that the task gives could change."""
+    """Raise the version whenever any number of the task could change."""
     signature: Signature
     train_lengths: tuple[int, int]
     """Shortest and longest context in training. A task that answers at every prefix trains on the longest."""
     max_length: int | None = None
-    """The length beyond which no context exists; None if there is no such length."""
+    """Length of the longest existing context; None without a limit."""
     lengths: tuple[int, ...] | None = None
-    """The lengths that boards show; None for powers of two, the training length and the longest tested length."""
+    """Lengths on boards; None for powers of two, the training length and the longest tested length."""
     model: Mapping[str, int | float | bool | str] = MappingProxyType({})
-    """Model sizes for this task, such as {"layers": 1}. An architecture takes the options that it has."""
+    """Model sizes for this task, such as {"layers": 1}. An architecture ignores unknown options."""
     budgets: Mapping[str, Budget] = MappingProxyType({})
-    """By the protocol's name, where the task needs other numbers than the protocol's own: tasks differ too much for one number
-    of steps, and the core knows none of them by name."""
+    """Budgets by the protocol's name, for tasks in need of other numbers than the protocol's own. Tasks differ too much for one
+    number of steps, and the core knows no task by name."""
 
     @abstractmethod
     def sample(self, length: int, random: Random) -> Batch:
         """Draw `random.n` independent contexts of exactly `length`, on `random.device`.
 
-        Every random number comes from `random`, whose methods give each context numbers of its own. A context must not depend
-        on the others that it is drawn with.
+        Every random number comes from `random`, whose methods give each context its own numbers. Contexts of a batch must be
+        independent of each other.
         """
 
     @property
@@ -128,14 +129,14 @@ class Task(ABC):
         return tuple(str(i) for i in range(self.signature.classes))
 
     def text(self, inputs: Tensor) -> str:
-        """One context, (T,) or (T, F), as a reader would write it."""
+        """One context, (T,) or (T, F), as readable text."""
         return str(inputs.tolist())
 
     def context(self, text: str) -> Tensor:
-        """One context, (T,) or (T, F), that a reader wrote as :meth:`text` writes them. `lgbench predict` asks for it.
+        """Context, (T,) or (T, F), from text in the format of :meth:`text`, for `lgbench predict`.
 
-        Raises ValueError with a sentence about what the task reads. Without a method of its own, a task reads the numbers of
-        its tokens, with blanks or commas between them.
+        Raises ValueError with a sentence about the expected format. By default, a text has the numbers of the tokens,
+        separated by blanks or commas.
         """
         import torch
 
@@ -150,26 +151,26 @@ class Task(ABC):
         return torch.tensor([int(word) for word in words])
 
     def sibling(self, name: str) -> Task | None:
-        """The task of that name where a family has more members than it lists (dyck-K-M), else None.
+        """Task by name for a family with unlisted members (dyck-K-M), else None.
 
-        Only names that begin with this task's family and a hyphen are asked for. The answer has exactly that name, and this
-        family or, where boards show it alone, its own name as its family. Raises ValueError, with what would work, where no
-        such task exists.
+        The core asks only for names with this task's family and a hyphen as their prefix. The result has exactly the requested
+        name. Its family is this family, or its own name for a separate board. Raises ValueError, with a remedy, for an
+        impossible task.
         """
         return None
 
     def sources(self, inputs: Tensor) -> Tensor | None:
-        """The positions that matter for the answer at the last position: (n, T) or (n, T, F) -> (n, T) bool.
+        """Positions relevant to the answer at the last position: (n, T) or (n, T, F) -> (n, T) bool.
 
-        The largest item, the key that is asked for, the open bracket that may be closed. Probes compare it with where a model
-        looks. A context without such a position has none. None where the task does not say.
+        Examples: the largest item, the queried key, the open bracket to close. Probes compare these positions with a model's
+        attention. A context may have no relevant position. None for a task without this information.
         """
         return None
 
     def reference(self, context: Tensor) -> Sequence[float] | None:
-        """p* after one context, (T,) or (T, F), found in another way than `sample` finds it, such as plain enumeration.
+        """p* after one context, (T,) or (T, F), by another method than in `sample`, such as plain enumeration.
 
-        `lgbench check` compares `sample` with it on contexts of length up to 8. None where there is no other way.
+        `lgbench check` compares `sample` with this reference on contexts of length up to 8. None without another method.
         """
         return None
 
@@ -177,12 +178,12 @@ class Task(ABC):
 class Language(Task):
     """A task whose contexts are prefixes of a formal language.
 
-    Input token i < V - 1 is the symbol that class i predicts. Input token V - 1 is the begin token, and class V - 1 is the end
-    of the string. A context of length L has T = L + 1 positions, the begin token first.
+    Input token i < V - 1 is the symbol of class i. Input token V - 1 is the begin token, and class V - 1 is the end of the
+    string. A context of length L has T = L + 1 positions, the begin token first.
     """
 
     def context(self, text: str) -> Tensor:
-        """The symbols that stand in the text, with blanks between them or without, and the begin token before them."""
+        """Begin token and the symbols of the text, with or without blanks between symbols."""
         import torch
 
         symbols = self.answers[:-1]
@@ -201,9 +202,9 @@ class Language(Task):
     def strings(self, length: int, random: Random) -> Strings:
         """Draw n = `random.n` strings of `length`: n // 2 members, uniform among all members of that length, then non-members.
 
-        Raises ValueError where `length` cannot be tested; see `testable_length`.
+        Raises ValueError for an untestable length; see `testable_length`.
         """
 
     @abstractmethod
     def testable_length(self, length: int) -> int:
-        """The length nearest to `length`, the longer of two, that has both members and non-members."""
+        """Length nearest to `length` with both members and non-members; the longer of two."""
