@@ -15,13 +15,13 @@ BASELINE_ENTRY = f"{PREFIX}pre-norm"
 """Default baseline of boards."""
 
 CORE = "lgbench"
-"""Distribution of lgbench. It is among the packages of a number only if uncommitted changes of it made the number."""
+"""Distribution of lgbench, among the packages of a number only after a run with uncommitted changes of lgbench."""
 
 FILE = "sha256:"
-"""Beginning of the version of a plugin file. The names of its tasks and parts have the version already."""
+"""Prefix of the version of a plugin file. Names of tasks and parts of a plugin file contain the version already."""
 
 Plugins = tuple[tuple[str, str], ...]
-"""Name, and version with source, of each package that decides some numbers; as in the column `plugins`, sorted."""
+"""Name, and version with source, of each package with an effect on numbers; as in the column `plugins`, sorted."""
 
 Protocol = tuple[str, int]
 """Name and version."""
@@ -30,7 +30,7 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 def find_entry(name: str, known: Iterable[str]) -> str:
-    """The known entry of that name, or the only entry with all parts in the name; entries with the baseline come first.
+    """Known entry by its full name, or the only entry with all parts of the name; entries with the baseline come first.
 
     Raises UsageError for no entry or several.
 
@@ -50,12 +50,12 @@ def find_entry(name: str, known: Iterable[str]) -> str:
         raise UsageError(f"{name!r} may be any of {', '.join(found)}: name more of its parts")
     if found:
         return found[0]
-    # Suggestions are as short as the name, or a misspelt short name would be near nothing.
+    # Suggestions for a short name are short: a misspelt short name is near no full name.
     raise unknown("entry", name, names if "+" in name else {full.removeprefix(PREFIX) for full in names})
 
 
 def find_task(name: str, known: Iterable[str]) -> str:
-    """The known task or family of that name, or the only task from a plugin file with that short name.
+    """Known task or family by its full name, or the only task of a plugin file by its short name.
 
     Raises UsageError for no task or several.
 
@@ -79,9 +79,9 @@ def _short(name: str) -> str:
 
 
 def _parts(entry: str) -> tuple[set[str], str]:
-    """Parts of an entry, and its weights. A part from a plugin file is also there under its short name.
+    """Parts of an entry, and its weights. A part from a plugin file appears under full and short name.
 
-    Versions of packages in brackets are a part, whatever characters they contain.
+    Versions of packages in brackets are one part, with any characters.
     """
     name, _, versions = entry.partition(" (")
     model, _, weights = name.partition("@")
@@ -92,7 +92,7 @@ def _parts(entry: str) -> tuple[set[str], str]:
 
 
 def short(names: Iterable[str]) -> list[str]:
-    """Names without the baseline's architecture, if all have it.
+    """Names without the prefix of the baseline architecture, if all names have the prefix.
 
     >>> short(["transformer+pre-norm", "transformer+peri-norm@ema"]), short(["transformer+pre-norm", "set-attention"])
     (['pre-norm', 'peri-norm@ema'], ['transformer+pre-norm', 'set-attention'])
@@ -103,7 +103,7 @@ def short(names: Iterable[str]) -> list[str]:
 
 
 class Use(NamedTuple, Generic[Entry]):
-    """Packages that decide numbers of an entry on a task."""
+    """Packages with an effect on the numbers of an entry on a task."""
 
     entry: Entry
     """Name, or name and weights."""
@@ -115,8 +115,8 @@ class Use(NamedTuple, Generic[Entry]):
 def suffixes(uses: Iterable[Use[Entry]]) -> dict[tuple[Entry, Protocol, Plugins], str]:
     """Suffix that tells apart runs of one entry made with different plugin versions, under one version of a protocol.
 
-    It is empty for an entry with one version of each package. Numbers on one task have the same suffix only if they have the
-    same packages, and numbers on several tasks only if no package has several versions: such numbers never meet in a mean.
+    Empty for an entry with one version of each package. Equal suffixes on one task mean equal packages. Equal suffixes on
+    several tasks mean one version of each package: different versions are never averaged.
 
     >>> one, two = (("lgbench-positions", "0.1.0 1a2b3c4d5e6f7a8b"),), (("lgbench-positions", "0.2.0 9a8b7c6d5e4f3a2b"),)
     >>> short, long = ("short", 1), ("long", 1)
@@ -136,7 +136,7 @@ def suffixes(uses: Iterable[Use[Entry]]) -> dict[tuple[Entry, Protocol, Plugins]
 
 
 def _several(tasks: Mapping[Plugins, set[str]]) -> dict[str, set[str]]:
-    """Versions of the packages that tell numbers of an entry apart."""
+    """Versions of the packages with several versions among the numbers of an entry."""
     versions: dict[str, set[str]] = defaultdict(set)
     by_task: dict[str, list[dict[str, str]]] = defaultdict(list)
     for plugins, own in tasks.items():

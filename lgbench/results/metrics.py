@@ -1,4 +1,4 @@
-"""Descriptions of metrics, as run files hold them: everything that boards, plots and submissions need to know of one."""
+"""Descriptions of metrics in run files, for boards, plots and submissions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Metric:
     label: str
     title: str
     lower_is_better: bool | None
-    """None where no value is better than another."""
+    """None for a metric without ranks: no value is better."""
     low: float | None
-    """The least possible value; None where there is no least."""
+    """Least possible value; None without a lower bound."""
     high: float | None
-    """The greatest possible value; None where there is no greatest."""
+    """Greatest possible value; None without an upper bound."""
     worst: float | None
     threshold: float | None
     landmark: float | None
-    """A value to compare with, which plots draw as a dashed line."""
+    """Reference value, drawn by plots as a dashed line."""
     landmark_name: str | None
 
     @classmethod
@@ -57,7 +57,7 @@ class Metric:
 
     @property
     def ranks(self) -> bool:
-        """Whether any value is better than another, so that boards can rank entries by it."""
+        """Whether boards can rank entries by the metric: lower or higher values are better."""
         return self.lower_is_better is not None
 
     @property
@@ -67,28 +67,28 @@ class Metric:
 
     @property
     def direction(self) -> str:
-        """ "lower is better" or "higher is better", or that nothing is."""
+        """ "lower is better", "higher is better" or "nothing is better"."""
         side = {None: "nothing", True: "lower", False: "higher"}[self.lower_is_better]
         return f"{side} is better"
 
     @property
     def sign(self) -> int:
-        """-1 where higher is better, else 1: of values times this, a lower one is better, if any is."""
+        """Factor for "lower is better": -1 if higher values are better, else 1."""
         return -1 if self.lower_is_better is False else 1
 
     @property
     def perfect(self) -> float | None:
-        """The best possible value, None where there is no best."""
+        """Best possible value, None without one."""
         return {None: None, True: self.low, False: self.high}[self.lower_is_better]
 
     @property
     def lowest(self) -> float:
-        """The least possible value, infinite where there is no least."""
+        """Least possible value, -inf without a lower bound."""
         return -inf if self.low is None else self.low
 
     @property
     def highest(self) -> float:
-        """The greatest possible value, infinite where there is no greatest."""
+        """Greatest possible value, inf without an upper bound."""
         return inf if self.high is None else self.high
 
     def reaches(self, value: float) -> bool:

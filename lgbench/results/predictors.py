@@ -1,7 +1,7 @@
-"""Predictors: which probe tells, from inside a model, how well it does on longer inputs.
+"""Predictors: correlation of probes of the internals of a model with its scores on longer inputs.
 
-Spearman's rank correlation of a probe with a score, over the models of a task; the mean over the tasks of a family. Ranks,
-since probes have other units than scores, and a relation need not be straight.
+Spearman's rank correlation of a probe with a score, over the models of a task; mean over the tasks of a family. Ranks suit
+different units and nonlinear relations.
 """
 
 from __future__ import annotations
@@ -21,40 +21,39 @@ from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import Floats, expanded_tail
 
 TIMES = 8
-"""A probe is read at the longest length that boards show, up to so many times the training length."""
+"""Limit of the length of a reading, in training lengths: the longest length of boards up to the limit is read."""
 MIN_ENTRIES = 4
-"""With fewer entries a resample of entries says nothing, and a correlation little."""
+"""Minimum of entries for an interval: resamples of fewer entries carry no information."""
 RESAMPLES = 500
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """How a probe goes with the score of models on the tasks of a family."""
+    """Correlation of a probe with the score of models on the tasks of a family."""
 
     protocol: ProtocolUse
     family: str
     probe: str
     correlation: float
-    """Above 0 where a higher reading goes with a higher score, which of TVD is a worse one."""
+    """Positive if higher readings go with higher scores; a higher TVD is worse."""
     low: float | None
-    """The 95 % interval over resamples of entries, each with all its seeds, expanded as that of means; None for few entries."""
+    """95 % interval over resamples of entries, each with all seeds, expanded as for means; None for few entries."""
     high: float | None
     entries: int
     models: int
-    """Trainings; of the task that has most."""
+    """Number of trainings on the task with most trainings."""
 
 
 Readings = Mapping[str, Mapping[str, Floats]]
-"""By task and entry, probe and score of each seed: (2, S)."""
+"""Probe and score of each seed, (2, S), by task and entry."""
 
 
 def predictors(
     results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
 ) -> list[Predictor]:
-    """Of every protocol and family the probes that its models have, the one that tells most first, those of few entries last.
+    """Predictors of every protocol and family, the strongest correlation first, without an interval last.
 
-    Entries with their raw weights alone. `name` is that of a family or of a task. UsageError where a name is unknown, or no run
-    has a probe.
+    Entries with raw weights alone. `name` is a family or a task. Raises UsageError for an unknown name, or without probes.
     """
     chosen = results.chosen(metric, name, protocol)
     results.require_ranks(metric)
@@ -93,7 +92,7 @@ def _predictor(protocol: ProtocolUse, family: str, probe: str, readings: Reading
 
 
 def _mean_correlation(readings: Readings, entries: Sequence[str]) -> float:
-    """The mean over tasks of the correlation over the models of these entries; NaN where nothing varies on any task."""
+    """Mean over tasks of the correlation over the models of `entries`; NaN without variation on any task."""
     found = []
     for own in readings.values():
         chosen = [own[entry] for entry in entries if entry in own]
@@ -104,7 +103,7 @@ def _mean_correlation(readings: Readings, entries: Sequence[str]) -> float:
 
 
 def _spearman(pairs: Floats) -> float:
-    """Of (2, n); NaN where either does not vary."""
+    """Spearman's rank correlation of (2, n); NaN for a constant row."""
     ranks = rankdata(pairs, axis=1)
     centred = ranks - ranks.mean(1, keepdims=True)
     spread = np.sqrt((centred**2).sum(1)).prod()

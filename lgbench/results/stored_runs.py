@@ -23,24 +23,24 @@ from lgbench.results.weights_files import KEY as WEIGHTS_KEY
 from lgbench.results.weights_files import KeptWeights
 
 EXTERNAL_KEY = "external"
-"""The field of a footer that describes the model. A run that lgbench trained has no such field."""
+"""Field of the metadata with the description of an external model; absent for a run trained by lgbench."""
 
 
 @dataclass(frozen=True)
 class ExternalModel:
-    """A model that somebody gave to :func:`lgbench.evaluate_model`."""
+    """External model: given to :func:`lgbench.evaluate_model`, not trained by lgbench. Its run cannot be made again."""
 
     kind: Literal["module", "function"]
     made_of: str
-    """The class of a module, or the function, with the Python module that it is in."""
+    """Class of a module, or name of a function, with its Python module."""
     parameters: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
-    """How many numbers the module's parameters have; None for a function."""
+    """Number of parameters of a module; None for a function."""
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")] | None
-    """Of the names, types, shapes and values of the module's parameters and buffers; None for a function."""
+    """Hash of names, types, shapes and values of parameters and buffers; None for a function."""
 
     @property
     def field(self) -> dict[str, Any]:
-        """For the footer of the run file."""
+        """Field of the metadata of the run file."""
         return {EXTERNAL_KEY: asdict(self)}
 
 
@@ -94,7 +94,7 @@ class RunMetadata:
     kept_weights: KeptWeights | None = None
     """None, and no field of the JSON, for a run without kept weights."""
     external: ExternalModel | None = None
-    """A model that lgbench did not train; otherwise None, and no field of the JSON."""
+    """External model; None, and no field of the JSON, for a run trained by lgbench."""
 
     @property
     def content(self) -> dict[str, Any]:
@@ -110,9 +110,9 @@ class RunMetadata:
 
 
 def typed(about: Mapping[str, Any]) -> RunMetadata:
-    """The metadata of a run with types. Raises ValueError with the first wrong field.
+    """Typed metadata of a run. Raises ValueError with the first wrong field.
 
-    A field that this lgbench does not know is refused: a filed run is written again from the typed metadata, and would lose it.
+    Unknown fields are refused: submissions write typed metadata, and would lose unknown fields.
     """
     try:
         found = msgspec.convert(about, RunMetadata)
@@ -142,7 +142,7 @@ def flat(about: object, name: str = "") -> dict[str, object]:
 
 
 def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The names under which two flat dictionaries differ, each with a sentence; `there` is that of a file."""
+    """Names with different values in two flat dictionaries, each with a sentence; `there` is from a file."""
     for name in {**here, **there}:
         if name not in here or name not in there or here[name] != there[name]:
             own, filed = (ascii(each[name]) if name in each else "not set" for each in (here, there))
@@ -151,13 +151,13 @@ def differences(here: Mapping[str, object], there: Mapping[str, object]) -> Iter
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run by its metadata, and where it is stored."""
+    """Metadata of a run, and its location."""
 
     path: Path
     """Run file or submission file."""
     metadata: RunMetadata
     content: str | None = None
-    """The digest of metadata and rows, which a submission file holds for each run; None for a run file."""
+    """Digest of metadata and rows, from the submission file; None for a run file."""
 
     @property
     def record(self) -> ExperimentRecord:
@@ -174,21 +174,21 @@ class StoredRun:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The names of its weights."""
+        """Names of its weights."""
         return ("raw", *self.record.averagers)
 
     def is_named(self, patterns: Collection[str]) -> bool:
-        """Whether the id or the name of the run fits a shell pattern. Without patterns every run does."""
+        """Whether the id or the name of the run matches any shell pattern; True without patterns."""
         names = (self.run_id, run_files.run_name(self.record))
         return not patterns or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
     def require_variant(self, weights: str) -> None:
-        """Raise UsageError for weights that the run does not have."""
+        """Raise UsageError for unknown weights of the run."""
         if weights not in self.variants:
             raise unknown("weights", weights, self.variants)
 
     def weights(self) -> bytes:
-        """The content of the file of kept weights. Raises RunFileError for a missing or damaged file."""
+        """Content of the weights file. Raises RunFileError for a missing or damaged file."""
         kept = self.metadata.kept_weights
         if self.metadata.external:
             raise RunFileError(f"{self.where} has no weights: lgbench did not train its model")
@@ -198,12 +198,12 @@ class StoredRun:
 
 
 def stored(path: Path) -> list[StoredRun]:
-    """The runs of a run file or a submission file. Raises RunFileError with the reason for any other or damaged file."""
+    """Runs of a run file or a submission file. Raises RunFileError with the reason for any other or damaged file."""
     return _stored(path, checked(path))
 
 
 def stored_in(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
-    """The runs of all files, and a sentence for each file that cannot be read."""
+    """Runs of all files, and a sentence for each unreadable file."""
     found: list[StoredRun] = []
     wrong: list[str] = []
     for path in paths:
@@ -215,7 +215,7 @@ def stored_in(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
 
 
 def with_rows(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[StoredRun, pa.Table]]:
-    """The runs of a file, or those with the ids `only`, each with its rows in the schema of run files.
+    """Runs of a file, all or with the ids `only`, each with rows in the schema of run files.
 
     Reads one row group at a time; submission files have row groups of whole runs. Raises RunFileError as :func:`stored`.
     """

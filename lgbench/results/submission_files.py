@@ -1,9 +1,9 @@
 """Submission files: the runs of a submission in one Parquet file, written once, whole.
 
-A run file is small, and half of it describes its columns. Together, runs take half the space and open many times faster.
+Half of a small run file describes columns. Runs in one file take half the space and open many times faster.
 
-A submission file has the rows of its runs, one run after the other, and a table with one line of JSON per run, compressed and
-in Base64: Parquet does not compress its metadata, and the metadata of the runs of one submission are nearly equal.
+A submission file has the rows of its runs, one run after another, and a table with one line of JSON per run, compressed and in
+Base64: Parquet does not compress metadata, and the metadata of the runs of one submission are nearly equal.
 """
 
 from __future__ import annotations

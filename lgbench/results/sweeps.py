@@ -1,4 +1,4 @@
-"""Sweeps: how good each entry is at several values of one setting, of runs that differ in nothing but that setting."""
+"""Sweeps: values of each entry at several values of one setting, over runs with all other settings equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lgbench.results.statistics import Floats, interval, share_interval
 from lgbench.results.trainings import LENGTH, NUMBERS, training_numbers
 
 LeaveOut = Callable[[str], None]
-"""Gets a sentence for everything that is not drawn."""
+"""Receiver of a sentence for each omission of a plot."""
 
 OF_TRAINING: Column = ("length", LENGTH)
 """The column of numbers of a training."""
@@ -32,7 +32,7 @@ OF_TRAINING: Column = ("length", LENGTH)
 
 @dataclass(frozen=True)
 class SweepCell:
-    """The mean over n seeds at one value of the setting, and its 95 % interval, which is None for one seed."""
+    """Mean over n seeds at one value of the setting, and its 95 % interval, None for one seed."""
 
     value: SettingValue
     mean: float
@@ -51,16 +51,16 @@ class Sweep:
     cells: Mapping[str, tuple[SweepCell, ...]]
     """By entry, in the order of the values."""
     chance: Mapping[SettingValue, float]
-    """The chance level by value, where it is known."""
+    """Context-free baseline by value of the setting, if known."""
 
     @property
     def lines(self) -> list[str]:
-        """The entries with several values, sorted."""
+        """Entries with several values, sorted."""
         return sorted(entry for entry, cells in self.cells.items() if len(cells) > 1)
 
 
 def sweeps(results: Results, asked: SweepRequest, leave_out: LeaveOut = lambda sentence: None) -> list[Sweep]:
-    """By family or task, protocol and column. Raises UsageError for an unknown name, and if no entry has several values."""
+    """Sweeps by family or task, protocol and column. Raises UsageError for an unknown name, or without several values."""
     if asked.lengths and asked.metric in NUMBERS:
         raise UsageError(f"{asked.metric} is one number of a training, and has no lengths: leave --length out")
     swept = swept_rows(results, asked, leave_out)
@@ -98,7 +98,7 @@ def _of_columns(swept: SweptRows, columns: Sequence[Column], setting: str, leave
 
 
 def _cells(models: BoardValues, column: Column, board: BoardHeader, value: SettingValue) -> Iterable[tuple[str, SweepCell]]:
-    """By entry, over the seeds that have a value on every task of the board."""
+    """Cells by entry, over seeds with a value on every task of the board."""
     if len(models.tasks) < board.tasks or column not in models.columns:
         return
     seeds, around = _of_seeds(models.columns[column], board.metric)
@@ -112,7 +112,7 @@ def _cells(models: BoardValues, column: Column, board: BoardHeader, value: Setti
 
 
 def _of_seeds(values: Floats, metric: Metric) -> tuple[Floats, tuple[Floats, Floats]]:
-    """(E, S) and the ends of intervals. A seed diverged if it did on any task."""
+    """Values of seeds (E, S) and the ends of intervals. A seed diverged if any of its tasks did."""
     if metric == NUMBERS[DIVERGED][0]:
         seeds = np.where(np.isfinite(values), values > 0, np.nan)
         return seeds, share_interval(seeds)
@@ -120,7 +120,7 @@ def _of_seeds(values: Floats, metric: Metric) -> tuple[Floats, tuple[Floats, Flo
 
 
 def _left_out(models: BoardValues, column: Column, board: BoardHeader, entries: Sequence[str], at: str) -> Iterable[str]:
-    """A sentence for the seeds of each entry with a line that are not in its mean."""
+    """A sentence for the seeds left out of a mean, for each entry with a line."""
     per_task = models.measured.any(-1)  # (E, S, T)
     any_task, complete = np.asarray(per_task.any(-1)), np.asarray(per_task.all(-1))
     if len(models.tasks) < board.tasks:
@@ -142,9 +142,9 @@ def _left_out(models: BoardValues, column: Column, board: BoardHeader, entries: 
 
 
 MODEL = ("task_version", "protocol", "entry", "seed", "task")
-"""The columns that name a model."""
+"""Identifying columns of a model."""
 PLACE = ("board", "task_version", "base", "metric_version")
-"""The columns that are the same on one line. The base is the protocol without the setting, as a number."""
+"""Columns with one value on a line. The base is the number of the protocol without the setting."""
 
 
 class SweepRequest(NamedTuple):
@@ -155,25 +155,25 @@ class SweepRequest(NamedTuple):
     name: str | None = None
     """A family or a task; None for all families."""
     protocol: str | None = None
-    """A name, which means its versions without other changes, or a label without the setting."""
+    """A name, for its versions without other changes, or a label without the setting."""
     lengths: Sequence[int] = ()
-    """None of them for the OOD mean."""
+    """Lengths to draw; empty for the OOD mean."""
     inside: Inside | None = None
 
 
 class SweptRows(NamedTuple):
-    """Everything that is on one line of each entry, on one family or task."""
+    """Rows of one line of each entry, on one family or task."""
 
     board: BoardHeader
-    """The protocol without the setting, and the tasks on which the setting has several values."""
+    """Header with the protocol without the setting, and the tasks with several values of the setting."""
     points: Sequence[SettingValue]
     """Every value of the setting, in order."""
     rows: pa.Table
-    """As values.sql makes them, with the column `point`: which of the values."""
+    """Rows of values.sql with the column `point`, an index of `points`."""
 
 
 def swept_rows(results: Results, asked: SweepRequest, leave_out: LeaveOut) -> list[SweptRows]:
-    """By family or task and protocol. Raises UsageError for an unknown name, and for a setting with one value."""
+    """Rows by family or task and protocol. Raises UsageError for an unknown name, and for a setting with one value."""
     chosen = results.chosen(asked.metric, asked.name, inside=asked.inside, also=NUMBERS)
     models = _models(results, chosen)
     bases = {number: without(use, asked.setting) for number, use in results.protocols.items()}
@@ -195,7 +195,7 @@ def swept_rows(results: Results, asked: SweepRequest, leave_out: LeaveOut) -> li
 
 
 def _models(results: Results, chosen: Chosen) -> pa.Table:
-    """Every model with the run that made it."""
+    """Every model with its run."""
     return results.arrow(
         """select distinct
             board_of(family, task, $name, false) as board, task_version, protocol, entry, seed, task, weights, run_id
@@ -207,12 +207,12 @@ def _models(results: Results, chosen: Chosen) -> pa.Table:
 
 
 def without(use: ProtocolUse, setting: str) -> ProtocolUse:
-    """A protocol as it is but for one setting."""
+    """Protocol without the changes of one setting."""
     return ProtocolUse(use.name, use.version, tuple(change for change in use.changes if change[0] != setting))
 
 
 def _numbers(bases: Mapping[int, ProtocolUse], protocol: str | None) -> set[int]:
-    """The numbers of the protocols that are meant. Raises UsageError where there is none."""
+    """Numbers of the selected protocols. Raises UsageError for an unknown protocol."""
     meant = {n for n, base in bases.items() if protocol in (None, str(base)) or (protocol == base.name and not base.changes)}
     if not meant:
         every = bases.values()
@@ -240,7 +240,7 @@ def _nothing(asked: SweepRequest, value: SettingValue) -> UsageError:
 
 
 def _others(setting: str, value: SettingValue) -> str:
-    """The command that makes runs with other values, in a sentence."""
+    """A sentence with the command for runs with other values."""
     if setting == PRECISION:
         return "`lgbench run --precision bfloat16` makes others"
     if isinstance(value, str):
@@ -254,7 +254,7 @@ def _others(setting: str, value: SettingValue) -> str:
 
 
 def _once(results: Results, models: pa.Table, setting: str, leave_out: LeaveOut) -> pa.Table:
-    """The point of each model that has one. A model whose runs have several values is left out."""
+    """Point of each model; models with several values in their runs are left out."""
     known = models.filter(pc.is_valid(models["point"]))
     each = known.group_by(list(MODEL), use_threads=False).aggregate([("point", "min"), ("point", "max")])
     same = pc.equal(each["point_min"], each["point_max"])
@@ -266,8 +266,8 @@ def _once(results: Results, models: pa.Table, setting: str, leave_out: LeaveOut)
 
 
 def _placed(rows: pa.Table, models: pa.Table, bases: Mapping[int, ProtocolUse]) -> pa.Table:
-    """The rows of values.sql with their points and the numbers of their bases. The chance level has a row at each point."""
-    names = {use: number for number, use in sorted(bases.items(), reverse=True)}  # the least number with that base
+    """Rows of values.sql with points and numbers of bases; the context-free baseline has a row at each point."""
+    names = {use: number for number, use in sorted(bases.items(), reverse=True)}  # the least number of each base
     protocols = pa.array(list(bases), rows["protocol"].type)
     numbers = pa.array([names[use] for use in bases.values()], pa.int64())
     of_models = rows.join(models, list(MODEL), join_type="inner")
@@ -275,12 +275,12 @@ def _placed(rows: pa.Table, models: pa.Table, bases: Mapping[int, ProtocolUse]) 
     at = models.group_by(["task_version", "protocol", "task", "point"], use_threads=False).aggregate([])
     of_chance = levels.join(at, ["task_version", "protocol", "task"], join_type="inner")
     both = pa.concat_tables([of_models, of_chance.select(of_models.column_names)])
-    # In the order of the protocols, so that the same row is the last one wherever this is done.
+    # A fixed order: of duplicates the last row counts.
     return both.join(pa.table({"protocol": protocols, "base": numbers}), "protocol", join_type="inner").sort_by("protocol")
 
 
 def _groups(results: Results, placed: pa.Table, asked: SweepRequest, leave_out: LeaveOut) -> list[tuple[BoardHeader, pa.Table]]:
-    """Of each board, the rows of the tasks on which any entry has several points."""
+    """Header of each board, and its rows of tasks with several points of any entry."""
     found = []
     for key in placed.group_by(list(PLACE), use_threads=False).aggregate([]).to_pylist():
         rows = placed
@@ -305,14 +305,14 @@ def _header(name: str, task_version: int, base: ProtocolUse, metric: Metric, row
 
 
 def _metric(results: Results, name: str, version: int) -> Metric | None:
-    """None where no run file describes this version of the metric."""
+    """Description of a metric; None for a version without a description in any run file."""
     if name in NUMBERS:
         return NUMBERS[name][0]
     return next((own for own in results.metrics if (own.name, own.version) == (name, version)), None)
 
 
 def several(rows: pa.Table, name: str) -> list[str]:
-    """The entries that have several points on any task, or the tasks on which any entry has several; sorted."""
+    """Entries, or tasks, of each pair of entry and task with several points, by the column `name`; sorted."""
     own = rows.filter(pc.is_valid(rows["entry"]))
     counts = own.group_by(["entry", "task"], use_threads=False).aggregate([("point", "count_distinct")])
     return sorted({*counts.filter(pc.greater(counts["point_count_distinct"], 1))[name].to_pylist()})
@@ -322,11 +322,11 @@ SettingValue = int | float | str
 """A switch is "on" or "off"."""
 
 PRECISION = "precision"
-"""A change of a protocol that is no setting of `--set`: `--precision` makes it."""
+"""Change of a protocol by `--precision`, not by `--set`."""
 
 
 def setting_values(results: Database, setting: str, runs: Mapping[str, ProtocolUse]) -> dict[str, SettingValue]:
-    """By run id, for the runs that have the setting. Metadata are read only if changes do not say the value."""
+    """Values by run id, for runs with the setting. Metadata are read only for values absent from protocol changes."""
     found: dict[str, SettingValue] = {}
     for run, use in runs.items():
         changes = {PRECISION: use.precision, **dict(use.changes)}
@@ -347,7 +347,7 @@ def known_settings(results: Database) -> set[str]:
 
 
 def settings_in(metadata: Mapping[str, Any]) -> dict[str, SettingValue]:
-    """Settings in the metadata of a run, under the names by which `--set` reaches them."""
+    """Settings in the metadata of a run, under the names of `--set`."""
     experiment = metadata["experiment"]
     found = [(f"{part}.{name}", value) for part in ("train", "evaluate") for name, value in experiment.get(part, {}).items()]
     found += experiment.get("options", [])
@@ -356,7 +356,7 @@ def settings_in(metadata: Mapping[str, Any]) -> dict[str, SettingValue]:
 
 
 def of_text(text: str) -> SettingValue:
-    """A value from how it is written, as changes of a protocol have it.
+    """Value of a setting from its text in the changes of a protocol.
 
     >>> of_text("64"), of_text("1e-05"), of_text("True"), of_text("exact")
     (64, 1e-05, 'on', 'exact')
@@ -388,5 +388,5 @@ def _of_json(value: Any) -> SettingValue | None:
 
 
 def _whole(number: float) -> int | float:
-    """1 for 1.0, so that a number has one way to be written."""
+    """The number as int if whole, for one notation of equal numbers."""
     return int(number) if number.is_integer() and abs(number) < 2**53 else number

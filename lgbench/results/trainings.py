@@ -28,11 +28,11 @@ class TrainedRun(NamedTuple):
     entry: str
     """Name of the raw weights on boards."""
     curves: Mapping[str, Sequence[tuple[int, float | None]]]
-    """By metric of the training curve, steps with values, by step."""
+    """Steps with values, in order, by metric of the training curve."""
 
 
 def trainings(results: Database) -> Iterator[TrainedRun]:
-    """Every run, once, however many files hold it."""
+    """Every run, once, even if several files hold copies."""
     for *about, protocol, entry, curves in results.rows(packaged("trainings"), {"curves": list(CURVE_METRICS)}):
         points = {metric: [(point["step"], point["value"]) for point in own] for metric, own in (curves or {}).items()}
         run_id, task, task_version, seed, diverged_step = about
@@ -40,18 +40,18 @@ def trainings(results: Database) -> Iterator[TrainedRun]:
 
 
 LENGTH = 0
-"""Stands where values have a length: a training has none."""
+"""Placeholder for the length of values of a training."""
 
 
 def largest_gradient_norm(training: TrainedRun) -> float:
-    """The largest norm of a gradient that is finite, over all steps. Of a training that diverged, too."""
+    """Largest finite gradient norm over all steps, also for a diverged training."""
     return max((value for _, value in _finite(training, "gradient_norm")), default=nan)
 
 
 def loss_variance(training: TrainedRun) -> float:
-    """The variance of the points of the training loss over the last half of the steps, in square nats.
+    """Variance of the points of the training loss over the last half of the steps, in square nats.
 
-    A point is the mean over a fiftieth of the training. Not defined where the training diverged, or has fewer than two points.
+    A point is the mean over a fiftieth of the training. NaN for a diverged training, and for fewer than two points.
     """
     last = max((step for step, _ in training.curves.get("train_loss", ())), default=0)
     values = [value for step, value in _finite(training, "train_loss") if 2 * step > last]
@@ -59,7 +59,7 @@ def loss_variance(training: TrainedRun) -> float:
 
 
 def diverged(training: TrainedRun) -> float:
-    """1 for a training that diverged, 0 for any other."""
+    """1 for a diverged training, otherwise 0."""
     return float(training.diverged_step is not None)
 
 
@@ -82,11 +82,11 @@ NUMBERS: Mapping[str, tuple[Metric, Callable[[TrainedRun], float]]] = dict(
         strict=True,
     )
 )
-"""By the name of the metric."""
+"""Description and function of each number of a training, by name of the metric."""
 
 
 def training_numbers(results: Database, models: pa.Table, metric: str) -> pa.Table:
-    """One of these numbers of every run, in the columns of sql/values.sql; only raw weights have a training of their own."""
+    """Number of the training of every run, in the columns of sql/values.sql, for raw weights alone."""
     _, number = NUMBERS[metric]
     raw = {run.run_id: number(run) for run in trainings(results)}
     table = models.filter(pc.equal(models["weights"], "raw")).drop_columns(["weights"])

@@ -1,8 +1,8 @@
 """Files of kept weights: the raw and averaged weights of one run, beside its run file.
 
-A run file says by a hash which weights are its own, and so does the name of their file. So weights are never taken for those of
-another training of the same run, and a file, once written, is never replaced. They are written before the run file: whoever
-sees a run sees its weights.
+The metadata of a run file and the name of the weights file contain the hash of the weights. The hash rules out confusion with
+the weights of another training of the same run. A weights file, once written, is never replaced. Weights are written before
+the run file, so every visible run has its weights.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from lgbench.results import run_files
 
 SUFFIX = ".safetensors"
 KEY = "kept_weights"
-"""The field of a footer that says which weights are the run's own. A run that kept none has no such field."""
+"""Field of the metadata with the hash of kept weights; absent for a run without kept weights."""
 MAX_BYTES = 2**36
-"""Of one file: more than any model has that trains here."""
+"""Largest size of a weights file, above the size of any model trained by lgbench."""
 
 
 @dataclass(frozen=True)
 class KeptWeights:
-    """The weights of a run, as its footer names them."""
+    """Kept weights of a run, in its metadata."""
 
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-    """Of the file."""
+    """SHA-256 of the file."""
     size: Annotated[int, Meta(ge=1, le=MAX_BYTES)]
-    """Of the file, in bytes."""
+    """Size of the file in bytes."""
 
     @classmethod
     def of(cls, content: bytes) -> KeptWeights:
-        """Those with this content."""
+        """Hash and size of the content of a weights file."""
         return cls(hashlib.sha256(content).hexdigest(), len(content))
 
     @property
     def field(self) -> dict[str, Any]:
-        """For the footer of the run file."""
+        """Field of the metadata of the run file."""
         return {KEY: asdict(self)}
 
 
 def kept_by(footer: Mapping[str, Any]) -> KeptWeights | None:
-    """The weights that a run kept, by its footer; None where it kept none."""
+    """Kept weights in the metadata of a run; None for a run without kept weights."""
     try:
         return msgspec.convert(footer[KEY], KeptWeights)
     except (KeyError, msgspec.ValidationError):
@@ -58,17 +58,17 @@ def kept_by(footer: Mapping[str, Any]) -> KeptWeights | None:
 
 
 def name_for(record: ExperimentRecord, kept: KeptWeights) -> str:
-    """The name of the file, which stands in the folder of the run file."""
+    """Name of the weights file, in the folder of the run file."""
     return _name(run_files.run_name(record), kept)
 
 
 def name_of(run_file: str, kept: KeptWeights) -> str:
-    """The name of the file of weights that a run file of this name kept."""
+    """Name of the weights file from the name of the run file."""
     return _name(run_file.removesuffix(".parquet"), kept)
 
 
 def name_beside(path: Path) -> str | None:
-    """The name of the file that belongs to a run file; None where the run kept no weights, or the file is no run file."""
+    """Name of the weights file of a run file; None for a run without kept weights, and for any other file."""
     try:
         kept = kept_by(run_files.metadata(path))
     except RunFileError:
@@ -77,13 +77,13 @@ def name_beside(path: Path) -> str | None:
 
 
 def of_run(run_file: str, names: Iterable[str]) -> list[str]:
-    """Those of these names that a file of weights of this run file can have."""
+    """Names of weights files of a run file, among `names`."""
     stem = run_file.removesuffix(".parquet")
     return [name for name in names if name.startswith(f"{stem}.") and name.endswith(SUFFIX)]
 
 
 def write(path: Path, content: bytes, scratch: Path | None = None) -> None:
-    """Write weights once and whole. The same file, if it is already there, is left as it is; a damaged one is set aside."""
+    """Write weights once and whole. An equal existing file stays; a damaged existing file is set aside."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_bytes() != content:
         set_aside(path)
@@ -92,7 +92,7 @@ def write(path: Path, content: bytes, scratch: Path | None = None) -> None:
 
 
 def read(path: Path, kept: KeptWeights) -> bytes:
-    """The content of a file of weights. Raises RunFileError where it is missing, or not what the run kept."""
+    """Content of a weights file. Raises RunFileError for a missing file, or a wrong size or hash."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
