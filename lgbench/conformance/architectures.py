@@ -1,4 +1,4 @@
-"""Checks of architectures: their options, and what they give to the parts that a model is put together from."""
+"""Checks of architectures: options, and the inputs of a model's parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lgbench.experiment.settings import options_of
 
 
 class ProbingAttention(Attention):
-    """Softmax attention that needs everything, and checks what it gets."""
+    """Softmax attention with all needs, and checks of its inputs."""
 
     name = "probing-attention"
     needs = frozenset(Need)
@@ -64,7 +64,7 @@ class _ProbingModule(nn.Module):
 
 
 class ProbingPosition(Position):
-    """A position code that reads tokens everywhere, and gives a bias for each context."""
+    """Position code with token inputs for all modules, and a bias per context."""
 
     name = "probing-position"
     reads_tokens = True
@@ -114,7 +114,7 @@ class _Sum(nn.Module):
 
 
 class ProbingNorm(NormScheme):
-    """No norm anywhere. Keeps every call of its methods, in order."""
+    """Norm scheme without norms. Records the calls of its methods, in order."""
 
     name = "probing-norm"
 
@@ -204,7 +204,7 @@ def _can_be_set(thing: Configurable) -> Outcome:
 
 
 def _with_other_value(thing: Configurable, option: str, default: OptionValue) -> tuple[OptionValue, Any] | None:
-    """The first other value that the thing accepts, and the result; None if it refuses all."""
+    """First accepted other value, and the result; None if all are refused."""
     for value in others(default):
         if value == default:
             continue
@@ -264,7 +264,7 @@ def _has_options(architecture: Architecture, parts: Callable[[], Parts]) -> Outc
 
 
 def _models_with(architecture: Architecture, signature: Signature, parts: Parts, option: str, default: Any) -> list[nn.Module]:
-    """Models with other values of an option, as far as they are accepted."""
+    """Models with other accepted values of an option."""
     found = []
     for value in others(default):
         try:

@@ -1,4 +1,4 @@
-"""Checks of attentions and position codes, alone and wherever in a model they can stand."""
+"""Checks of attentions and position codes, alone and at every place in a model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checks_of_attention(attention: Attention) -> Checks:
 
 
 def standing(build: Callable[[AttentionSpec], Built], cross: bool) -> list[tuple[AttentionSpec, Built]]:
-    """Each spec that is not refused, with the thing that is built for it. Raises NotChecked if all specs are refused."""
+    """Accepted specs, each with the module built for the spec. Raises NotChecked if all specs are refused."""
     found, reasons = [], []
     for spec in SPECS.values():
         try:
@@ -64,7 +64,7 @@ def _built(attention: Attention, cross: bool = True, **changes: bool) -> list[tu
 
 
 def _arguments(attention: Attention, spec: AttentionSpec, queries: int, keys: int) -> dict[str, Any]:
-    """The arguments that a module is called with. `queries` is the number of queries that are asked for an answer."""
+    """Arguments for a call of a module. `queries` is the number of queries with an answer."""
     every = Need.ALL_QUERIES in attention.needs and not spec.cross_attention
     rows = max(queries, keys) if every else queries
     key_input = numbers(2, keys, spec.width, seed=4)
@@ -84,7 +84,7 @@ def _sizes(spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
 
 
 def _call(module: nn.Module, given: dict[str, Any]) -> Tensor:
-    """As architectures call it: q, k, v and bias by position."""
+    """Call with q, k, v and bias by position, as in architectures."""
     by_position = [given[name] for name in BY_POSITION]
     answer: Tensor = module(*by_position, **{name: value for name, value in given.items() if name not in BY_POSITION})
     return answer
@@ -189,7 +189,7 @@ def checks_of_position(position: Position) -> Checks:
 
 
 class Acts:
-    """A position code built for one spec: its modules, in evaluation mode, called as architectures call them."""
+    """Modules of a position code for one spec, in evaluation mode, called as in architectures."""
 
     def __init__(self, position: Position, spec: AttentionSpec) -> None:
         self.spec, self.reads_tokens = spec, position.reads_tokens
@@ -230,7 +230,7 @@ class Acts:
 
 
 def _acting(position: Position) -> list[tuple[AttentionSpec, Acts]]:
-    """The code built for each spec of self-attention that it does not refuse. Raises NotChecked if it refuses them all."""
+    """Position code for each accepted spec of self-attention. Raises NotChecked if all specs are refused."""
     return standing(lambda spec: Acts(position, spec), cross=False)
 
 

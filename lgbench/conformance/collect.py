@@ -1,4 +1,4 @@
-"""All checks of a thing, or of everything that a plugin provides."""
+"""All checks of an object, or of all objects from a plugin."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _has_simple_options(executor: Executor) -> None:
 
 
 def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
-    """Whether a plugin can be loaded, and the checks of everything that it provides."""
+    """Checks of a plugin: that it loads, and the checks of all its objects."""
     own = [Check(f"plugin {plugin.name}", "loads quickly and prints nothing", lambda: _loads(plugin))]
     catalogs = registry.catalogs()
     for kind, names in plugin.provides.items():
@@ -81,7 +81,7 @@ def checks_of_plugin(plugin: Plugin, registry: Registry) -> list[Check]:
 
 
 def checks_of(thing: Any, registry: Registry) -> list[Check]:
-    """The checks of one thing that a plugin provides. The parts that go with it are taken from the registry."""
+    """Checks of one object from a plugin, with further parts from the registry."""
     kinds = [catalog.kind for catalog in registry.catalogs().values() if isinstance(thing, catalog.contract)]
     if not kinds:
         raise TypeError(f"{thing!r} is nothing that a plugin provides: give an object of lgbench.Task, lgbench.NormScheme, ...")
@@ -124,7 +124,7 @@ def _checks(thing: Any, registry: Registry) -> Checks:
 
 
 def _in_models(kind: str, part: Any, registry: Registry) -> Checks:
-    """The checks of a model that has this part."""
+    """Checks of a model with this part."""
     takers = [each for each in registry.architectures if kind in each.defaults]
     takers.sort(key=lambda architecture: architecture.name != BASELINE)
 
@@ -138,7 +138,7 @@ def _in_models(kind: str, part: Any, registry: Registry) -> Checks:
 
 
 def _own_parts(architecture: Architecture, registry: Registry, **named: Any) -> Parts:
-    """The parts of its defaults, except those that are named. Raises NotChecked if one is not installed."""
+    """Default parts of an architecture, except the named parts. Raises NotChecked for a part that is not installed."""
     catalogs, own = registry.catalogs(), architecture.defaults
     parts: dict[str, Any] = dict.fromkeys(PART_KINDS)
     try:

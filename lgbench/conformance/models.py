@@ -1,4 +1,4 @@
-"""Checks of models: the tensors that a model keeps, its training steps in a population, its answers."""
+"""Checks of models: stored tensors, training steps in a population, answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from lgbench.training.step import Loss, one_by_one
 
 
 def keeps_tensors(models: Iterable[tuple[nn.Module, Sequence[Tensor]]]) -> Outcome:
-    """Raise CheckFailed where a model makes or changes weights when it is called. `models` have inputs to call each with."""
+    """Note about buffers changed by a forward pass. Raises CheckFailed for other changes. `models`: pairs of a model and inputs."""
     moving = set[str]()
     for model, inputs in models:
         for mode in ("training", "evaluation"):
@@ -72,7 +72,7 @@ def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def leaves_nothing(new: nn.Module, trained: nn.Module, inputs: Tensor) -> None:
-    """Raise CheckFailed unless a model with which training steps were computed answers as a new one."""
+    """Raise CheckFailed unless a model answers after training steps as a new model does."""
     kept = "is the tensor that it keeps made in training? Make it in __init__, or anew in each forward pass"
     with torch.no_grad():
         expected = new.eval()(inputs)
@@ -116,7 +116,7 @@ def _stack(build: Build, length: int = TRAINED, models: int = MODELS, n: int = 2
 
 
 def is_alone(build: Build) -> Outcome:
-    """Raise CheckFailed unless models have the gradients in a stack that each has alone."""
+    """Raise CheckFailed unless the gradients of stacked models equal the gradients of each model alone."""
     model, given = _stack(build)
     loss, said = _loss_of(model), list[str]()
     with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings(record=True) as caught:
@@ -203,7 +203,7 @@ def _first(stack: Stack) -> Stack:
 
 
 def _way(sentence: str) -> str:
-    """A sentence without torch's reason, which follows a colon."""
+    """Sentence up to a colon, without torch's reason."""
     return sentence.partition(":")[0]
 
 
@@ -291,7 +291,7 @@ def _does_not_look_ahead(build: Build) -> Outcome:
 
 
 def _question(signature: Signature) -> causality.Question:
-    """A causality question like the one with which a run tests its model."""
+    """Causality test as in a run."""
     random = Random(causality.PLACES)
     inputs = inputs_of(signature, TESTED, causality.CONTEXTS)
     cuts = causality.cut_positions(TRAINED, TESTED, random)
