@@ -39,7 +39,7 @@ from lgbench.training.step import Loss, one_by_one
 
 
 def keeps_tensors(models: Iterable[tuple[nn.Module, Sequence[Tensor]]]) -> Outcome:
-    """Note about buffers changed by a forward pass. Raises CheckFailed for other changes. `models`: pairs of a model and inputs."""
+    """Note about buffers changed by a forward pass. Raises CheckFailed for other changes. `models` come with inputs."""
     moving = set[str]()
     for model, inputs in models:
         for mode in ("training", "evaluation"):
