@@ -1,18 +1,22 @@
-"""The argument and the options that commands on kept weights share."""
+"""Commands on kept weights: `lgbench predict` and `lgbench probe`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import Folder
-from lgbench.cli.output import installed
+from lgbench.cli.options import Folder, Names, json_option, plugin_option, results_option, split
+from lgbench.cli.output import complain, console, echo, echo_data, installed
 
 if TYPE_CHECKING:
     from lgbench.kept.loading import LoadedModel
+
 
 run_argument = click.argument("run", type=Folder(files=True))
 
@@ -29,3 +33,108 @@ def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], devi
     own = loading.find(run, results)
     own.require_variant(weights)
     return loading.loaded(loading.restore(own, installed(plugins), choose_device(device)), weights)
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--context",
+    "contexts",
+    multiple=True,
+    required=True,
+    help="What the model reads, in the task's own symbols, as `lgbench show TASK` writes contexts. Can be repeated.",
+)
+@weights_option
+@json_option
+@device_of_models
+@plugin_option
+@results_option
+def predict(
+    run: Path,
+    contexts: Sequence[str],
+    weights: str,
+    as_json: bool,
+    device: str,
+    plugins: Sequence[Path],
+    results: Path,
+) -> None:
+    """Ask a trained model what comes after a context.
+
+    The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, or
+    the id of a run in the results folder.
+    """
+    from lgbench.kept.loading import predicted
+    from lgbench.reports.curves import bars
+
+    model = loaded(run, weights, results, plugins, device)
+    found = [predicted(model, text) for text in contexts]
+    if as_json:
+        rows = [asdict(each) | {"p": [p if isfinite(p) else None for p in each.p], "tvd": each.tvd} for each in found]
+        echo_data(json.dumps([_named(row) for row in rows], indent=2, allow_nan=False) + "\n")
+        return
+    for each in found:
+        echo(f"{model.record.title}, {model.weights} weights, after {each.context}")
+        bars(each.answers, each.p, each.right, console())
+        if each.tvd is None:
+            echo("the task does not say p* of a context that it has not drawn itself")
+        else:
+            echo(f"TVD {each.tvd:.4f}" if isfinite(each.tvd) else "the model's answer is not finite")
+
+
+def _named(row: dict[str, object]) -> dict[str, object]:
+    """As readers of JSON know the two distributions."""
+    tvd = row["tvd"]
+    return {
+        "context": row["context"],
+        "answers": row["answers"],
+        "p": row["p"],
+        "p_star": row["right"],
+        "tvd": tvd if isinstance(tvd, float) and isfinite(tvd) else None,
+    }
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--probe",
+    "probes",
+    type=Names("probes"),
+    multiple=True,
+    help="Probes, joined by commas, or all. Can be repeated.  [default: all that apply]",
+)
+@weights_option
+@click.option("--out", type=click.Path(path_type=Path), help="File of all rows to write. Its name ends with .parquet or .csv.")
+@device_of_models
+@plugin_option
+@results_option
+def probe(
+    run: Path,
+    probes: Sequence[str],
+    weights: str,
+    out: Path | None,
+    device: str,
+    plugins: Sequence[Path],
+    results: Path,
+) -> None:
+    """Look inside the trained model of a run.
+
+    RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. The numbers are those
+    that `lgbench run --probe` reads at the end of the training. `lgbench probe-model` of the pack lgbench-huggingface reads the
+    same inside pretrained language models.
+    """
+    from lgbench.execution.device import choose_device
+    from lgbench.kept import loading, probing
+    from lgbench.reports import files
+    from lgbench.reports.analyses import PROBE_COLUMNS, probe_table
+    from lgbench.reports.tables import show
+
+    if out:
+        files.known_format(out)
+    own = loading.find(run, results)
+    own.require_variant(weights)
+    rows = probing.probe_run(own, split(probes) or ["all"], installed(plugins), choose_device(device), complain)
+    echo(f"{own.record.title}, {weights} weights; by length, the mean over heads")
+    show(probe_table(rows, weights), console())
+    if out:
+        files.replace(out, files.content(rows.select(PROBE_COLUMNS), out))
+        echo(out)

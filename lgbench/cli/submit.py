@@ -1,15 +1,21 @@
-"""`lgbench submit`."""
+"""Commands on submissions: `lgbench submit` and `lgbench verify`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from lgbench.cli.options import Folder
-from lgbench.cli.output import echo, installed
-from lgbench.errors import Interrupted
+from lgbench.cli.options import FiniteRange, Folder, device_option, plugin_option
+from lgbench.cli.output import console, echo, installed
+from lgbench.errors import Interrupted, Unverified, UsageError
+
+if TYPE_CHECKING:
+    from lgbench.results.stored_runs import StoredRun
+    from lgbench.submissions.verdict import Failure, RerunVerdict
 
 
 @click.command()
@@ -51,3 +57,118 @@ def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
 
 def _runs(number: int) -> str:
     return "1 run" if number == 1 else f"{number} runs"
+
+
+@click.command()
+@click.argument("runs", type=Folder(files=True), nargs=-1, required=True)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    help="Number of runs to repeat, drawn at random before the rows of any are read.  [default: all]",
+)
+@click.option(
+    "--run",
+    "patterns",
+    multiple=True,
+    help="Only runs with this id, or with a name that fits, such as 'tomita-4.*.seed-0.*'. Repeatable.",
+)
+@click.option(
+    "--tolerance",
+    type=FiniteRange(min=0),
+    help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for all that is known of "
+    "rounding on another machine.  [default: 0.0001]",
+)
+@click.option(
+    "--tuning/--no-tuning",
+    default=True,
+    show_default=True,
+    help="Make the tuning runs again, too, that chose a learning rate: once for each entry and task, in a quarter of the steps "
+    "for each rate and tuning seed.",
+)
+@click.option(
+    "--evaluate-only",
+    is_flag=True,
+    help="Test kept weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
+    "models, and nothing of the training.",
+)
+@device_option
+@plugin_option
+def verify(
+    runs: Sequence[Path],
+    sample: int | None,
+    patterns: Sequence[str],
+    tolerance: float | None,
+    tuning: bool,
+    evaluate_only: bool,
+    device: str,
+    plugins: Sequence[Path],
+) -> None:
+    """Run files again and compare every number.
+
+    RUNS are run files or submission files, or folders of them. lgbench repeats each run as its file says it was made, and
+    writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
+    differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
+    """
+    named_tuning = click.get_current_context().get_parameter_source("tuning") is ParameterSource.COMMANDLINE
+    if evaluate_only and named_tuning and tuning:
+        raise UsageError("--tuning makes tuning runs again, and --evaluate-only trains nothing: leave one of them out")
+    from lgbench.execution.console import ConsoleProgress
+    from lgbench.execution.device import choose_device
+    from lgbench.results.stored_runs import stored_in
+    from lgbench.submissions import inspection, verification
+    from lgbench.submissions.verdict import chosen
+
+    registry, where, allowed = installed(plugins), choose_device(device), chosen(tolerance)
+    outcomes: list[RerunVerdict | Failure] = []
+    try:
+        paths, wrong = inspection.gather(runs)
+        found, unreadable = stored_in(paths)
+        named = [run for run in found if run.is_named(patterns)]
+        if found and not named:
+            raise UsageError(_none_named(patterns, found))
+        drawn = verification.drawn(named, sample)
+        _echo_runs(drawn, len(named), "testing the weights again of" if evaluate_only else "running again")
+        if len(drawn) < len(named):
+            echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
+        asked: dict[Path, list[str]] = {}
+        for run in drawn:
+            asked.setdefault(run.path, []).append(run.run_id)
+        wrong += unreadable
+        inspected = list(inspection.inspected(asked, registry, wrong))
+        for sentence in wrong:
+            echo(f"refused: {sentence}")
+        shown = ConsoleProgress(console(stderr=True))
+        again = (
+            verification.evaluate_again(inspected, where, shown, allowed)
+            if evaluate_only
+            else verification.verify(inspected, where, shown, allowed, tuning)
+        )
+        for outcome in again:
+            outcomes.append(outcome)
+            echo("\n".join(outcome.lines()))
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the outcomes above are complete, and nothing was written") from None
+    agreed = sum(outcome.agrees for outcome in outcomes)
+    if wrong or agreed < len(outcomes):
+        refused = "; see above for what was refused" if wrong else ""
+        raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
+    wide = f", {allowed} instead of {chosen(None)}" if allowed.single > chosen(None).single else ""
+    echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
+
+
+def _echo_runs(runs: Sequence[StoredRun], found: int, doing: str) -> None:
+    how = ", drawn at random" if len(runs) < found else ""
+    echo(f"{doing} {len(runs)} of {found} runs{how}:" if found else "there is no run to repeat")
+    for run in runs:
+        echo(f"  {run.where}")
+
+
+def _none_named(patterns: Sequence[str], found: Sequence[StoredRun]) -> str:
+    asked = ", ".join(repr(pattern) for pattern in patterns)
+    return f"--run {asked} names none of the {len(found)} runs; the first is {found[0].where}"
+
+
+def _chances(chances: Mapping[int, float], found: int, size: int) -> str:
+    """How likely a sample of this size finds forged runs, a line for each number of them."""
+    lines = [f"  {forged} forged: {chance:.1%}" for forged, chance in chances.items()]
+    return "\n".join([f"chance that a draw of {size} of {found} has a forged run, if so many are forged:", *lines])
