@@ -1,1 +1,1 @@
-"""The commands of `lgbench`, by what they are about."""
+"""Commands of `lgbench`, by topic."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ClaimName(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
-    """The name of a claim. The shell completes those of the folder."""
+    """Name of a claim. The shell completes names from the folder of claims."""
 
     name = "name"
 
@@ -73,10 +73,10 @@ def claims(
     plugins: Sequence[Path],
     results: Path,
 ) -> None:
-    """Decide claims of papers from the runs that are there.
+    """Decide claims of papers from the available runs.
 
-    A claim is a TOML file. It says who said what, which runs decide it, and by which test. On each of its tasks, and under each
-    protocol, it is confirmed, refuted, undecided, or not run. NAME shows a claim in full: its source, its numbers, and the
+    A claim is a TOML file with sentence, source, runs and test. On each task of a claim, and under each protocol, the verdict
+    is confirmed, refuted, undecided, or not run. NAME shows a claim in full: its source, its numbers, and the
     commands for missing runs. --run makes these runs, under the first protocol that the claim names or under --protocol.
     Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
     """
@@ -101,7 +101,7 @@ def claims(
 
 
 def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
-    """Raise UsageError for options that do not go together."""
+    """Raise UsageError for incompatible options."""
     if missing and not names:
         raise UsageError("--run takes the names of claims, as in `lgbench claims post-norm --run`; all of them would take days")
     if missing and as_json:
@@ -115,7 +115,7 @@ def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
 def _judged(
     found: Sequence[Claim], results: Path, protocol: str | None, plugins: Sequence[Path]
 ) -> list[tuple[Claim, list[Verdict]]]:
-    """Every claim with its verdicts. Where something was not run that cannot be run here, the verdict says so."""
+    """Claims with verdicts. Verdicts name obstacles to missing runs on this machine."""
     from lgbench.claims.verdicts import decide
 
     runs = _opened(results)
@@ -130,7 +130,7 @@ def _judged(
 
 
 def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str | None) -> None:
-    """Raise UsageError for a protocol that neither claims nor runs have."""
+    """Raise UsageError for a protocol absent from claims and runs."""
     known = {name for claim in found for name in claim.runs.protocols}
     uses = runs.protocols.values() if runs else ()
     known |= {name for use in uses for name in (str(use), *([] if use.changes else [use.name]))}
@@ -139,7 +139,7 @@ def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str 
 
 
 def _opened(results: Path) -> Results | None:
-    """None where nothing was run yet: then every claim says how it is run."""
+    """Results of a folder; None before the first run."""
     from lgbench.results import run_files
 
     return opened(results) if results.is_dir() and any(run_files.find(results)) else None
@@ -154,7 +154,7 @@ def _run(
     plugins: Sequence[Path],
     results: Path,
 ) -> list[str]:
-    """Make what claims lack, as `lgbench run` does, and return what failed. Raises UsageError for what cannot be run."""
+    """Make missing runs of claims as by `lgbench run`, and return failures. Raises UsageError for impossible runs."""
     from lgbench.claims.claim import ClaimSeeds
     from lgbench.claims.missing import orders, require_possible
 
@@ -188,7 +188,7 @@ def _run(
 
 
 def _lacking(claim: Claim, results: Path) -> list[Wanted]:
-    """The runs that a claim lacks under the one protocol that it names. Raises UsageError for an unknown protocol."""
+    """Missing runs of a claim with a single protocol. Raises UsageError for an unknown protocol."""
     from lgbench.claims.verdicts import decide
     from lgbench.experiment.protocols import protocol_named
 

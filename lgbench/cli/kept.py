@@ -26,7 +26,7 @@ device_of_models = click.option("--device", default="cpu", show_default=True, he
 
 
 def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], device: str) -> LoadedModel:
-    """The model that a user names."""
+    """Trained model of a run, by path or name."""
     from lgbench.execution.device import choose_device
     from lgbench.kept import loading
 

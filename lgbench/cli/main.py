@@ -1,4 +1,4 @@
-"""The command line. Commands import heavy modules when they run: help needs neither torch, DuckDB nor any plugin."""
+"""Command line. Commands import heavy modules when run: help needs neither torch, DuckDB nor any plugin."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SECTIONS = {
     "Look things up": (list_names, show),
     "Plugins": (plugins, check, new_plugin),
 }
-"""The built-in commands, in the order of `lgbench --help`. Those of plugins come after them."""
+"""Built-in commands in the order of `lgbench --help`, followed by commands of plugins."""
 
 
 class Group(click.Group):
-    """Shows an error of lgbench or of the system as one sentence, and exits with its code.
+    """Command group that shows an error of lgbench or of the system as one sentence, and exits with the error's code.
 
-    An interrupt is the exit code alone. A command that can continue catches the interrupt itself, and says how.
+    An interrupt gives an exit code without a message. Resumable commands catch the interrupt and explain how to continue.
     """
 
     def main(self, *given: Any, standalone_mode: bool = True, **named: Any) -> Any:
-        lasting = standalone_mode and sys.stdout is sys.__stdout__  # and not in a test, which goes on after the command
+        lasting = standalone_mode and sys.stdout is sys.__stdout__  # not in a test, whose process continues after the command
         named = {"obj": Output(lasting), "standalone_mode": standalone_mode, **named}
         return super().main(*given, **named)
 
@@ -59,7 +59,7 @@ class Group(click.Group):
         try:
             return super().get_command(ctx, cmd_name) or commands.command(cmd_name)
         except PluginError:
-            if ctx.resilient_parsing:  # the shell completes a word
+            if ctx.resilient_parsing:  # during completion by the shell
                 return None
             raise
 
@@ -82,7 +82,7 @@ class Group(click.Group):
 
 
 def _message(error: OSError) -> str:
-    """The file and the reason, without the error's number."""
+    """File and reason of an error, without the error number."""
     reason = error.strerror or str(error) or type(error).__name__
     return reason if error.filename is None else f"cannot use {str(error.filename)!r}: {reason}"
 

@@ -30,7 +30,7 @@ RESULTS = Path("results")
 
 
 class Names(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
-    """A name, or several joined by commas, or an entry joined by plus signs. The shell completes what is installed."""
+    """Name, several names joined by commas, or entry joined by plus signs. The shell completes installed names."""
 
     name = "name"
 
@@ -44,7 +44,7 @@ class Names(click.ParamType):  # type: ignore[type-arg]  # generic in later rele
 
 
 class NameInResults(click.ParamType):  # type: ignore[type-arg]
-    """A name that the runs of the results folder have. The shell completes it."""
+    """Name from the runs of the results folder. The shell completes the name."""
 
     name = "name"
 
@@ -110,7 +110,7 @@ class Doublings(Lengths):
 
 
 class FiniteRange(click.FloatRange):
-    """A finite number in a range. The range of click alone accepts nan and inf."""
+    """Finite number in a range. Click's FloatRange accepts nan and inf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -144,7 +144,7 @@ class Folder(click.Path):
 
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
-    """From the first on, each length is twice the one before it, and none is greater than the last.
+    """Lengths from `first` by doubling, up to at most `last`.
 
     >>> doublings(16, 100)
     (16, 32, 64)
@@ -153,7 +153,7 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
 
 
 def _range(text: str) -> range:
-    """The seeds of `0:3`, or of `5`; an empty range for any other text."""
+    """Seeds of `0:3`, or of `5`; an empty range for any other text."""
     first, colon, last = text.partition(":")
     try:
         return range(int(first), int(last) if colon else int(first) + 1)
@@ -162,7 +162,7 @@ def _range(text: str) -> range:
 
 
 def _installed_names(kinds: Iterable[str]) -> list[str]:
-    """Everything of these kinds that can be named: kind by kind, in alphabetical order."""
+    """Installed names of some kinds, kind by kind in alphabetical order."""
     from lgbench.extensions import describe
     from lgbench.extensions.registry import Registry
 
@@ -171,7 +171,7 @@ def _installed_names(kinds: Iterable[str]) -> list[str]:
     try:
         registry, found = Registry.load(), list[str]()
     finally:
-        output.give_back()  # for the names that click prints
+        output.give_back()  # click prints the names
     for kind in kinds:
         names = {*describe.probes(registry), "all"} if kind == "probes" else {n for n, _ in describe.summaries(kind, registry)}
         families = {"all", *(task.family for task in registry.tasks)} if kind == "tasks" else set()
@@ -218,7 +218,7 @@ plugin_option, device_option, results_option = _RUN["plugins"], _RUN["device"], 
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All options of `lgbench run`; the command gets a :class:`RunOptions`, with no name checked yet."""
+    """Decorator with all options of `lgbench run`. The command gets a :class:`RunOptions` with unchecked names."""
 
     @wraps(command)
     def collected(**given: Any) -> Any:
@@ -236,7 +236,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _averagers(names: Sequence[str]) -> list[str] | None:
-    """Averagers that `--average` names; None, for the default, where it is not given."""
+    """Averagers given by `--average`; None, the default, without the option."""
     others = [name for name in names if name != "none"]
     if others and "none" in names:
         raise UsageError(f"--average names none and {', '.join(others)}: use none alone, or leave it out")
@@ -272,7 +272,7 @@ baseline_option = click.option(
 
 
 def metric_option(purpose: str) -> Callable[[Command], Command]:
-    """--metric, for any metric that the runs of the results folder have; `purpose` is its help."""
+    """Option --metric for any metric in the results folder, with `purpose` as help."""
     return click.option(
         "--metric",
         type=NameInResults(lambda results: results.metric_names),
@@ -283,12 +283,12 @@ def metric_option(purpose: str) -> Callable[[Command], Command]:
 
 
 def board_options(purpose: str) -> Callable[[Command], Command]:
-    """--task, --metric and --protocol, which choose boards; `purpose` is the help of the metric."""
+    """Options --task, --metric and --protocol for the choice of boards; `purpose` is the help of the metric."""
     return lambda command: _task(metric_option(purpose)(protocol_option(command)))
 
 
 def format_option(*others: str) -> Callable[[Command], Command]:
-    """--format, which is a table unless one of the others is named."""
+    """Option --format, by default a table; `others` are further formats."""
     return click.option(
         "--format",
         "form",
@@ -300,12 +300,12 @@ def format_option(*others: str) -> Callable[[Command], Command]:
 
 
 def split(values: Sequence[str]) -> list[str]:
-    """The names in the values of a repeated option, each of which may have several joined by commas."""
+    """Names in the values of a repeated option. A value may have several names joined by commas."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def joined(changes: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The values of each key, joined by commas: a repeated option has all of its values.
+    """Values of each key, joined by commas. A repeated key has all given values.
 
     >>> joined([("train.lr", "1e-3"), ("train.steps", "500"), ("train.lr", "3e-3")])
     {'train.lr': '1e-3,3e-3', 'train.steps': '500'}

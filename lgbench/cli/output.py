@@ -1,4 +1,4 @@
-"""Output of a command, and the plugins and results that it opens. Its own text and data alone are on standard output."""
+"""Output of a command, and opening of plugins and results. Standard output has the command's text and data alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Output:
     """Standard output of one command."""
 
     def __init__(self, lasting: bool = False) -> None:
-        """`lasting` if the process ends with the command. Then nothing else is ever printed on standard output again."""
+        """`lasting`: the process ends with the command, so that :meth:`give_back` has no effect."""
         self._lasting = lasting
         self._own: TextIO | None = None
         self._given: TextIO | None = None
@@ -37,9 +37,9 @@ class Output:
         return self._own or sys.stdout
 
     def keep(self) -> None:
-        """Keep standard output for the command. Whatever else is printed, also by other threads, is on standard error.
+        """Keep standard output for the command. All other prints, also by other threads, go to standard error.
 
-        Before plugins are imported, a command calls this.
+        A command calls this method before importing plugins.
         """
         if self._own or sys.stdout is None:
             return
@@ -51,7 +51,7 @@ class Output:
             self._own = open(self._kept, "w", encoding=given.encoding, errors=given.errors, closefd=False)  # noqa: SIM115
 
     def give_back(self) -> None:
-        """Let everybody print on standard output again, unless the process ends with the command."""
+        """Give standard output back to all code, unless the process ends with the command."""
         if self._given is None or self._own is None or self._lasting:
             return
         with suppress(OSError):  # the reader has gone
@@ -63,7 +63,7 @@ class Output:
 
     @staticmethod
     def _take_descriptor() -> int | None:
-        """Let the descriptor of standard output lead to standard error. Returns another one for what it led to."""
+        """Redirect the descriptor of standard output to standard error. Returns a new descriptor of the old target."""
         sys.stdout.flush()
         with suppress(OSError):  # it is closed
             kept = os.dup(1)
@@ -93,12 +93,12 @@ def keep_output() -> None:
 
 
 def echo(text: object = "") -> None:
-    """Print lines for a reader, on whose terminal nothing is moved or coloured by a name or a note of a stranger."""
+    """Print lines of text, with control characters in strangers' names and notes made harmless."""
     click.echo(printable(str(text), lines=True), file=_stream())
 
 
 def echo_data(text: str) -> None:
-    """Print CSV, JSON or the like: exactly this, unless a terminal shows it."""
+    """Print data such as CSV or JSON, unchanged unless on a terminal."""
     stream = _stream()
     click.echo(printable(text, lines=True) if stream.isatty() else text, file=stream, nl=False)
 
@@ -117,7 +117,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def _columns(stream: TextIO) -> int | None:
-    """The width of the terminal that shows a stream; None for rich to find it, which asks where standard output led before."""
+    """Width of a stream's terminal; None to let rich find the width."""
     with suppress(OSError, ValueError):
         if not os.environ.get("COLUMNS") and stream.isatty():
             return os.get_terminal_size(stream.fileno()).columns or None
@@ -130,7 +130,7 @@ def _stream() -> TextIO:
 
 
 def installed(plugins: Sequence[Path] = ()) -> Registry:
-    """Everything that is installed, and these files. Warns of each broken plugin."""
+    """Registry of installed plugins and plugin files. Warns of each broken plugin."""
     from lgbench.extensions.registry import Registry
 
     keep_output()
@@ -141,7 +141,7 @@ def installed(plugins: Sequence[Path] = ()) -> Registry:
 
 
 def opened(folder: Path) -> Results:
-    """The runs of a folder. Warns of each file that is no run file."""
+    """Results of a folder. Warns of each unusable file."""
     from lgbench.results.leaderboard import Results
 
     results = Results(folder)
@@ -150,7 +150,7 @@ def opened(folder: Path) -> Results:
 
 
 def warn(sentences: Iterable[str]) -> None:
-    """Say what is left out, on standard error."""
+    """Warn on standard error of files left out."""
     for sentence in sentences:
         complain(f"warning: left out: {printable(sentence)}")
 
@@ -163,7 +163,7 @@ def boards_of(
     baseline: str | None = None,
     inside: Inside | None = None,
 ) -> list[Board]:
-    """The boards that the options of :func:`lgbench.cli.options.board_options` choose; of probes, inside of models.
+    """Boards chosen by the options of :func:`lgbench.cli.options.board_options`; for probes, tables of internals.
 
     Raises UsageError if there are none.
     """

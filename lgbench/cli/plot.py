@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lgbench.results.sweeps import SweepRequest
 
 LENGTH, STEP = "length", "step"
-"""The horizontal axes besides settings."""
+"""Horizontal axes besides settings."""
 
 
 @click.command()
@@ -83,11 +83,11 @@ def plot(
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
     transformer+peri-norm. The order of the entries decides their colours and shapes.
 
-    A probe, which `lgbench run --probe` reads inside of models, is drawn as its mean over layers and heads, or for one of them:
+    A probe of `lgbench run --probe` is drawn as the mean over layers and heads, or for one layer or head:
 
     lgbench plot --task max-retrieval --metric output_std --loglog --fit
 
-    Against a setting, runs that differ in it alone are one line:
+    Against a setting, runs with otherwise equal settings form one line:
 
     lgbench plot --x model.width --task dyck
 
@@ -132,7 +132,7 @@ def _on_boards(runs: Results, asked: SweepRequest, named: Sequence[str], loglog:
 def _require_fitting(
     across: str, lengths: Sequence[int] | None, loglog: bool, fit: bool, layer: int | None, heatmap: bool
 ) -> None:
-    """Raise UsageError for options that do not go together."""
+    """Raise UsageError for incompatible options."""
     if lengths and across == LENGTH:
         raise UsageError(
             "--length chooses the panels of a plot against training steps or a setting; add --x step or --x model.width, or "
@@ -147,7 +147,7 @@ def _require_fitting(
 
 
 def _chosen(known: Sequence[str], named: Sequence[str]) -> list[str]:
-    """The entries to draw. Complains of those that a figure has no colours for."""
+    """Entries to draw. Warns of entries beyond the colours of a figure."""
     from lgbench.reports import plots
 
     entries, left_out = plots.chosen(known, named)
@@ -158,12 +158,12 @@ def _chosen(known: Sequence[str], named: Sequence[str]) -> list[str]:
 
 
 def _inside(runs: Results, across: str, metric: str, layer: int | None, head: int | None, heatmap: bool) -> Inside | None:
-    """Where a probe is drawn; None for any other metric, which has no layers. Raises UsageError for what cannot be drawn."""
+    """Layer and head of a drawn probe; None for metrics without layers. Raises UsageError for impossible figures."""
     from lgbench.results.leaderboard import Inside
 
     if across in (LENGTH, STEP) and metric in TRAINING_METRICS and metric not in runs.metric_names:
         raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
-    also = () if across in (LENGTH, STEP) else TRAINING_METRICS  # which no run describes
+    also = () if across in (LENGTH, STEP) else TRAINING_METRICS  # not described in run files
     runs.chosen(metric, also=also)
     known = [] if metric in also else runs.layers(metric)
     if layer is not None and known and layer not in known:
@@ -240,7 +240,7 @@ def _against_setting(runs: Results, asked: SweepRequest, named: Sequence[str], l
 
 
 def _say_left_out(means: Sequence[float]) -> None:
-    """Complain of the means that a logarithmic axis cannot show."""
+    """Warn of means outside a logarithmic axis."""
     if lost := sum(mean <= 0 for mean in means):
         complain(f"{lost} of {len(means)} means are not above 0, and logarithmic axes leave them out")
 

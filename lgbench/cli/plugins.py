@@ -55,7 +55,7 @@ def list_names(kind: str, plugins: Sequence[Path]) -> None:
 def show(name: str, plugins: Sequence[Path]) -> None:
     """Show one thing: its rule, its sizes and its options.
 
-    NAME is anything that `lgbench list` prints, or a family of tasks. A task comes with three sample contexts and p*.
+    NAME is anything that `lgbench list` prints, or a family of tasks. For a task, three sample contexts and p* are shown.
     """
     from lgbench.extensions import describe
 
@@ -88,7 +88,7 @@ def plugins(plugins: Sequence[Path], as_json: bool) -> None:
 
 
 def _commands() -> Iterator[Plugin]:
-    """Each command of a plugin, as a plugin of its own: a broken one costs the others nothing."""
+    """Commands of plugins, each listed as a separate plugin, since commands load independently."""
     from lgbench.extensions import commands
     from lgbench.extensions.loading import installed_source
     from lgbench.extensions.registry import Plugin
@@ -108,7 +108,7 @@ def _commands() -> Iterator[Plugin]:
 
 
 def table(registry: Registry) -> Table:
-    """Every plugin, its source and what it provides. Plugins that failed are red."""
+    """Table of plugins with source and provided names. Failed plugins are red."""
     from lgbench.reports.tables import Column, Styled, Table
 
     groups = {"plugin": 0, "distribution": 1, "version": 1, "from": 1, "provides": 0}
@@ -118,7 +118,7 @@ def table(registry: Registry) -> Table:
 
 
 def described(registry: Registry) -> str:
-    """Every plugin and every error, as JSON."""
+    """All plugins and errors as JSON."""
     import lgbench
     from lgbench.contracts import CONTRACT
 
@@ -154,7 +154,7 @@ def _from(origin: Distribution) -> str:
         return f"file {origin.url}"
     if not origin.url:
         return "index"
-    from urllib.request import url2pathname  # which imports an HTTP client
+    from urllib.request import url2pathname  # imports an HTTP client, so only here
 
     parts = urlsplit(origin.url)
     place = url2pathname(parts.path) if parts.scheme == "file" else origin.url
@@ -168,8 +168,8 @@ def _from(origin: Distribution) -> str:
 def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     """Check whether plugins keep to the contracts.
 
-    PLUGIN is the name of a plugin, of its package, or of one thing that it provides. Without a name, the files of --plugin are
-    checked, or everything that is installed. The exit code is 1 if a check failed.
+    PLUGIN is the name of a plugin, of a package, or of a task, architecture or other provided part. Without a name, the files
+    of --plugin are checked, or all installed plugins. The exit code is 1 if a check failed.
     """
     from lgbench.conformance.check import CheckFailed
     from lgbench.extensions.registry import Registry
@@ -237,7 +237,7 @@ def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
     """Write a new plugin as a package, ready to be published.
 
     The package is a worked example of its kind: a method from the literature, with tests. Replace the method by yours. The
-    author is the one that git knows.
+    author is taken from the settings of git.
     """
     author = packages.author_by_git(Path.cwd())
     package = packages.Package.named(name, kind, license, author)

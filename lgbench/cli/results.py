@@ -85,10 +85,11 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
 def predictors(
     task: str | None, metric: str, protocol: str | None, times: int, form: str, out: Path | None, results: Path
 ) -> None:
-    """Show which probe tells how well models do on longer inputs.
+    """Show how well probes predict length generalization.
 
-    The rank correlation (Spearman) of each probe with the metric beyond the training range, over the entries and seeds of each
-    task, and its mean over the tasks of a family. Intervals are over entries. Runs need probes: `lgbench run --probe all`.
+    The table has the rank correlation (Spearman) of each probe with the metric beyond the training range. Correlations are over
+    the entries and seeds of a task, with means over the tasks of a family. Intervals are over entries. Runs need probes:
+    `lgbench run --probe all`.
     """
     from lgbench.reports import plots
     from lgbench.reports.analyses import predictor_tables
@@ -128,8 +129,8 @@ def predictors(
 def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     """Query the tables `results` and `final` in DuckDB's SQL.
 
-    `results` has every row. `final` has those that boards are made from: what was measured at the end of a training. The query
-    can read these tables and nothing else, unless --unsafe is given.
+    `results` has all rows. `final` has the rows of boards, measured at the end of training. Without --unsafe, the query can
+    read only the two tables.
 
     For example: lgbench sql "select entry, avg(value) from final where metric = 'tvd' and length = 64 group by all"
     """
@@ -161,10 +162,10 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
 @baseline_option
 @results_option
 def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Path) -> None:
-    """Write all boards as one HTML page that works offline.
+    """Write all boards as one HTML page for offline use.
 
-    The page has every board with its curves. For every entry it has the seeds, training curves, settings and origins of runs.
-    Where the runs say anything of a claim, it has the claims with their verdicts.
+    The page has all boards with curves. For each entry the page shows seeds, training curves, settings and origins of runs.
+    Claims with at least one verdict from the runs are included.
     """
     from lgbench.claims.claim import default_folder, read_claims
     from lgbench.reports import site as pages

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def run(options: RunOptions, dry_run: bool) -> None:
     """Train entries on tasks and test them at every length.
 
-    One entry on one task with one seed is a run, and has a Parquet file. --task, --arch, --average, --probe and --track can be
+    A run is one entry on one task with one seed, in one Parquet file. --task, --arch, --average, --probe and --track can be
     repeated, or take several names joined by commas. Every combination of tasks, entries, seeds and values of --set is run.
-    --optimizer and --protocol take one name; repeated, the last one counts. A run that is in the results folder already is not
-    run again. Several commands at the same time share the work. Under a protocol that tries learning rates, tuning runs come
-    first, which choose one for each entry on each task.
+    --optimizer and --protocol take one name, the last if repeated. Runs in the results folder are not repeated. Several
+    commands at the same time share the work. A protocol may have tuning runs, which come first and choose a learning rate for
+    each entry on each task.
     """
     from lgbench.functions import with_functions
 
@@ -45,7 +45,7 @@ def run(options: RunOptions, dry_run: bool) -> None:
 
 
 def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) -> None:
-    """Run everything that the options ask for, and print the outcome. Raises RunFailed where some runs failed."""
+    """Carry out the command of some options, and print the outcome. Raises RunFailed if any run failed."""
     from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.engines import carry_out
     from lgbench.functions import command_of
@@ -70,7 +70,7 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
 
 
 def _forecast(command: Command, results: Path) -> None:
-    """Say what would run. Raises RunFailed where a training cannot make a step."""
+    """Print a forecast. Raises RunFailed if any first training step fails."""
     from lgbench.execution.progress import duration
     from lgbench.execution.scheduler import Forecast
     from lgbench.execution.tuning import Stage
@@ -92,13 +92,13 @@ def _forecast(command: Command, results: Path) -> None:
 
 
 def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> str:
-    """A sentence about the protocol of the boards, and how long the same runs would take under it."""
+    """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
     from lgbench.execution.progress import duration
     from lgbench.experiment.plan import plan
 
     try:
         planned = plan(replace(request, protocol=BOARDS_PROTOCOL), registry).experiments
-    except UsageError:  # such as a seed that chooses learning rates there
+    except UsageError:  # for example, a seed reserved for tuning
         planned = ()
     tuning = {run.run_id: run for experiment in planned for run in experiment.tuning_runs}
     seconds = display.would_take([*planned, *tuning.values()]) if planned else None
@@ -107,7 +107,7 @@ def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> s
 
 
 def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool) -> None:
-    """Say which runs there are, and draw their curves. Raises RunFailed where some failed."""
+    """Print the outcome of a command with training curves. Raises RunFailed if any run failed."""
     from lgbench.execution.scheduler import path_of
     from lgbench.reports import curves
 
@@ -128,9 +128,9 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool
 
 
 def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
-    """A sentence for each measurement that some of these runs lack, and for weights that were to be kept.
+    """Sentences about missing measurements of earlier runs, and about missing weights.
 
-    A measurement was not installed, or --probe did not ask for it.
+    A measurement is missing if not installed at the time, or not requested by --probe.
     """
     from lgbench.results.metrics import described
     from lgbench.results.run_files import metadata
@@ -141,7 +141,7 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
     for path, experiment in found.items():
         try:
             about = metadata(path)
-        except RunFileError:  # readers of results report it
+        except RunFileError:  # reported by readers of results
             continue
         known = {(metric.name, metric.version) for metric in described(about)}
         unkept += keep_weights and kept_by(about) is None
@@ -161,7 +161,7 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
 
 
 def same_folder(results: Path) -> str:
-    """The option by which another command reads this results folder."""
+    """Option for reading the same results folder by another command."""
     return "" if results == RESULTS else f" --results {results}"
 
 
@@ -169,11 +169,11 @@ def same_folder(results: Path) -> str:
 @click.argument("folders", type=Folder(), nargs=-1, required=True)
 @click.option("--to", type=Folder(), required=True, help="Folder that gets the runs. It may have some already.")
 def merge(folders: Sequence[Path], to: Path) -> None:
-    """Bring the runs of several folders into one.
+    """Merge the runs of several folders into one folder.
 
-    FOLDERS are folders of runs, such as those of several machines. The same run in two of them becomes one. If a
-    run has different numbers in two files, lgbench names both. Tuning runs and kept weights come along. Runs that are there
-    already stay as they are, and nothing is removed.
+    FOLDERS are folders of runs, for example from several machines. A run in several folders is copied once. If two files of a
+    run have different numbers, lgbench names both files. Tuning runs and kept weights are copied, too. Runs already in the
+    target folder stay unchanged, and no file is removed.
     """
     from lgbench.results import merging
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     help="File kept weights too, those of each run in a file beside the submission file, for `lgbench verify --evaluate-only`.",
 )
 def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
-    """File runs among the published ones.
+    """File runs among the published runs.
 
     RUNS are run files or submission files, or folders of them. lgbench checks all runs first: each must be a whole run under a
     published protocol, with installed plugins, and each task of a family needs the same seeds. If anything is wrong, lgbench
-    prints every reason and files nothing. Otherwise it writes one submission file with all of them.
+    prints every reason and files nothing. Otherwise lgbench writes one submission file with all runs.
     """
     from lgbench.submissions import submission
 
@@ -105,9 +105,9 @@ def verify(
 ) -> None:
     """Run files again and compare every number.
 
-    RUNS are run files or submission files, or folders of them. lgbench repeats each run as its file says it was made, and
-    writes nothing. Numbers must be the same, whatever the file says of its torch, device and threads. Where these
-    differ, rounding may differ, and training amplifies that: only you can allow for it, with --tolerance.
+    RUNS are run files or submission files, or folders of them. lgbench repeats each run with the settings in its file, and
+    writes nothing. Numbers must be equal, even for runs by another torch, device or number of threads. Rounding may then
+    differ, and training amplifies the difference: allow for rounding by --tolerance.
     """
     named_tuning = click.get_current_context().get_parameter_source("tuning") is ParameterSource.COMMANDLINE
     if evaluate_only and named_tuning and tuning:
@@ -169,6 +169,6 @@ def _none_named(patterns: Sequence[str], found: Sequence[StoredRun]) -> str:
 
 
 def _chances(chances: Mapping[int, float], found: int, size: int) -> str:
-    """How likely a sample of this size finds forged runs, a line for each number of them."""
+    """Lines about the probability of finding forged runs in a sample, one line per number of forged runs."""
     lines = [f"  {forged} forged: {chance:.1%}" for forged, chance in chances.items()]
     return "\n".join([f"chance that a draw of {size} of {found} has a forged run, if so many are forged:", *lines])
