@@ -11,6 +11,8 @@ lgbench=${LGBENCH:-lgbench}
 
 FAMILIES="dyck set-complement tomita dictionary-lookup max-retrieval" # the two retrieval tasks take longest
 NORMS=pre-norm,post-norm,peri-norm,peri-init-norm
+# With these, pre-norm, post-norm and peri-norm: a norm on the input, on the output and on the sum, in all twelve combinations.
+FACTORS=no-norm,final-norm,input-norm,output-norm,olmo2-norm,input-post-norm,output-post-norm,input-output-norm,input-output-post-norm
 ON_ATTENTION=attention-layer-norm,attention-standardize
 
 # PROTOCOL SEEDS TASKS ENTRIES [OPTIONS]: all of these runs that are not there yet. Probes say why models fail at a length.
@@ -33,7 +35,7 @@ every standard 0:10 "$NORMS"
 runs standard 0:10 dictionary-lookup,max-retrieval "set-attention,set-attention+attention-layer-norm,set-attention+attention-standardize"
 every standard 0:10 "$ON_ATTENTION"
 runs standard 0:5 max-retrieval set-attention+adaptive-temperature --average none
-runs standard 0:5 set-complement no-norm --average none
+every standard 0:5 "$FACTORS" --average none
 
 # The same after other lengths of training.
 every short 0:10 "$NORMS,$ON_ATTENTION"
