@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], devi
 
     own = loading.find(run, results)
     own.require_variant(weights)
-    return loading.loaded(loading.restore(own, installed(plugins), choose_device(device)), weights)
+    registry = installed(plugins, only=own.metadata.took_part)
+    return loading.loaded(loading.restore(own, registry, choose_device(device)), weights)
 
 
 @click.command()
@@ -100,7 +102,7 @@ def _named(row: dict[str, object]) -> dict[str, object]:
     "probes",
     type=Names("probes"),
     multiple=True,
-    help="Probes, joined by commas, or all. Can be repeated.  [default: all that apply]",
+    help="Probes, joined by commas, or all. Can be repeated.  [default: all of lgbench and of the plugins of the run]",
 )
 @weights_option
 @click.option("--out", type=click.Path(path_type=Path), help="File of all rows to write. Its name ends with .parquet or .csv.")
@@ -132,7 +134,7 @@ def probe(
         files.known_format(out)
     own = loading.find(run, results)
     own.require_variant(weights)
-    rows = probing.probe_run(own, split(probes) or ["all"], installed(plugins), choose_device(device), complain)
+    rows = probing.probe_run(own, split(probes) or ["all"], partial(installed, plugins), choose_device(device), complain)
     echo(f"{own.record.title}, {weights} weights; by length, the mean over heads")
     show(probe_table(rows, weights), console())
     if out:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -129,12 +129,12 @@ def _stream() -> TextIO:
     return (context.ensure_object(Output) if context else Output()).stream
 
 
-def installed(plugins: Sequence[Path] = ()) -> Registry:
-    """Registry of installed plugins and plugin files. Warns of each broken plugin."""
+def installed(plugins: Sequence[Path] = (), only: Collection[str] | None = None) -> Registry:
+    """Registry of installed plugins and plugin files; `only` as in :meth:`Registry.load`. Warns of each broken plugin."""
     from lgbench.extensions.registry import Registry
 
     keep_output()
-    registry = Registry.load(files=plugins)
+    registry = Registry.load(files=plugins, only=only)
     for problem in [*registry.problems(), *registry.notes()]:
         complain(f"warning: {problem}")
     return registry

@@ -118,7 +118,7 @@ def verify(
     from lgbench.submissions import inspection, verification
     from lgbench.submissions.verdict import chosen
 
-    registry, where, allowed = installed(plugins), choose_device(device), chosen(tolerance)
+    where, allowed = choose_device(device), chosen(tolerance)
     outcomes: list[RerunVerdict | Failure] = []
     try:
         paths, wrong = inspection.gather(runs)
@@ -134,6 +134,7 @@ def verify(
         for run in drawn:
             asked.setdefault(run.path, []).append(run.run_id)
         wrong += unreadable
+        registry = installed(plugins, only={name for run in drawn for name in run.metadata.took_part})
         inspected = list(inspection.inspected(asked, registry, wrong))
         for sentence in wrong:
             echo(f"refused: {sentence}")

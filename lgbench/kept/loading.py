@@ -192,8 +192,8 @@ def load(
     """
     found = find(run, results)
     found.require_variant(weights)
-    whole = restore(found, Registry.load(files=[Path(path) for path in plugins]), choose_device(device))
-    return loaded(whole, weights)
+    registry = Registry.load(files=[Path(path) for path in plugins], only=found.metadata.took_part)
+    return loaded(restore(found, registry, choose_device(device)), weights)
 
 
 def loaded(whole: Restored, weights: str) -> LoadedModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import torch
 
 from lgbench.errors import UsageError
 from lgbench.execution.device import choose_device, full_float32, threads
-from lgbench.experiment.probes import NONE, chosen_probes, undefined
+from lgbench.experiment.probes import ALL, NONE, chosen_probes, undefined
 from lgbench.extensions.registry import Registry
 from lgbench.kept.loading import find, restore
 from lgbench.measurement.probing import probe as probed
@@ -31,25 +31,29 @@ def probe(
 ) -> pa.Table:
     """Readings of probes on a run with kept weights, as rows in the format of `lgbench run --probe`.
 
-    `probe` has names of probes, or is "all". All variants of the weights are read. Further parameters as in
-    :func:`lgbench.load`.
+    `probe` has names of probes, or is "all" for all of lgbench and of the plugins of the run. All variants of the weights are
+    read. Further parameters as in :func:`lgbench.load`.
     """
     names = [probe] if isinstance(probe, str) else list(probe)
-    registry = Registry.load(files=[Path(path) for path in plugins])
-    return probe_run(find(run, results), names, registry, choose_device(device))
+    files = [Path(path) for path in plugins]
+    return probe_run(find(run, results), names, lambda only: Registry.load(files=files, only=only), choose_device(device))
 
 
 def probe_run(
     run: StoredRun,
     names: Sequence[str],
-    registry: Registry,
+    load: Callable[[Collection[str] | None], Registry],
     device: torch.device,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> pa.Table:
     """Readings of probes on a run. Calls `say` with a sentence for each reading that fails.
 
-    Raises UsageError without a probe by name, or without a probe defined for the task.
+    `load` makes the registry of the plugins with these names, or of all plugins for None: only for a probe from none of the
+    plugins of the run. Raises UsageError without a probe by name, or without a probe defined for the task.
     """
+    registry = load(run.metadata.took_part)
+    if not {*registry.measurements.names(), ALL, NONE} >= {*names}:
+        registry = load(None)  # the plugin of a probe is known after its import alone
     known = list(registry.measurements)
     chosen = chosen_probes(names, known)
     if not chosen:
@@ -59,7 +63,7 @@ def probe_run(
     missing = undefined(chosen, known, [experiment.task])
     if not experiment.probes:
         raise UsageError("; ".join(missing))
-    for sentence in missing if names != ["all"] else []:
+    for sentence in missing if names != [ALL] else []:
         say(sentence)
     with threads(1), full_float32():
         found = probed(experiment, lambda skeleton: whole.models.on(skeleton).models(0), device)

@@ -167,7 +167,7 @@ def _wrong_columns(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
 def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:
     """A sentence for each measurement of a run without an installed measurement of the same description."""
     here = {plugin.distribution.name for plugin in registry.plugins}
-    lacking = ", ".join(f"{plugin.name} {plugin.version}" for plugin in metadata.plugins if plugin.name not in here)
+    lacking = ", ".join(f"{name} {plugin.version}" for name, plugin in metadata.took_part.items() if name not in here)
     for metric in metadata.measurements:
         if metric.name not in registry.measurements:
             what = f"install {lacking}" if lacking else "install the plugin that does"

@@ -73,7 +73,7 @@ class RestlessArchitecture(toys.FragileArchitecture):
 @pytest.fixture
 def restless(monkeypatch, tuned):
     registry = toys_and(architecture=RestlessArchitecture())
-    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): registry))
+    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry))
     return registry
 
 

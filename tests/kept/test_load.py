@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from helpers import published
 from helpers.kept_runs import HOW, SMALL, run_id, scores_at_the_end, weights_of
 from helpers.plain_training import CPU
+from helpers.processes import install
 from helpers.run_files import resealed
 from safetensors.torch import load_file, save_file
 
 import lgbench
 from lgbench import UsageError
+from lgbench.cli.main import main
 from lgbench.errors import RunFileError
 from lgbench.execution.device import threads
 from lgbench.experiment.plan import Replanner
@@ -234,7 +238,7 @@ def with_source(source: str, version: str = "1.0") -> Registry:
     ],
 )
 def test_other_versions_or_sources_of_plugins_are_refused(toy_run, monkeypatch, registry, said):
-    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(): registry()))
+    monkeypatch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry()))
     if said is None:
         assert lgbench.load(toy_run)(torch.tensor([[2, 1]])).shape == (1, 2, 3)
     else:
@@ -301,6 +305,21 @@ class Ones(lgbench.Measurement):
 def lgbench_measurements():
     return [Ones()]
 """
+
+
+def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(kept_runs, tmp_path, monkeypatch):
+    """One that patches softmax would change what the model answers."""
+    install(tmp_path, "patches_softmax", "import torch\ntorch.softmax = lambda x, *given: x * 0 + 0.25\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lgbench.load(kept_runs.language)
+    lgbench.probe(kept_runs.language, ["output_std", "logit_gap"])
+    done = CliRunner().invoke(main, ["verify", str(kept_runs.language), "--evaluate-only"])
+    assert "1 of 1 runs verified" in done.stdout and "patches_softmax" not in done.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "softmax", torch.softmax)  # put back afterwards
+        with pytest.raises(UsageError, match="no probe 'nobodys'"):
+            lgbench.probe(kept_runs.language, "nobodys")  # any plugin might have it
+        assert sys.modules.pop("patches_softmax")
 
 
 def test_a_record_of_a_loaded_model_is_that_of_its_run(kept_runs):

@@ -322,7 +322,7 @@ def test_a_run_within_a_submission_file_that_is_not_as_it_was_filed_is_named(fil
 
 def lgbench(*arguments, registry):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Registry, "load", classmethod(lambda cls, files=(): registry))
+        patch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry))
         result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="lgbench")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result
@@ -370,7 +370,7 @@ sys.path.insert(0, {str(TESTS)!r})
 from helpers import published
 from lgbench.extensions.registry import Registry
 found = published.registry()
-Registry.load = classmethod(lambda cls, files=(): found)
+Registry.load = classmethod(lambda cls, files=(), only=None: found)
 import lgbench.submissions.submission
 from lgbench.cli.main import main
 CHANGES = {{{{"os.mkdir", "os.link", "os.rename", "os.remove"}}}}

@@ -49,7 +49,7 @@ def honest(made) -> Path:
 def lgbench(*arguments, registry, **patches):
     """`lgbench verify` with these plugins; `patches` replace things in the module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Registry, "load", classmethod(lambda cls, files=(): registry))
+        patch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry))
         for name, thing in patches.items():
             patch.setattr(verification, name, thing)
         result = CliRunner().invoke(main, ["verify", *map(str, arguments)], prog_name="lgbench")
