@@ -44,7 +44,7 @@ class ExternalModel:
         return {EXTERNAL_KEY: asdict(self)}
 
 
-_AtLeastOne = Annotated[int, Meta(ge=1)]
+_AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ import os
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from lgbench.contracts import Answers, Task
@@ -30,9 +32,15 @@ from lgbench.measurement.extent import probes_of
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
-from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, with_rows
+from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, with_rows
 from lgbench.results.submission_files import digest
 from lgbench.training.models import Curve, curve_steps
+
+MAX_TEXT = 2000
+"""Largest number of characters of a name or a note in the metadata."""
+
+ROUNDING = 1e-6
+"""Distance from a measurement's range that rounding explains."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class _Inspector:
             raise RunFileError("its metadata or its rows are not those that were filed: they do not fit its checksum")
         try:
             experiment = self._experiment(stored)
-            if wrong := [*self._wrong_rows(experiment, rows)] if whole else []:
+            if wrong := [*_wrong_metadata(metadata), *self._wrong_rows(experiment, rows)] if whole else []:
                 raise Refused(wrong)
         except LgbenchError as error:
             raise error if isinstance(error, RunFileError) else RunFileError(str(error)) from error
@@ -143,6 +151,7 @@ class _Inspector:
         if same not in self._keys:
             self._keys[same] = row_keys(experiment)
         yield from _wrong_columns(record, rows)
+        yield from _wrong_values(experiment, rows)
         probes = {measurement.name for measurement in probes_of(experiment.task, experiment.measurements)}
         found = Counter(key for key in keys_in(rows) if key.metric not in probes)
         for what, keys in (("lacks", self._keys[same] - found), ("has too many rows:", found - self._keys[same])):
@@ -160,8 +169,38 @@ def _wrong_columns(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
     right_of = {name: record.plugins_of(name) for name in dict.fromkeys(weights)}
     if any(found != right_of[name] for name, found in zip(weights, plugins, strict=True)):
         yield "the plugins in its rows are not those in its metadata"
-    if len(steps := rows["diverged_step"].unique()) > 1:
+    if len(steps := rows["diverged_step"].unique().to_pylist()) > 1:
         yield f"diverged_step has {len(steps)} values in its rows, expected one"
+    elif steps[0] is not None and not 1 <= steps[0] <= record.train.steps:
+        yield f"diverged_step is {steps[0]} in its rows, expected 1 to {record.train.steps}"
+
+
+def _wrong_values(experiment: Experiment, rows: pa.Table) -> Iterator[str]:
+    """A sentence for values without a number of answers, and for each measurement with a value outside of its range."""
+    if pc.any(pc.fill_null(pc.less(rows["n"], 0), True)).as_py():
+        yield "n is missing or below 0 in some of its rows"
+    if pc.any(pc.xor(pc.is_null(rows["value"]), pc.equal(rows["n"], 0))).as_py():
+        yield "value is missing in some of its rows with n above 0, or given with n 0"
+    for measurement in experiment.measurements:
+        low, high = measurement.range
+        values = rows["value"].filter(pc.equal(rows["metric"], measurement.name)).drop_null().to_pylist()
+        for value in values:  # a NaN is outside of any range
+            if (low is not None and not value >= low - ROUNDING) or (high is not None and not value <= high + ROUNDING):
+                yield f"{measurement.name} is {value} in its rows, outside of its range {low} to {high}"
+                break
+
+
+def _wrong_metadata(metadata: RunMetadata) -> Iterator[str]:
+    """A sentence for a text that a terminal or a page would not print, and for each impossible duration."""
+    texts = [(name, text) for name, value in flat(metadata.content).items() for text in (name, value) if isinstance(text, str)]
+    if odd := [name for name, text in texts if not text.isprintable() or len(text) > MAX_TEXT]:
+        yield f"in its metadata, {odd[0]!a:.100} has control characters, or over {MAX_TEXT} characters"
+    for name, seconds in asdict(metadata.seconds).items():
+        if not 0 <= seconds < inf:
+            yield f"seconds.{name} is {seconds} in its metadata, expected a number from 0 on"
+    names = Counter(plugin.name for plugin in metadata.plugins)
+    if twice := [name for name, count in names.items() if count > 1]:
+        yield f"its metadata have the plugin {twice[0]!a:.100} twice"
 
 
 def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:
@@ -201,11 +240,13 @@ class RowKey(NamedTuple):
     metric_version: int | None
     step: int
     length: int | None
+    layer: int | None
+    head: int | None
     in_distribution: bool | None
     on_boards: bool | None
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value!a}" for name, value in self._asdict().items())
+        return " ".join(f"{name}={value!a}" for name, value in self._asdict().items() if value is not None)
 
 
 def keys_in(rows: pa.Table) -> Iterator[RowKey]:

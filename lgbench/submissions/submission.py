@@ -20,6 +20,7 @@ from lgbench.experiment.record import ExperimentRecord, LoadedPlugin, ProtocolUs
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
+from lgbench.lock import Lock
 from lgbench.results import run_files, submission_files, weights_files
 from lgbench.results.entries import Use, suffixes
 from lgbench.results.stored_runs import RunMetadata, StoredRun, stored_in
@@ -174,7 +175,8 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: boo
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
     try:
-        return _submitted(given, folder / RUNS, registry, weights)
+        with Lock.waited_for(folder / ".submit.lock"):  # two submissions at once might file a run twice
+            return _submitted(given, folder / RUNS, registry, weights)
     except OSError as error:
         raise RunFileError(f"nothing was filed: cannot write to {str(folder)!r}: {error.strerror}") from error
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -107,6 +108,13 @@ def test_honest_runs_are_filed_where_boards_read_them(made, board, installed):
         assert repr(rows.to_pylist()) == repr(run_files.read(path).to_pylist())
     diverged = [rows["diverged_step"][0].as_py() for _, rows in filed.values()]
     assert None in diverged and any(diverged)
+
+
+def test_two_submissions_at_once_file_each_run_once(made, board, installed):
+    some = [path for path in made if "toy-table" in path.name]
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda paths: submit(paths, board, installed), (some, made)))
+    assert sum(each.filed for each in done) == len(made) and check_filed(board, installed) == []
 
 
 def test_what_was_filed_stays_as_it_is_the_second_time(made, filled, installed):
