@@ -5,7 +5,7 @@ from itertools import groupby
 from math import nan
 
 import numpy as np
-from findings import SCHEMES, boards_of, markdown_table
+from findings import NORMS, boards_of, markdown_table
 
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.results.boards import Board, Row
@@ -14,6 +14,7 @@ from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import interval
 from lgbench.results.sweeps import Sweep, SweepCell, SweepRequest, sweeps
 
+SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
 NO_NORM = "transformer+no-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
 """The minimal model of set complement, with no norm and with four."""

@@ -1,0 +1,166 @@
+"""Norm schemes as factors: the effect of a norm at each of three places on OOD TVD, and how the places interact.
+
+Twelve schemes cross a norm on the sublayer's input (no, yes), on its output (no, yes), and on the sum (nowhere, after the
+residual connection, before the logits alone). An effect is a mean of differences between schemes that differ in one place
+alone, paired by seed. Its interval is Student's t over seeds, p is corrected (Holm) for all tests of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_1samp
+
+from lgbench.reports.figure import Spec, on_paper
+from lgbench.reports.marks import PAPER
+from lgbench.results.columns import OOD
+from lgbench.results.leaderboard import Results
+from lgbench.results.statistics import holm
+
+SUMS = ("nowhere", "after the residual", "before the logits")
+"""Levels of the third place."""
+SHORT = ("none", "residual", "logits")
+"""The same in the picture."""
+
+SCHEMES = {
+    (False, False): ("no-norm", "post-norm", "final-norm"),
+    (True, False): ("input-norm", "input-post-norm", "pre-norm"),
+    (False, True): ("output-norm", "output-post-norm", "olmo2-norm"),
+    (True, True): ("input-output-norm", "input-output-post-norm", "peri-norm"),
+}
+"""Schemes in the order of SUMS, by the norms on the sublayer's input and output."""
+
+
+class Contrast(NamedTuple):
+    """One effect or interaction on one family."""
+
+    family: str
+    title: str
+    is_effect: bool
+    """Whether it is the effect of one place, and not an interaction of two."""
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def cells(results: Results, protocol: str) -> dict[str, NDArray[np.float64]]:
+    """OOD TVD by family, (input, output, sum, seed), of the families on which all twelve schemes have run."""
+    entries = [f"transformer+{SCHEMES[bool(i), bool(o)][s]}" for i, o, s in product(range(2), range(2), range(3))]
+    found = {}
+    for header, models in results.models("tvd", protocol=protocol):
+        if set(entries) <= set(models.entries):
+            values = models.column(OOD, entries)
+            found[header.name] = values[:, np.isfinite(values).all(0)].reshape(2, 2, 3, -1)
+    return found
+
+
+def contrasts(family: str, values: NDArray[np.float64]) -> Iterator[Contrast]:
+    """Effects of the places and their interactions, from values (input, output, sum, seed)."""
+    nowhere, residual, logits = (values[:, :, level] for level in range(3))
+    of_sum = {SUMS[1]: residual - nowhere, SUMS[2]: logits - nowhere}
+    of_input, of_output = values[1] - values[0], values[:, 1] - values[:, 0]  # (output, sum, seed), (input, sum, seed)
+    yield _contrast(family, "on the input", of_input.mean((0, 1)), is_effect=True)
+    yield _contrast(family, "on the output", of_output.mean((0, 1)), is_effect=True)
+    for level, difference in of_sum.items():
+        yield _contrast(family, f"on the sum, {level}", difference.mean((0, 1)), is_effect=True)
+    yield _contrast(family, "input x output", (of_input[1] - of_input[0]).mean(0))
+    for level, difference in of_sum.items():
+        yield _contrast(family, f"input x sum, {level}", (difference[1] - difference[0]).mean(0))
+        yield _contrast(family, f"output x sum, {level}", (difference[:, 1] - difference[:, 0]).mean(0))
+
+
+def _contrast(family: str, title: str, seeds: NDArray[np.float64], is_effect: bool = False) -> Contrast:
+    test = ttest_1samp(seeds, 0)
+    low, high = test.confidence_interval(0.95)
+    return Contrast(family, title, is_effect, float(seeds.mean()), float(low), float(high), float(test.pvalue))
+
+
+def tested(maps: Mapping[str, NDArray[np.float64]]) -> list[Contrast]:
+    """Contrasts of every family, with corrected p."""
+    every = [each for family, values in maps.items() for each in contrasts(family, values)]
+    return [each._replace(p=float(p)) for each, p in zip(every, holm(np.array([each.p for each in every])), strict=True)]
+
+
+def table(every: Sequence[Contrast], protocol: str) -> list[list[str]]:
+    """Lines of a Markdown table: a row for each contrast, a column for each family."""
+    families = list(dict.fromkeys(each.family for each in every))
+    lines = [[f"{protocol}: change of OOD TVD by a norm", *families], [":--", *["--:"] * len(families)]]
+    for title in dict.fromkeys(each.title for each in every):
+        own = {each.family: _shown(each) for each in every if each.title == title}
+        lines.append([title, *(own[family] for family in families)])
+    return lines
+
+
+def _shown(each: Contrast) -> str:
+    text = f"{each.mean:+.3f} [{each.low:+.3f}, {each.high:+.3f}]"
+    return f"**{text}**" if each.p < 0.05 else text
+
+
+PANEL, ROW, CELL = 132, 20, 24
+"""Width of a panel, height of a row of effects, and height of a cell of the map, in points."""
+
+SUBLAYERS = {
+    (False, False): "neither",
+    (True, False): "input",
+    (False, True): "output",
+    (True, True): "input, output",
+}
+"""Labels of the rows of a map: where the norms of a sublayer are."""
+
+
+def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast], protocol: str) -> Spec:
+    """Figure with a column for each family: mean OOD TVD of the twelve schemes, and below it the effects with intervals."""
+    families = list(maps)
+    above = [_map(family, maps[family], family == families[0]) for family in families]
+    below = [_effects([e for e in every if e.family == family and e.is_effect], family == families[0]) for family in families]
+    rows = [alt.hconcat(*each, spacing=10).resolve_scale(x="independent", color="independent") for each in (above, below)]
+    spec: Spec = alt.vconcat(*rows, spacing=14).resolve_scale(color="independent").to_dict()
+    lines = [
+        "above: mean OOD TVD by the norms on a sublayer (rows) and on the sum (columns), dark is better;",
+        "below: what a norm at one place changes, mean over the levels of the other places, with its 95 % interval",
+    ]
+    page = on_paper(f"Norms as factors, {protocol}", lines)
+    page["title"] |= {"limit": (PANEL + 60) * (len(families) + 1)}
+    return page | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+
+
+def _map(family: str, values: NDArray[np.float64], labels: bool) -> alt.LayerChart:
+    means = values.mean(-1)
+    rows = [
+        {"sublayer": name, "sum": SHORT[s], "tvd": float(means[int(i), int(o), s])}
+        for (i, o), name in SUBLAYERS.items()
+        for s in range(3)
+    ]
+    size: dict[str, Any] = {"labelFontSize": PAPER.text, "ticks": False, "domain": False}
+    y = alt.Y(
+        "sublayer:N", sort=list(SUBLAYERS.values()), title="norm on" if labels else None, axis=alt.Axis(labels=labels, **size)
+    )
+    x = alt.X("sum:N", sort=list(SHORT), title=None, axis=alt.Axis(orient="top", labelAngle=0, **size))
+    chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x, y=y)
+    # Half of the scale, so that black text can be read on every cell.
+    color = alt.Color(
+        "tvd:Q", legend=None, scale=alt.Scale(scheme="blues", reverse=True, domain=[2 * means.min() - means.max(), means.max()])
+    )
+    text = chart.mark_text(fontSize=PAPER.text).encode(text=alt.Text("tvd:Q", format=".3f"))
+    title = alt.TitleParams(family, fontSize=PAPER.text, anchor="middle")
+    return alt.LayerChart(
+        layer=[chart.mark_rect().encode(color=color), text], title=title, width=PANEL, height=CELL * len(SUBLAYERS)
+    )
+
+
+def _effects(effects: Sequence[Contrast], labels: bool) -> alt.LayerChart:
+    axis = alt.Axis(labels=labels, ticks=False, domain=False, grid=False, labelFontSize=PAPER.text, labelLimit=0)
+    y = alt.Y("place:N", sort=[each.title for each in effects], axis=axis, title=None)
+    across = alt.Axis(format="+~g", labelFontSize=PAPER.text, tickCount=3)
+    rows = [{"place": each.title, "value": each.mean, "low": each.low, "high": each.high} for each in effects]
+    chart = alt.Chart(alt.InlineData(values=rows)).encode(y=y)
+    zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(color="#999").encode(x="zero:Q")
+    lines = chart.mark_rule().encode(x=alt.X("low:Q", axis=across, title=None), x2="high:Q")
+    points = chart.mark_point(filled=True, size=22, opacity=1).encode(x="value:Q")
+    return alt.LayerChart(layer=[zero, lines, points], width=PANEL, height=ROW * len(effects))

@@ -1,0 +1,203 @@
+"""Queries of the sentences in README.md: each returns a number as text, from the published runs.
+
+A page is a Jinja template. `{{ better("post-norm", "no-norm", "set-complement") }}` is the difference with its interval, and
+fails if the first entry is not significantly better: no sentence outlives the runs behind it. Unless a query names a protocol,
+it reads the newest version of `standard`, raw weights, and OOD TVD, the mean over the lengths beyond the training range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
+from typing import Literal
+
+import numpy as np
+from findings import versions
+from scipy.stats import spearmanr
+
+from lgbench.results.boards import Board, Row
+from lgbench.results.compare import Difference, compare
+from lgbench.results.entries import find_entry
+from lgbench.results.exponents import fitted
+from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
+from lgbench.results.sweeps import SweepRequest, sweeps
+
+Judgement = Literal["better", "worse", "undecided"]
+
+RIGHT = 0.01
+"""A model is right at a length where its TVD is below this."""
+
+
+class Stale(Exception):
+    """A sentence that the runs do not bear out."""
+
+
+class Queries:
+    """Queries over the published runs, under the newest version of the protocol of boards by default."""
+
+    def __init__(self, results: Results, swept: Results) -> None:
+        self.results = results
+        self.swept_results = swept
+        self.protocol = versions(results)[0]
+        self._compared = cache(self._compare)
+        self._sweeps = cache(lambda setting, metric: sweeps(swept, SweepRequest(setting, metric)))
+
+    @property
+    def functions(self) -> dict[str, Callable[..., str]]:
+        """Functions for templates, by name: the public methods."""
+        return {name: getattr(self, name) for name, value in vars(Queries).items() if callable(value) and name[0] != "_"}
+
+    def ood(self, entry: str, name: str, protocol: str | None = None, metric: str = "tvd", digits: int = 3) -> str:
+        """Mean beyond the training range."""
+        return self._mean("OOD", entry, name, protocol, metric, digits)
+
+    def id(self, entry: str, name: str, protocol: str | None = None, metric: str = "tvd", digits: int = 3) -> str:
+        """Mean over the training lengths."""
+        return self._mean("ID", entry, name, protocol, metric, digits)
+
+    def at(
+        self,
+        entry: str,
+        name: str,
+        *lengths: int,
+        metric: str = "tvd",
+        protocol: str | None = None,
+        layer: int | None = None,
+        digits: int = 3,
+    ) -> str:
+        """Means at lengths, separated by commas. A probe is the mean over heads, and over layers or of one layer."""
+        inside = None if layer is None and self._ranks(metric) else Inside(layer)
+        row = self._row(entry, name, protocol, metric, inside)
+        cells = [row.cell("length", length) for length in lengths]
+        if None in cells:
+            raise Stale(f"{entry} has no {metric} on {name} at some of {lengths}")
+        return ", ".join(f"{cell.mean:.{digits}f}" for cell in cells if cell)
+
+    def judged(self, expected: Judgement, *pair: str) -> str:
+        """Difference of two entries on a family with its interval; the judgement must be the expected one."""
+        return {"better": self.better, "worse": self.worse, "undecided": self.undecided}[expected](*pair)
+
+    def better(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
+        """Difference of two entries with its interval; the first must be significantly better."""
+        return self._difference("better", first, second, name, protocol, metric)
+
+    def worse(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
+        """Difference of two entries with its interval; the first must be significantly worse."""
+        return self._difference("worse", first, second, name, protocol, metric)
+
+    def undecided(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
+        """Difference of two entries with its interval; neither must be significantly better."""
+        return self._difference("undecided", first, second, name, protocol, metric)
+
+    def share(self, first: str, second: str, name: str) -> str:
+        """OOD TVD of one entry as a percentage of that of another."""
+        return f"{100 * float(self.ood(first, name, digits=6)) / float(self.ood(second, name, digits=6)):.0f} %"
+
+    def seeds(self, entry: str, name: str, length: int, metric: str = "tvd", digits: int = 3) -> str:
+        """Value of each seed at a length, separated by commas."""
+        return ", ".join(f"{value:.{digits}f}" for value in self._seeds(entry, name, length, None, metric))
+
+    def right(self, entry: str, name: str, *lengths: int, protocol: str | None = None) -> str:
+        """Seeds of an entry that are right at all of these lengths, by default all OOD lengths, as in "4 of 5"."""
+        board = self._board(name, protocol)
+        asked = lengths or tuple(length for length in board.all_lengths if length > board.train_length)
+        values = np.array([self._seeds(entry, name, length, protocol) for length in asked])
+        return f"{int((values < RIGHT).all(0).sum())} of {values.shape[1]}"
+
+    def fits(self, entry: str, name: str, protocol: str | None = None) -> str:
+        """Seeds of an entry that fit every task of a family at the training lengths, as in "4 of 5"."""
+        row = self._row(entry, name, protocol)
+        return f"{len(row.seeds) - len(row.not_fitted)} of {len(row.seeds)}"
+
+    def exponent(
+        self, entry: str, name: str, metric: str, first: int = 1, last: int | None = None, protocol: str | None = None
+    ) -> str:
+        """Power of the length with which a probe falls, fitted from the length `first` to `last`, with its interval."""
+        return _exponent(self._row(entry, name, protocol, metric, EVERYWHERE), first, last)
+
+    def correlation(self, probe: str, name: str, length: int, layer: int | None = None) -> str:
+        """Rank correlation over entries between a probe at a length and TVD at that length, and the number of entries."""
+        probes = {row.entry: row for row in self._board(name, None, probe, Inside(layer)).rows}
+        pairs = []
+        for row in self._board(name).rows:
+            read = probes[row.entry].cell("length", length) if row.entry in probes else None
+            if "@" not in row.entry and read and (score := row.cell("length", length)):
+                pairs.append((read.mean, score.mean))
+        return f"{spearmanr(*zip(*pairs, strict=True)).statistic:.2f} (n = {len(pairs)})"
+
+    def swept(self, entry: str, name: str, setting: str, value: float, metric: str = "tvd", digits: int = 3) -> str:
+        """Mean of an entry at one value of a setting, from the runs in inside/runs."""
+        for sweep in self._sweeps(setting, metric):
+            cells = sweep.cells.get(f"transformer+{entry}", ()) if sweep.board.name == name else ()
+            if (cell := next((cell for cell in cells if cell.value == value), None)) is not None:
+                return f"{cell.mean:.{digits}f}"
+        raise Stale(f"{entry} was not run on {name} with {setting} {value}")
+
+    def untrained(self, name: str, first: int = 1, last: int | None = None) -> str:
+        """Power of the length with which `output_std` falls in models that are not trained, fitted from `first` to `last`."""
+        boards = self.swept_results.boards("output_std", name, inside=EVERYWHERE)
+        (row,) = next(board for board in boards if ("train.steps", "1") in board.protocol.changes).rows
+        return _exponent(row, first, last)
+
+    def baseline(self, name: str, kind: str = "OOD") -> str:
+        """Context-free baseline of a family."""
+        level = self._board(name).chance_level(kind)
+        return f"{level:.3f}"
+
+    def count(self, name: str) -> str:
+        """Number of entries with raw weights on a board."""
+        return str(sum("@" not in row.entry for row in self._board(name).rows))
+
+    def _ranks(self, metric: str) -> bool:
+        return metric in self.results.ranking_names
+
+    @cached_property
+    def _boards(self) -> dict[tuple[str, str, str, Inside | None], Board]:
+        return {}
+
+    def _board(self, name: str, protocol: str | None = None, metric: str = "tvd", inside: Inside | None = None) -> Board:
+        key = name, protocol or self.protocol, metric, inside
+        if key not in self._boards:
+            self._boards[key], *_ = self.results.boards(metric, name, key[1], inside=inside)
+        return self._boards[key]
+
+    def _row(
+        self, entry: str, name: str, protocol: str | None = None, metric: str = "tvd", inside: Inside | None = None
+    ) -> Row:
+        rows = {row.entry: row for row in self._board(name, protocol, metric, inside).rows}
+        return rows[find_entry(entry, rows)]
+
+    def _seeds(self, entry: str, name: str, length: int, protocol: str | None = None, metric: str = "tvd") -> list[float]:
+        cell = self._row(entry, name, protocol, metric).cell("length", length)
+        if cell is None or None in cell.values:
+            raise Stale(f"some seeds of {entry} have no {metric} on {name} at {length}")
+        return [value for value in cell.values if value is not None]
+
+    def _mean(self, kind: str, entry: str, name: str, protocol: str | None, metric: str, digits: int) -> str:
+        cell = self._row(entry, name, protocol, metric).cell(kind)
+        if cell is None:
+            raise Stale(f"{entry} has no {kind} {metric} on {name}")
+        return f"{cell.mean:.{digits}f}"
+
+    def _compare(self, first: str, second: str, protocol: str, metric: str) -> Mapping[str, Difference]:
+        # All families at once, for p is corrected for the families of a comparison.
+        every = compare(self.results, first, second, metric, protocol=protocol)
+        return {each.name: each.mean for each in every}
+
+    def _difference(self, expected: Judgement, first: str, second: str, name: str, protocol: str | None, metric: str) -> str:
+        found = self._compared(first, second, protocol or self.protocol, metric)[name]
+        sign = next(each.sign for each in self.results.metrics if each.name == metric)
+        now: Judgement = "undecided" if not found.significant else "better" if sign * found.difference < 0 else "worse"
+        text = f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        if now != expected:
+            raise Stale(f"{first} against {second} on {name} is {now}, not {expected}: {text}; mend the sentence")
+        return text
+
+
+def _exponent(row: Row, first: int, last: int | None) -> str:
+    cells = [c for c in row.cells if c.kind == "length" and c.length and first <= c.length <= (last or c.length)]
+    values = np.array([[np.nan if v is None else v for v in cell.values] for cell in cells])
+    found = fitted(np.array([float(cell.length or 0) for cell in cells]), values)
+    if found is None:
+        raise Stale(f"{row.entry} has no exponent")
+    return str(found)
