@@ -1,49 +1,57 @@
-"""A check of one rule of the contracts, and how it fails."""
+"""Check of one rule of the contracts, expectations, and material for checks: numbers, modules, a watch over randomness."""
 
 from __future__ import annotations
 
+import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import cast
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from lgbench.errors import LgbenchError
+from lgbench.errors import LgbenchError, Unsupported, first_line
 
 Outcome = str | None
-"""A note about something that is allowed and worth knowing; None where there is nothing to say."""
+"""Note about an allowed but noteworthy behaviour; None without a note."""
 
 Checks = Mapping[str, Callable[[], Outcome]]
-"""The functions that check a thing, by the rule that each checks."""
+"""Functions that check an object, by the checked rule."""
+
+UNUSUAL_SEED = 2_718_281_828
+"""Seed that no plugin sets, so that setting a seed is detected."""
 
 
 class CheckFailed(AssertionError):
-    """A rule of the contract is broken. The message says what was expected, and what was found."""
+    """Breach of a contract. The message has the expected and the actual behaviour."""
 
 
 class NotChecked(Exception):
-    """The check does not apply. The message is the reason."""
+    """Reason why a check does not apply."""
 
 
 def not_checked(reason: NotChecked) -> str:
-    """The note of a check that does not apply."""
+    """Note of a check that does not apply."""
     return f"not checked: {reason}"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check of one rule for one thing. A call raises :class:`CheckFailed`, or returns a note or None."""
+    """Check of one rule for one object. A call raises :class:`CheckFailed`, or returns a note or None."""
 
     thing: str
     """Kind and name: "norm my-norm"."""
     name: str
-    """The rule: "shape and dtype stay"."""
+    """Rule: "shape and dtype stay"."""
     examine: Callable[[], Outcome]
 
     @property
     def __name__(self) -> str:
-        """pytest names a parametrized test by it."""
+        """Name of a parametrized test in pytest."""
         return f"{self.thing}: {self.name}"
 
     def __call__(self) -> Outcome:
@@ -63,7 +71,7 @@ class Check:
 
 
 def _own_frames(error: Exception) -> list[TracebackType]:
-    """The frames of an error's traceback that are in the plugin, the outermost first. Ours and torch's help no author."""
+    """Frames of a traceback within the plugin, outermost first. Frames of lgbench and torch do not help the author."""
     others, found, frame = {"lgbench", "numpy", "torch", *sys.stdlib_module_names}, [], error.__traceback__
     while frame:
         if str(frame.tb_frame.f_globals.get("__name__")).partition(".")[0] not in others:
@@ -74,9 +82,14 @@ def _own_frames(error: Exception) -> list[TracebackType]:
 
 def _explained(error: Exception, frames: Sequence[TracebackType]) -> str:
     if not frames:
-        return f"its result cannot be used: {type(error).__name__}: {error}"
+        return f"its result cannot be used: {shown(error)}"
     where = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}"
-    return f"it raised {type(error).__name__}: {error} ({where})"
+    return f"it raised {shown(error)} ({where})"
+
+
+def shown(error: Exception) -> str:
+    """Type and first line of an error."""
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def expect(holds: bool, sentence: str) -> None:
@@ -86,10 +99,97 @@ def expect(holds: bool, sentence: str) -> None:
 
 
 def expect_close(found: Tensor, expected: Tensor, sentence: str, tolerance: float = 1e-4) -> None:
-    """Raise :class:`CheckFailed`, with the difference, unless all numbers agree relative to the largest of them."""
+    """Raise :class:`CheckFailed`, with the difference, unless all numbers agree relative to the largest finite number."""
     expect(found.shape == expected.shape, f"{sentence}: the shapes are {tuple(found.shape)} and {tuple(expected.shape)}")
+    found, expected = found.double(), expected.double()
     largest = max(1.0, expected.nan_to_num(0, 0, 0).abs().max().item())
-    apart = (found.double() - expected.double()).abs()
-    same = (apart <= tolerance * largest) | (found == expected) | (found.isnan() & expected.isnan())
+    same = torch.isclose(found, expected, rtol=0, atol=tolerance * largest, equal_nan=True)
     if not same.all():
-        raise CheckFailed(f"{sentence}: they differ by {apart[~same].max().item():.2g}")
+        raise CheckFailed(f"{sentence}: they differ by {(found - expected)[~same].abs().max().item():.2g}")
+
+
+@contextmanager
+def no_global_randomness() -> Iterator[None]:
+    """Raise CheckFailed if the block draws from a global random generator, or seeds one. All states are restored."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(UNUSUAL_SEED)
+        random.seed(UNUSUAL_SEED)
+        np.random.seed(UNUSUAL_SEED)
+        before = _global_states()
+        try:
+            yield
+            for name, state in _global_states().items():
+                use = "use the random numbers that it is given (in a model's training: lgbench.noise)"
+                expect(state == before[name], f"it draws from {name}, or sets it: {use}")
+        finally:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)
+
+
+def _global_states() -> dict[str, object]:
+    return {
+        "torch's global generator": torch.get_rng_state().tolist(),
+        "Python's global `random`": random.getstate(),
+        "numpy's global generator": repr(np.random.get_state()),
+    }
+
+
+def built(build: Callable[[], object], seed: int = 0) -> nn.Module:
+    """Module whose initial weights depend on `seed` alone. Raises NotChecked with the reason of a refusal."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = build()
+        except Unsupported as refusal:
+            expect(bool(str(refusal).strip()), "it raises Unsupported without a reason: say what it cannot do")
+            raise NotChecked(str(refusal)) from refusal
+    is_module = module is None or isinstance(module, nn.Module)  # some methods may give None
+    expect(is_module, f"it gives {type(module).__name__}, expected a torch.nn.Module")
+    return cast(nn.Module, module)
+
+
+def stirred(module: nn.Module) -> nn.Module:
+    """The module with a little noise on every parameter, so that an initial value of 0 or 1 hides nothing."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return module
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers, always the same."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def integers(high: int, *shape: int, seed: int = 0) -> Tensor:
+    """Integers from 0 to below `high`, always the same."""
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Shape and dtype, such as "(2, 9) float32"."""
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def expect_gradients(uses: Iterable[tuple[nn.Module, Tensor]], where: str = "") -> None:
+    """Raise CheckFailed unless finite gradients of a loss on the outputs reach every parameter in at least one use.
+
+    `uses` has modules, each with its output.
+    """
+    reached: dict[str, bool] = {}
+    for module, output in uses:
+        parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not parameters:
+            continue
+        expect(output.requires_grad, f"{where}its output does not depend on its parameters: nothing would train them")
+        loss = (output * numbers(*output.shape, seed=5).to(output.dtype)).sum()
+        for name, gradient in zip(
+            parameters, torch.autograd.grad(loss, list(parameters.values()), allow_unused=True), strict=True
+        ):
+            finite = gradient is None or bool(gradient.isfinite().all())
+            expect(finite, f"{where}the gradient of its parameter {name} is not finite")
+            reached[name] = reached.get(name, False) or (gradient is not None and bool(gradient.any()))
+    missed = ", ".join(name for name, moved in reached.items() if not moved)
+    expect(not missed, f"{where}no gradient reaches {missed}: not used in forward, or multiplied by zero")

@@ -7,12 +7,10 @@ from functools import partial
 from typing import Any, get_args
 
 from lgbench.conformance.architectures import checks_of_architecture, checks_of_options
-from lgbench.conformance.attention import checks_of_attention, checks_of_position
 from lgbench.conformance.check import Check, Checks, NotChecked, Outcome, expect
-from lgbench.conformance.material import TESTED, TRAINED
 from lgbench.conformance.measurements import checks_of_measurement
-from lgbench.conformance.models import checks_of_model
-from lgbench.conformance.norms import checks_of_norm
+from lgbench.conformance.models import TESTED, TRAINED, checks_of_model
+from lgbench.conformance.parts import checks_of_attention, checks_of_norm, checks_of_position
 from lgbench.conformance.tasks import checks_of_task
 from lgbench.conformance.updates import checks_of_averager, checks_of_optimizer
 from lgbench.contracts import (
@@ -38,26 +36,14 @@ from lgbench.extensions.catalog import require_declared
 from lgbench.extensions.registry import Plugin, Registry
 
 
-def checks_of_tracker(tracker: Tracker) -> Checks:
-    return {"it says in a sentence whether it can be used, and imports nothing for that": lambda: _says_whether(tracker)}
-
-
 def _says_whether(tracker: Tracker) -> Outcome:
     before = set(sys.modules)
     why = tracker.missing()
-    new = sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
-    expect(why is None or isinstance(why, str), f"`missing` returned {why!r}, expected a sentence or None")
-    expect(
-        why is None or bool(why.strip()) and "\n" not in why.strip(), f"`missing` returned {why!r}, expected one line or None"
-    )
-    expect(
-        not new, f"`missing` imports {', '.join(new)}, which `--track` waits for: look for modules by importlib.util.find_spec"
-    )
+    new = ", ".join(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
+    one_line = why is None or isinstance(why, str) and bool(why.strip()) and "\n" not in why.strip()
+    expect(one_line, f"`missing` returned {why!r}, expected one line or None")
+    expect(not new, f"`missing` imports {new}, which `--track` waits for: look for modules by importlib.util.find_spec")
     return f"it cannot be used here: {why}" if why else None
-
-
-def checks_of_executor(executor: Executor) -> Checks:
-    return {"its options are fields with simple types": lambda: _has_simple_options(executor)}
 
 
 def _has_simple_options(executor: Executor) -> None:
@@ -117,9 +103,9 @@ def _checks(thing: Any, registry: Registry) -> Checks:
         case Measurement():
             return checks_of_measurement(thing, list(registry.tasks))
         case Tracker():
-            return checks_of_tracker(thing)
+            return {"it says in a sentence whether it can be used, and imports nothing for that": lambda: _says_whether(thing)}
         case Executor():
-            return checks_of_executor(thing)
+            return {"its options are fields with simple types": lambda: _has_simple_options(thing)}
     raise NotImplementedError(type(thing))
 
 

@@ -1,4 +1,4 @@
-"""Checks of measurements, on predictions and strings of known quality and on internals that no model has."""
+"""Checks of measurements, on predictions and strings of known quality and on made-up internals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from lgbench.conformance.check import Checks, NotChecked, Outcome, expect, expect_close
-from lgbench.conformance.material import kind_of, no_global_randomness, numbers
+from lgbench.conformance.check import Checks, NotChecked, Outcome, expect, expect_close, kind_of, no_global_randomness, numbers
 from lgbench.contracts import (
     Answers,
     AttentionInside,
@@ -20,7 +19,6 @@ from lgbench.contracts import (
     Measurement,
     Predictions,
     Reading,
-    Role,
     Signature,
     Strings,
     StringScores,
@@ -29,83 +27,17 @@ from lgbench.contracts import (
     Tokens,
 )
 from lgbench.experiment.probes import is_probe
+from lgbench.measurement.extent import unwritten
 from lgbench.randomness import Random
 
-CONTEXTS, KEYS, CLASSES = 12, 5, 4
-ROLES: tuple[Role, ...] = ("attention", "mlp")
-
-
-def insides() -> Insides:
-    """Of a model of two layers with attention of two heads, and of contexts of a task that says what matters."""
-    weights = numbers(CONTEXTS, 2, KEYS, seed=4).double().softmax(-1)
-    stream = numbers(CONTEXTS, 6, seed=5).double()
-    sublayers = [
-        SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream) for layer in (1, 2) for role in ROLES
-    ]
-    exact = numbers(CONTEXTS, CLASSES, seed=6).double().relu() + torch.eye(CLASSES)[torch.arange(CONTEXTS) % CLASSES]
-    exact = exact / exact.sum(-1, keepdim=True)
-    return Insides(
-        length=KEYS,
-        inputs=torch.arange(CONTEXTS * KEYS).view(CONTEXTS, KEYS) % CLASSES,
-        logits=3 * numbers(CONTEXTS, CLASSES, seed=7).double(),
-        distribution=exact,
-        sources=torch.arange(KEYS).expand(CONTEXTS, KEYS) == torch.arange(CONTEXTS)[:, None] % (KEYS + 1),
-        attentions=[AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)],
-        sublayers=sublayers,
-        final=stream,
-    )
-
-
-def reads_insides(measurement: Measurement) -> Outcome:
-    given, again = insides(), insides()
-    with no_global_randomness():
-        found = list(measurement.of_insides(given))
-    if not found:
-        raise NotChecked("it reads nothing of a transformer")
-    for reading in found:
-        expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
-        value, layer, head = reading
-        fits = isinstance(value, Tensor) and value.shape in ((), (CONTEXTS,))
-        kind = kind_of(value) if isinstance(value, Tensor) else type(value).__name__
-        expect(fits, f"the value of a reading is {kind}, expected ({CONTEXTS},), or no dimensions")
-        counted = all(number is None or number >= 1 for number in (layer, head)) and not (head and not layer)
-        expect(counted, f"a reading is of layer {layer} and head {head}; both count from 1, and a head is that of a layer")
-        inside = within(value[value.isfinite()], measurement)
-        expect(bool(inside.all()), f"a reading has a value beyond its range, {measurement.range}")
-    same = all(
-        torch.equal(now.output, then.output) and torch.equal(now.weights, then.weights)  # type: ignore[arg-type]
-        for now, then in zip(given.attentions, again.attentions, strict=True)
-    )
-    expect(same and torch.equal(given.logits, again.logits), "it changes insides in place, which other probes read too")
-    return None
-
-
-def takes_bare_models(measurement: Measurement) -> Outcome:
-    """A recurrent network has no attention and no residual stream; some attentions have no weights; a text has no p*."""
-    whole = insides()
-    bare = replace(whole, attentions=(), sublayers=(), sources=None, final=None)
-    without = replace(whole, attentions=[replace(each, weights=None) for each in whole.attentions], sources=None)
-    of_text = replace(whole, distribution=None, sources=None)
-    for given in (bare, without, of_text):
-        for reading in measurement.of_insides(given):
-            expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
-    return None
-
-
-def within(values: Tensor, measurement: Measurement) -> Tensor:
-    """Which values are in the range, but for rounding. NaN is not."""
-    low, high = measurement.range
-    above = values >= (float("-inf") if low is None else low - 1e-9)
-    return above & (values <= (float("inf") if high is None else high + 1e-9))
-
-
-CONTEXTS, ANSWERS, CLASSES, STRINGS, SYMBOLS = 24, 3, 4, 16, 5
+CONTEXTS, ANSWERS, CLASSES = 24, 3, 4
+STRINGS, SYMBOLS, KEYS = 16, 5, 5
 LEAST = 1e-30
-"""The probability of an illegal answer in exact predictions: its logarithm is finite."""
+"""Probability of an illegal answer in exact predictions, with a finite logarithm."""
 
 
 class AnyTask(Task):
-    """A task with contexts alone."""
+    """Task with contexts alone."""
 
     name = family = "any-task"
     version = 1
@@ -117,7 +49,7 @@ class AnyTask(Task):
 
 
 class AnyLanguage(AnyTask, Language):
-    """A task with contexts and strings."""
+    """Task with contexts and strings."""
 
     name = family = "any-language"
 
@@ -129,26 +61,26 @@ class AnyLanguage(AnyTask, Language):
 
 
 def checks_of_measurement(measurement: Measurement, tasks: Sequence[Task]) -> Checks:
+    tasks = (AnyTask(), AnyLanguage(), *tasks)
     found = {
         "its name, range, worst value, threshold and landmark make sense": lambda: _describes_itself(measurement),
         "it says for every task what it is computed from": lambda: _has_sources(measurement, tasks),
     }
-    sources = {_source(measurement, task) for task in (AnyTask(), AnyLanguage(), *tasks)}
+    sources = {_source(measurement, task) for task in tasks}
     if "contexts" in sources:
         found |= {
             "each answer has a value in its range": lambda: _is_in_range(measurement),
             "the exact prediction is the best": lambda: _prefers_the_exact(measurement),
             "each answer is measured by itself": lambda: _measures_each_alone(measurement),
             "an answer that is not finite has the worst value": lambda: _knows_the_worst(measurement),
-            "it changes nothing in place": lambda: _changes_nothing(measurement),
             "its chance level is that of the best constant prediction": lambda: _knows_chance(measurement),
         }
     if "strings" in sources:
         found["strings whose scores are separated have the best value"] = lambda: _prefers_separated_strings(measurement)
     if "insides" in sources:
         found |= {
-            "it reads values in its range, of contexts or of all": lambda: reads_insides(measurement),
-            "it reads nothing of a model that lacks what it looks at": lambda: takes_bare_models(measurement),
+            "it reads values in its range, of contexts or of all": lambda: _reads_internals(measurement),
+            "it reads nothing of a model that lacks what it looks at": lambda: _takes_bare_models(measurement),
         }
     return found
 
@@ -158,6 +90,41 @@ def _source(measurement: Measurement, task: Task) -> object:
         return measurement.source(task)
     except Exception:  # one check reports it
         return None
+
+
+def _describes_itself(measurement: Measurement) -> Outcome:
+    low, high = measurement.range
+    expect(measurement.version >= 1, f"its version is {measurement.version!r}, expected a number from 1 up")
+    for attribute in ("label", "title"):
+        expect(bool(getattr(measurement, attribute).strip()), f"its {attribute} is empty: columns and plots show it")
+    least, top = float("-inf") if low is None else low, float("inf") if high is None else high
+    sound = all(end is None or isfinite(end) for end in (low, high)) and least < top
+    expect(sound, f"its range is {measurement.range}, expected the least and the greatest value")
+    marks = {"worst value": measurement.worst, "threshold": measurement.threshold}
+    marks["landmark"] = measurement.landmark and measurement.landmark[0]
+    for what, value in marks.items():
+        fits = value is None or (isfinite(value) and least <= value <= top)
+        expect(fits, f"its {what} is {value!r}, which is not a number in its range, {measurement.range}")
+    return None
+
+
+def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
+    found = set()
+    for task in tasks:
+        source = measurement.source(task)
+        found.add(source)
+        on = f"its source on {task.name} is"
+        known = source in ("contexts", "strings", "insides", None)
+        expect(known, f"{on} {source!r}, expected contexts, strings, insides or None")
+        reads = "has" if is_probe(measurement) else "does not have"
+        fits = source is None or (source == "insides") == is_probe(measurement)
+        expect(fits, f"{on} {source}, and it {reads} of_insides, which probes have and others do not")
+        ranks = source in ("insides", None) or None not in (measurement.lower_is_better, measurement.worst)
+        expect(ranks, f"{on} {source}: only probes may be without lower_is_better and worst")
+        expect(source != "strings" or isinstance(task, Language), f"{on} strings, and only a Language has strings")
+    if found == {None}:
+        raise NotChecked("it is defined for no task that is installed")
+    return None
 
 
 def exact_distributions(n: int = CONTEXTS) -> Tensor:
@@ -176,44 +143,27 @@ def predictions(exact: Tensor) -> dict[str, Tensor]:
 
 
 def _values(measurement: Measurement, logits: Tensor, exact: Tensor) -> Tensor:
-    with no_global_randomness():
-        return measurement.of_contexts(Predictions(logits.clone(), exact.clone()))
+    """Value of each answer. Raises PluginError for a write into the predictions."""
+    given = Predictions(logits.clone(), exact.clone())
+    assert given.probability.numel()  # cached, so that a write into it is seen
+    with no_global_randomness(), unwritten(measurement, given):
+        return measurement.of_contexts(given)
 
 
-def _describes_itself(measurement: Measurement) -> Outcome:
+def _mean(values: Tensor) -> float:
+    """Mean of the defined values."""
+    return values.nanmean().item()
+
+
+def _sign(measurement: Measurement) -> int:
+    return 1 if measurement.lower_is_better else -1
+
+
+def _within(values: Tensor, measurement: Measurement) -> Tensor:
+    """Whether each value is in the range, except for rounding. A NaN is outside."""
     low, high = measurement.range
-    expect(measurement.version >= 1, f"its version is {measurement.version!r}, expected a number from 1 up")
-    for attribute in ("label", "title"):
-        expect(bool(getattr(measurement, attribute).strip()), f"its {attribute} is empty: columns and plots show it")
-    top = float("inf") if high is None else high
-    least = float("-inf") if low is None else low
-    sound = all(end is None or isfinite(end) for end in (low, high)) and least < top
-    expect(sound, f"its range is {measurement.range}, expected the least and the greatest value")
-    marks = {"worst value": measurement.worst, "threshold": measurement.threshold}
-    marks["landmark"] = measurement.landmark and measurement.landmark[0]
-    for what, value in marks.items():
-        fits = value is None or (isfinite(value) and least <= value <= top)
-        expect(fits, f"its {what} is {value!r}, which is not a number in its range, {measurement.range}")
-    return None
-
-
-def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
-    found = set()
-    for task in (AnyTask(), AnyLanguage(), *tasks):
-        source = measurement.source(task)
-        found.add(source)
-        known = source in ("contexts", "strings", "insides", None)
-        expect(known, f"its source on {task.name} is {source!r}, expected contexts, strings, insides or None")
-        reads = "has" if is_probe(measurement) else "does not have"
-        fits = source is None or (source == "insides") == is_probe(measurement)
-        expect(fits, f"its source on {task.name} is {source}, and it {reads} of_insides, which probes have and others do not")
-        ranks = source in ("insides", None) or (measurement.lower_is_better is not None and measurement.worst is not None)
-        expect(ranks, f"on {task.name} it is computed from {source}: only probes may be without lower_is_better and worst")
-        needs_language = source == "strings" and not isinstance(task, Language)
-        expect(not needs_language, f"its source on {task.name} is strings, and only a Language has strings")
-    if found == {None}:
-        raise NotChecked("it is defined for no task that is installed")
-    return None
+    above = values >= (float("-inf") if low is None else low - 1e-9)
+    return above & (values <= (float("inf") if high is None else high + 1e-9))
 
 
 def _is_in_range(measurement: Measurement) -> Outcome:
@@ -228,17 +178,15 @@ def _is_in_range(measurement: Measurement) -> Outcome:
             expect(not missing.any(), f"some value of a {name} prediction is NaN: set partial = True if some are undefined")
         undefined = missing if undefined is None else undefined
         expect(torch.equal(missing, undefined), "which answers are undefined depends on the model: p* alone may decide it")
-        defined = values[~missing]
-        inside = within(defined, measurement) & defined.isfinite()
-        outside = defined[~inside].tolist()
-        expect(not outside, f"a {name} prediction has the value {(outside or [0])[0]:g}, and its range is {measurement.range}")
+        outside = values[~missing & ~(_within(values, measurement) & values.isfinite())].tolist()
+        expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
     return None
 
 
 def _prefers_the_exact(measurement: Measurement) -> Outcome:
     exact = exact_distributions()
     means = {name: _mean(_values(measurement, logits, exact)) for name, logits in predictions(exact).items()}
-    best, sign = means.pop("exact"), 1 if measurement.lower_is_better else -1
+    best, sign = means.pop("exact"), _sign(measurement)
     side = "lower" if measurement.lower_is_better else "higher"
     for name, mean in means.items():
         better = sign * best <= sign * mean + 1e-9
@@ -252,10 +200,10 @@ def _measures_each_alone(measurement: Measurement) -> Outcome:
     exact = exact_distributions()
     logits = predictions(exact)["random"]
     together = _values(measurement, logits, exact)
-    sentence = "the value of an answer depends on the answers beside it"
     for index in range(4):
-        alone = _values(measurement, logits[index : index + 1, 1:2], exact[index : index + 1, 1:2])
-        expect_close(alone, together[index : index + 1, 1:2], sentence, 1e-9)
+        one = slice(index, index + 1), slice(1, 2)
+        alone = _values(measurement, logits[one], exact[one])
+        expect_close(alone, together[one], "the value of an answer depends on the answers beside it", 1e-9)
     return None
 
 
@@ -270,21 +218,6 @@ def _knows_the_worst(measurement: Measurement) -> Outcome:
     return None
 
 
-def _changes_nothing(measurement: Measurement) -> Outcome:
-    exact = exact_distributions()
-    logits = predictions(exact)["random"]
-    given = Predictions(logits.clone(), exact.clone())
-    before = given.probability.clone()
-    measurement.of_contexts(given)
-    for what, now, then in (
-        ("logits", given.logits, logits),
-        ("distribution", given.distribution, exact),
-        ("probability", given.probability, before),
-    ):
-        expect(torch.equal(now, then), f"it changes predictions.{what} in place, which other measurements read too")
-    return None
-
-
 def _knows_chance(measurement: Measurement) -> Outcome:
     exact = exact_distributions(4 * CONTEXTS).reshape(-1, CLASSES)
     values = measurement.chance(exact.clone(), exact.clone())
@@ -292,7 +225,7 @@ def _knows_chance(measurement: Measurement) -> Outcome:
         return "it has no `chance`: boards show no chance level of it"
     fits = values.shape == exact.shape[:1] and values.dtype == torch.float64
     expect(fits, f"chance gives {kind_of(values)}, expected {tuple(exact.shape[:1])} float64")
-    level, sign = _mean(values), 1 if measurement.lower_is_better else -1
+    level, sign = _mean(values), _sign(measurement)
     constants = {
         "uniform distribution": torch.full((CLASSES,), 1 / CLASSES),
         "mean of p*": exact.mean(0),
@@ -319,23 +252,74 @@ def _prefers_separated_strings(measurement: Measurement) -> Outcome:
     }
     found = {}
     for name, log_probability in scores.items():
-        with no_global_randomness():
-            value = measurement.of_strings(StringScores(log_probability, is_member))
+        given = StringScores(log_probability, is_member)
+        with no_global_randomness(), unwritten(measurement, given):
+            value = measurement.of_strings(given)
         expect(value.ndim == 0, f"of_strings gives {kind_of(value)}, expected a tensor without dimensions")
         found[name] = value.item()
-    for name, number in found.items():
-        inside = bool(within(torch.tensor(number), measurement))
-        expect(inside, f"{name} strings have the value {number:g}, and its range is {measurement.range}")
-    sign, best = (1 if measurement.lower_is_better else -1), found["separated"]
+        inside = bool(_within(value, measurement))
+        expect(inside, f"{name} strings have the value {found[name]:g}, and its range is {measurement.range}")
+    best, sign = found["separated"], _sign(measurement)
     for name in ("equal", "reversed"):
         expect(sign * best < sign * found[name], f"separated strings have {best:.4g}, and {name} ones {found[name]:.4g}")
-    if measurement.worst is None:
-        return None
-    worst = found["undefined"] == measurement.worst
-    expect(worst, f"strings whose scores are NaN have {found['undefined']:g}, expected the worst value, {measurement.worst:g}")
+    worst = measurement.worst
+    fits = worst is None or found["undefined"] == worst
+    expect(fits, f"strings whose scores are NaN have {found['undefined']:g}, expected the worst value, {worst}")
     return None
 
 
-def _mean(values: Tensor) -> float:
-    """Over what is defined."""
-    return values.nanmean().item()
+def _internals() -> Insides:
+    """Internals of a model of two layers with attention of two heads, on a task with known sources."""
+    weights = numbers(CONTEXTS, 2, KEYS, seed=4).double().softmax(-1)
+    stream = numbers(CONTEXTS, 6, seed=5).double()
+    return Insides(
+        length=KEYS,
+        inputs=torch.arange(CONTEXTS * KEYS).view(CONTEXTS, KEYS) % CLASSES,
+        logits=3 * numbers(CONTEXTS, CLASSES, seed=7).double(),
+        distribution=exact_distributions()[:, 0].double(),
+        sources=torch.arange(KEYS).expand(CONTEXTS, KEYS) == torch.arange(CONTEXTS)[:, None] % (KEYS + 1),
+        attentions=[AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)],
+        sublayers=[
+            SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream)
+            for layer in (1, 2)
+            for role in ("attention", "mlp")
+        ],
+        final=stream,
+    )
+
+
+def _readings(measurement: Measurement, given: Insides) -> list[Reading]:
+    """Readings of a probe. Raises PluginError for a write into the internals."""
+    with no_global_randomness(), unwritten(measurement, given):
+        found = list(measurement.of_insides(given))
+    for reading in found:
+        expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
+    return found
+
+
+def _reads_internals(measurement: Measurement) -> Outcome:
+    found = _readings(measurement, _internals())
+    if not found:
+        raise NotChecked("it reads nothing of a transformer")
+    for value, layer, head in found:
+        fits = isinstance(value, Tensor) and value.shape in ((), (CONTEXTS,))
+        kind = kind_of(value) if isinstance(value, Tensor) else type(value).__name__
+        expect(fits, f"the value of a reading is {kind}, expected ({CONTEXTS},), or no dimensions")
+        counted = all(number is None or number >= 1 for number in (layer, head)) and not (head and not layer)
+        expect(counted, f"a reading is of layer {layer} and head {head}; both count from 1, and a head is that of a layer")
+        inside = _within(value[value.isfinite()], measurement)
+        expect(bool(inside.all()), f"a reading has a value beyond its range, {measurement.range}")
+    return None
+
+
+def _takes_bare_models(measurement: Measurement) -> Outcome:
+    """A recurrent network has no attention and no residual stream; some attentions have no weights; a text has no p*."""
+    whole = _internals()
+    without_weights = [replace(each, weights=None) for each in whole.attentions]
+    for missing in (
+        {"attentions": (), "sublayers": (), "sources": None, "final": None},
+        {"attentions": without_weights, "sources": None},
+        {"distribution": None, "sources": None},
+    ):
+        _readings(measurement, replace(whole, **missing))
+    return None

@@ -8,26 +8,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import seeds
-from lgbench.conformance.check import CheckFailed, Checks, Outcome, expect
-from lgbench.conformance.material import CONTEXTS, drawn, kind_of, lengths, no_global_randomness
-from lgbench.contracts import Answers, Batch, Language, Task, Tokens, Vectors
+from lgbench.conformance.check import CheckFailed, Checks, Outcome, expect, kind_of, no_global_randomness
+from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.experiment.contexts import board_lengths, no_answer_counts, problem
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import check_settings
 from lgbench.randomness import Random
+from lgbench.seeds import key
 
+CONTEXTS = 32
+"""Contexts drawn at each length."""
 SHORT = 8
-"""The longest contexts that a reference is asked for."""
+"""Longest contexts to compare with a reference."""
 DRAWS = 4000
-"""Contexts over which frequencies are counted."""
+"""Contexts for frequencies."""
 FAR = 6.0
-"""Standard deviations that a frequency may be away: chance alone exceeds it once in 500 million times."""
+"""Allowed deviation of a frequency, in standard deviations: chance alone exceeds it once in 500 million times."""
 
 
-def checks_of_distribution(task: Task) -> Checks:
+def checks_of_task(task: Task) -> Checks:
     found: dict[str, Callable[[], Outcome]] = {
-        "p* is a distribution": lambda: _is_a_distribution(task),
+        "its version, sizes, lengths and budgets make sense": lambda: _describes_itself(task),
+        "shapes and dtypes are those of its signature, at every length": lambda: _keeps_its_signature(task),
+        "the same random numbers give the same contexts, and nothing else does": lambda: _is_determined(task),
+        "a context does not depend on those that are drawn with it": lambda: _is_drawn_alone(task),
+        "some answer counts at a length that boards show": lambda: _counts_on_boards(task),
         "p* matches an independent estimate": lambda: _is_right(task),
         "its text can be read back, and its sources are positions": lambda: _is_readable(task),
     }
@@ -40,20 +45,22 @@ def checks_of_distribution(task: Task) -> Checks:
     return found
 
 
-def _is_a_distribution(task: Task) -> Outcome:
-    for length in lengths(task):
-        p = drawn(task, CONTEXTS, length).distribution
-        expect(bool((p >= 0).all()), f"at length {length} p* has the probability {p.min().item():g}")
-        total = p.double().sum(-1)
-        worst = total.flatten()[(total - 1).abs().argmax()].item()
-        expect(abs(worst - 1) < 1e-4, f"at length {length} a p* sums to {worst:.6g}, expected 1")
-    return None
+def _drawn(task: Task, n: int, length: int, seed: int = 0) -> Batch:
+    return task.sample(length, Random(n, seed))
+
+
+def _lengths(task: Task, longest: int | None = None) -> list[int]:
+    """Shortest length, longest length in training, lengths on boards, and a length far beyond, as far as there are contexts."""
+    low, high = task.train_lengths
+    bound = min(x for x in (longest, task.max_length, 4 * high + 1) if x is not None)
+    own = [length for length in task.lengths or () if 1 <= length <= bound]
+    return sorted({min(x, bound) for x in (max(low, 1), max(low, 1) + 1, high, bound, *own)})
 
 
 def _is_a_function(task: Task) -> Outcome:
     known: dict[tuple[int, ...], Tensor] = {}
-    for length in lengths(task, SHORT):
-        for context, p in _answered(task, drawn(task, 8 * CONTEXTS, length)):
+    for length in _lengths(task, SHORT):
+        for context, p in _answered(task, _drawn(task, 8 * CONTEXTS, length)):
             before = known.setdefault(tuple(context.tolist()), p)
             if not torch.allclose(before, p, atol=1e-5):
                 raise CheckFailed(f"after {task.text(context)} p* is {_shown(before)} once and {_shown(p)} another time")
@@ -62,8 +69,8 @@ def _is_a_function(task: Task) -> Outcome:
 
 def _is_right(task: Task) -> Outcome:
     compared = 0
-    for length in lengths(task, SHORT):
-        for context, p in _answered(task, drawn(task, CONTEXTS, length, seed=3)):
+    for length in _lengths(task, SHORT):
+        for context, p in _answered(task, _drawn(task, CONTEXTS, length, seed=3)):
             expected = task.reference(context)
             if expected is None:
                 continue
@@ -72,16 +79,12 @@ def _is_right(task: Task) -> Outcome:
             expect(other.shape == p.shape, f"reference gives {len(other)} probabilities, expected {len(p)}")
             if not torch.allclose(other, p, atol=1e-5):
                 raise CheckFailed(f"after {task.text(context)} p* is {_shown(p)}, and the reference is {_shown(other)}")
-    if compared:
-        return None
-    if isinstance(task, Language):
-        return _walks_follow_p(task)
-    return "nothing independent says what p* is: give the task a `reference`"
+    return None if compared else "nothing independent says what p* is: give the task a `reference`"
 
 
 def _is_readable(task: Task) -> Outcome:
-    for length in lengths(task, SHORT):
-        inputs = drawn(task, CONTEXTS, length).inputs
+    for length in _lengths(task, SHORT):
+        inputs = _drawn(task, CONTEXTS, length).inputs
         sources = task.sources(inputs)
         if sources is not None:
             fits = sources.shape == inputs.shape[:2] and sources.dtype == torch.bool
@@ -99,32 +102,12 @@ def _is_readable(task: Task) -> Outcome:
     return None
 
 
-def _walks_follow_p(task: Language) -> Outcome:
-    """Whether the next symbols of its contexts are as frequent as p* says, without the end of the string."""
-    length = min(SHORT, task.max_length or SHORT)
-    batch = drawn(task, DRAWS, length, seed=4)
-    inputs, p = batch.inputs, batch.distribution
-    symbols = p[:, :-1, :-1].double()
-    taken = F.one_hot(inputs[:, 1:], task.signature.classes)[..., :-1]
-    impossible = ((symbols == 0) & (taken == 1)).any(-1).nonzero()
-    if len(impossible):
-        context, place = impossible[0].tolist()
-        string, answer = inputs[context], p[context, place]
-        where = f"after {task.text(string[: place + 1])} p* is {_shown(answer)}"
-        raise CheckFailed(f"{where}, but one of its contexts goes on: {task.text(string[: place + 2])}")
-    going_on = symbols / symbols.sum(-1, keepdim=True)
-    excess = (taken - going_on).sum((0, 1)) / (going_on * (1 - going_on)).sum((0, 1)).sqrt().clamp(min=1e-9)
-    if excess.abs().max() > FAR:
-        return "its contexts are not walks along p*, and it has no `reference` to compare with"
-    return None
-
-
 def _prefixes_are_contexts(task: Task) -> Outcome:
     """Whether tokens and p* at the first positions have the same means in contexts of two lengths."""
     short = max(task.train_lengths[0], 2)
     long = max(task.train_lengths[1], 2 * short)
     long = long if task.max_length is None else min(long, task.max_length)
-    both = [drawn(task, DRAWS, length, seed=length) for length in (short, long)]
+    both = [_drawn(task, DRAWS, length, seed=length) for length in (short, long)]
     if isinstance(task.signature.inputs, Tokens):
         size = task.signature.inputs.size
         means = {"the share of token {} at position {} is": [F.one_hot(batch.inputs, size) for batch in both]}
@@ -192,25 +175,6 @@ def _shown(p: Tensor) -> str:
     return "[" + ", ".join(f"{x:.3g}" for x in p.tolist()) + "]"
 
 
-UNKNOWN_NAMES = ("no-such-task", "none-9", "9", "")
-"""Names that a user might misspell, and no family has."""
-
-
-def checks_of_task(task: Task) -> Checks:
-    found = {
-        "its version, sizes, lengths and budgets make sense": lambda: _describes_itself(task),
-        "shapes and dtypes are those of its signature, at every length": lambda: _keeps_its_signature(task),
-        "the same random numbers give the same contexts, and nothing else does": lambda: _is_determined(task),
-        "a context does not depend on those that are drawn with it": lambda: _is_drawn_alone(task),
-        "its siblings have names of its own family": lambda: _siblings_are_its_own(task),
-        "some answer counts at a length that boards show": lambda: _counts_on_boards(task),
-        **checks_of_distribution(task),
-    }
-    if task.signature.answers is Answers.MARKED:
-        found["some answer counts at every length"] = lambda: _marks_some(task)
-    return found
-
-
 def _describes_itself(task: Task) -> Outcome:
     expect(task.version >= 1, f"its version is {task.version!r}, expected a number from 1 up")
     expect(bool(task.family), "it has no family: give its own name if it stands alone")
@@ -230,68 +194,44 @@ def _describes_itself(task: Task) -> Outcome:
         expect(longest <= task.max_length, f"its lengths go to {longest}, and its max_length is {task.max_length}")
     names, classes = len(task.answers), task.signature.classes
     expect(names == classes, f"it has names for {names} answers, and its signature has {classes} classes")
-    expect(isinstance(task.text(drawn(task, 1, high).inputs[0]), str), "text() gives no string")
-    return None
-
-
-def _siblings_are_its_own(task: Task) -> Outcome:
-    for name in UNKNOWN_NAMES:
-        found = task.sibling(name)
-        expect(found is None, f"its sibling {name!r} is {found!r}, expected None for a name of another family")
+    expect(isinstance(task.text(_drawn(task, 1, high).inputs[0]), str), "text() gives no string")
     return None
 
 
 def _keeps_its_signature(task: Task) -> Outcome:
-    for length in lengths(task):
-        batch = drawn(task, 3, length)
-        at = f"at length {length}"
-        expect(isinstance(batch, Batch), f"{at} `sample` gives {type(batch).__name__}, expected lgbench.Batch")
-        _require_inputs(task, batch.inputs, at)
-        expect(len(batch.inputs) == 3, f"{at} it gives {len(batch.inputs)} contexts, expected 3")
+    for length in _lengths(task):
+        batch, at = _drawn(task, 3, length), f"at length {length}"
         wrong = problem(task, batch, 3)  # as every run does
         expect(wrong is None, f"{at} {wrong}")
-        p, weights = batch.distribution, batch.weights
-        expect(p.dtype == torch.float32, f"{at} p* is {kind_of(p)}, expected float32")
-        if weights is not None:
-            expect(weights.dtype == torch.float32, f"{at} its weights are {kind_of(weights)}, expected float32")
+        expect(batch.distribution.dtype == torch.float32, f"{at} p* is {kind_of(batch.distribution)}, expected float32")
+        form, inputs = task.signature.inputs, batch.inputs
+        found = f"{at} its inputs are {kind_of(inputs)}, expected"
+        if isinstance(form, Tokens):
+            fits = inputs.dtype == torch.int64 and inputs.ndim == 2 and len(inputs) == 3
+            expect(fits, f"{found} (3, T) int64")
+        else:
+            fits = inputs.ndim == 3 and inputs.shape[::2] == (3, form.width) and inputs.dtype == torch.float32
+            expect(fits, f"{found} (3, T, {form.width}) float32")
+            expect(bool(inputs.isfinite().all()), f"{at} some of its features are not finite")
         if isinstance(task, Language):
-            _require_begin_token(task, batch.inputs, length)
+            begin = task.signature.classes - 1
+            expect(inputs.shape[1] == length + 1, f"{found} (3, {length + 1}) int64")
+            fits = bool((inputs[:, 0] == begin).all() and (inputs[:, 1:] < begin).all())
+            shown = inputs[0].tolist()
+            expect(fits, f"{at} the begin token, {begin}, should stand first and nowhere else; it gives {shown}")
     return None
 
 
-def _require_inputs(task: Task, inputs: Tensor, at: str) -> None:
-    form = task.signature.inputs
-    match form:
-        case Tokens():
-            fits = inputs.dtype == torch.int64 and inputs.ndim == 2
-            expect(fits, f"{at} its inputs are {kind_of(inputs)}, expected (3, T) int64")
-            low, high = inputs.min().item(), inputs.max().item()
-            expect(low >= 0 and high < form.size, f"{at} its tokens go from {low} to {high}, expected 0 to {form.size - 1}")
-        case Vectors():
-            fits = inputs.ndim == 3 and inputs.shape[-1] == form.width and inputs.dtype == torch.float32
-            expect(fits, f"{at} its inputs are {kind_of(inputs)}, expected (3, T, {form.width}) float32")
-            expect(bool(inputs.isfinite().all()), f"{at} some of its features are not finite")
-
-
-def _require_begin_token(task: Language, inputs: Tensor, length: int) -> None:
-    begin = task.signature.classes - 1
-    expected = f"expected (3, {length + 1}) int64"
-    expect(inputs.shape[1] == length + 1, f"at length {length} its inputs are {kind_of(inputs)}, {expected}")
-    fits = bool((inputs[:, 0] == begin).all() and (inputs[:, 1:] < begin).all())
-    found = inputs[0].tolist()
-    expect(fits, f"at length {length} the begin token, {begin}, should stand first and nowhere else; it gives {found}")
-
-
 def _is_determined(task: Task) -> Outcome:
-    for length in lengths(task):
+    for length in _lengths(task):
         with no_global_randomness():
-            first = drawn(task, CONTEXTS, length)
+            first = _drawn(task, CONTEXTS, length)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(12345)
-            second = drawn(task, CONTEXTS, length)
+            second = _drawn(task, CONTEXTS, length)
         same = all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(first, second, strict=True))
         expect(same, f"at length {length} the same random numbers give other contexts the second time")
-    others = [drawn(task, CONTEXTS, length, seed).inputs for length in lengths(task) for seed in (1, 2)]
+    others = [_drawn(task, CONTEXTS, length, seed).inputs for length in _lengths(task) for seed in (1, 2)]
     if any(not torch.equal(a, b) for a, b in zip(others[::2], others[1::2], strict=True)):
         return None
     there_are_more = any(not torch.equal(inputs, inputs[:1].expand_as(inputs)) for inputs in others)
@@ -300,21 +240,16 @@ def _is_determined(task: Task) -> Outcome:
 
 
 def _is_drawn_alone(task: Task) -> Outcome:
-    keys = [seeds.key(seed) for seed in range(2)]
-    for length in lengths(task):
+    keys = [key(seed) for seed in range(2)]
+    remedy = "draw the same amounts whatever comes out, and use `random.branch()` in loops that end when something holds"
+    for length in _lengths(task):
         together = task.sample(length, Random.stacked(keys, CONTEXTS))
         for first, n in ((0, 1), (CONTEXTS // 2, 3)):
             alone = task.sample(length, Random.stacked(keys[1:], n, first=first))
             for own, among in zip(alone, together, strict=True):
-                same = own is None or among is None
                 if own is not None and among is not None:
-                    start = CONTEXTS + first
-                    same = torch.allclose(own.double(), among[start : start + n].double(), atol=1e-5)
-                expect(
-                    same,
-                    f"at length {length} a context is another one when it is drawn with others: draw the same amounts from "
-                    "`random` whatever comes out, and use `random.branch()` in loops that end when something holds",
-                )
+                    same = torch.allclose(own.double(), among[CONTEXTS + first :][:n].double(), atol=1e-5)
+                    expect(same, f"at length {length} a context is another one when it is drawn with others: {remedy}")
     return None
 
 
@@ -322,12 +257,4 @@ def _counts_on_boards(task: Task) -> Outcome:
     for protocol in PROTOCOLS.values():
         wrong = no_answer_counts(task, *protocol.settings(task))  # as every run asks
         expect(wrong is None, f"under the protocol {protocol.name} {wrong}")
-    return None
-
-
-def _marks_some(task: Task) -> Outcome:
-    for length in lengths(task):
-        weights = drawn(task, CONTEXTS, length).weights
-        counted = weights is not None and bool((weights.sum(-1) > 0).all())
-        expect(counted, f"at length {length} some context has no answer that counts: give one a weight above 0")
     return None

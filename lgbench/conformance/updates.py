@@ -1,64 +1,25 @@
-"""Checks of optimizers and averagers: updates of states of tensors, which must not wait for the device."""
+"""Checks of optimizers and averagers: updates of states of tensors, without waiting for the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, expect, expect_close
-from lgbench.conformance.material import no_global_randomness, numbers
+from lgbench.conformance.check import (
+    CheckFailed,
+    Checks,
+    NotChecked,
+    Outcome,
+    expect,
+    expect_close,
+    kind_of,
+    no_global_randomness,
+    numbers,
+)
 from lgbench.contracts import Averager, Optimizer, Schedule, State, Weights
-
-META = torch.device("meta")
-"""Torch's device for tensors that have shapes and no values."""
-
-
-def copied(weights: Weights) -> Weights:
-    return {name: tensor.clone() for name, tensor in weights.items()}
-
-
-def copied_state(state: State) -> State:
-    return {part: copied(tensors) for part, tensors in state.items()}
-
-
-def step_of(number: int) -> Tensor:
-    """The number of a step, (1,) float64."""
-    return torch.tensor([float(number)], dtype=torch.float64)
-
-
-def layout(state: State) -> dict[str, dict[str, tuple[torch.Size, torch.dtype]]]:
-    """Names, shapes and types of a state's tensors."""
-    return {part: {name: (t.shape, t.dtype) for name, t in tensors.items()} for part, tensors in state.items()}
-
-
-def expect_unchanged(now: Weights, before: Weights, what: str) -> None:
-    """Raise CheckFailed for the first of these tensors that was changed in place."""
-    for name, tensor in now.items():
-        expect(torch.equal(tensor, before[name]), f"it changes {what} in place, such as {name}: return new tensors")
-
-
-def without_values(weights: Weights) -> Weights:
-    """Tensors of the same shapes and types without values."""
-    return {name: tensor.to(META) for name, tensor in weights.items()}
-
-
-@contextmanager
-def no_waiting() -> Iterator[None]:
-    """Use tensors without values inside. Raises CheckFailed if a value is read, or if devices are mixed."""
-    try:
-        yield
-    except (RuntimeError, TypeError) as error:
-        message = str(error).partition("\n")[0]
-        if "'Meta' backend" in message:
-            raise NotChecked(f"torch cannot follow its operations: {message}") from error
-        if "same device" in message or "expected device" in message:
-            raise CheckFailed("it makes tensors on another device than that of the weights") from error
-        expect("meta" not in message, f"it reads the value of a tensor, and so waits for the device at every step: {message}")
-        raise
-
 
 MODELS = 3
 """P, the models of a population."""
@@ -66,7 +27,9 @@ SHAPES = {"scale": (), "gain": (5,), "table": (4, 3), "kernel": (2, 3, 2)}
 """Parameters of one model, by name."""
 STEPS = 4
 DESCENT_STEPS, DESCENT_RATE = 100, 0.01
-"""How long, and with which learning rate, a loss of w^2 / 2 is reduced."""
+"""Steps and learning rate for the reduction of the loss w^2 / 2."""
+SCHEDULES = (Schedule(steps=50, every=10), Schedule(steps=15, every=3))
+"""Trainings with five updates of an average."""
 
 
 def checks_of_optimizer(optimizer: Optimizer) -> Checks:
@@ -83,109 +46,162 @@ def checks_of_optimizer(optimizer: Optimizer) -> Checks:
     return found
 
 
-def initial(optimizer: Optimizer, seed: int = 0, models: int = MODELS) -> Weights:
+def checks_of_averager(averager: Averager) -> Checks:
+    keeps = "names, shapes and dtypes are those of the weights, and a state's never change"
+    return {
+        keeps: lambda: _averager_keeps_shapes(averager),
+        "asking for the average changes nothing": lambda: _can_be_asked_again(averager),
+        "each model is averaged by itself": lambda: _averager_is_alone(averager),
+        "weights that never change are their own average": lambda: _keeps_constants(averager),
+        "it agrees with its reference": lambda: _agrees_with_reference(averager),
+        "an update does not wait for the device": lambda: _averager_does_not_wait(averager),
+    }
+
+
+def _copied(weights: Weights) -> Weights:
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
+def _step(number: int) -> Tensor:
+    """Number of a step, (1,) float64."""
+    return torch.tensor([float(number)], dtype=torch.float64)
+
+
+def _layout(weights: Weights) -> dict[str, str]:
+    """Shapes and dtypes by name."""
+    return {name: kind_of(tensor) for name, tensor in weights.items()}
+
+
+def _layouts(state: State) -> dict[str, dict[str, str]]:
+    return {part: _layout(tensors) for part, tensors in state.items()}
+
+
+@contextmanager
+def _unchanged(given: Mapping[str, Weights]) -> Iterator[None]:
+    """Raise CheckFailed for a write into a tensor of `given`, by what the tensors are. PyTorch counts writes."""
+    before = {(what, name): tensor._version for what, tensors in given.items() for name, tensor in tensors.items()}
+    yield
+    for what, tensors in given.items():
+        for name, tensor in tensors.items():
+            same = tensor._version == before[what, name]
+            expect(same, f"it changes {what} in place, such as {name}: return new tensors")
+
+
+def _parts(state: State) -> dict[str, Weights]:
+    """Tensors of a state, by the words for each part in a message."""
+    return {f"the part {part!r} of the state": tensors for part, tensors in state.items()}
+
+
+def _without_values(weights: Weights) -> Weights:
+    """Tensors of the same shapes and dtypes on the device "meta", without values."""
+    return {name: tensor.to("meta") for name, tensor in weights.items()}
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Raise CheckFailed for a block that reads the value of a tensor without values, or mixes devices."""
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        message = str(error).partition("\n")[0]
+        if "'Meta' backend" in message:
+            raise NotChecked(f"torch cannot follow its operations: {message}") from error
+        if "same device" in message or "expected device" in message:
+            raise CheckFailed("it makes tensors on another device than that of the weights") from error
+        expect("meta" not in message, f"it reads the value of a tensor, and so waits for the device at every step: {message}")
+        raise
+
+
+def _initial(optimizer: Optimizer, seed: int = 0) -> Weights:
     """Weights as the harness gives them: one tensor for an elementwise optimizer, else a tensor for each parameter."""
-    rows = {name: numbers(models, *shape, seed=seed + place) for place, (name, shape) in enumerate(SHAPES.items())}
+    rows = {name: numbers(MODELS, *shape, seed=seed + place) for place, (name, shape) in enumerate(SHAPES.items())}
     if not optimizer.elementwise:
         return rows
-    return {"all": torch.cat([tensor.reshape(models, -1) for tensor in rows.values()], 1)}
+    return {"all": torch.cat([tensor.reshape(MODELS, -1) for tensor in rows.values()], 1)}
 
 
-def rates(weights: Weights, lr: float = 0.01) -> tuple[Weights, Weights]:
+def _gradients(optimizer: Optimizer) -> list[Weights]:
+    return [_initial(optimizer, seed=10 * step) for step in range(1, STEPS + 1)]
+
+
+def _rates(weights: Weights, lr: float = 0.01) -> tuple[Weights, Weights]:
     """Learning rates that broadcast to each weight, and a weight decay for each weight: 0 for gains and biases."""
     each = {name: torch.full((len(w), *[1] * (w.ndim - 1)), lr) for name, w in weights.items()}
     return each, {name: torch.full_like(w, 0.0 if name in ("scale", "gain") else 0.1) for name, w in weights.items()}
 
 
-def updated(optimizer: Optimizer, weights: Weights, gradients: list[Weights], lr: float = 0.01) -> Weights:
-    """The weights after a step with each of the gradients."""
-    state = optimizer.start(copied(weights))
+def _updated(optimizer: Optimizer, weights: Weights, gradients: list[Weights]) -> Weights:
+    """Weights after a step with each of the gradients."""
+    state = optimizer.start(_copied(weights))
     for number, gradient in enumerate(gradients, start=1):
-        state, weights = optimizer.update(state, weights, copied(gradient), *rates(weights, lr), step_of(number))
+        state, weights = optimizer.update(state, weights, _copied(gradient), *_rates(weights), _step(number))
     return weights
 
 
-def _gradients(optimizer: Optimizer) -> list[Weights]:
-    return [initial(optimizer, seed=10 * step) for step in range(1, STEPS + 1)]
-
-
 def _optimizer_keeps_shapes(optimizer: Optimizer) -> Outcome:
-    weights = initial(optimizer)
-    state = optimizer.start(copied(weights))
-    first, expected = layout(state), layout({"": weights})[""]
+    weights = _initial(optimizer)
+    state, expected = optimizer.start(_copied(weights)), _layout(weights)
+    first = _layouts(state)
     for number, gradient in enumerate(_gradients(optimizer), start=1):
         with no_global_randomness():
-            state, weights = optimizer.update(state, weights, gradient, *rates(weights), step_of(number))
-        expect(layout(state) == first, f"after step {number} the state has other names, shapes or dtypes than at the start")
-        found = layout({"": weights})[""]
-        expect(found == expected, f"after step {number} the weights are {_listed(found)}, expected {_listed(expected)}")
+            state, weights = optimizer.update(state, weights, gradient, *_rates(weights), _step(number))
+        expect(_layouts(state) == first, f"after step {number} the state has other names, shapes or dtypes than at the start")
+        found = _layout(weights)
+        expect(found == expected, f"after step {number} the weights are {found}, expected {expected}")
     return None
 
 
-def _listed(tensors: dict[str, tuple[torch.Size, torch.dtype]]) -> str:
-    return ", ".join(f"{name} {tuple(shape)} {str(dtype).removeprefix('torch.')}" for name, (shape, dtype) in tensors.items())
-
-
 def _changes_nothing_in_place(optimizer: Optimizer) -> Outcome:
-    weights = initial(optimizer)
-    given = copied(weights)
-    state = optimizer.start(given)
-    expect_unchanged(given, weights, "the weights that `start` gets")
+    weights = _initial(optimizer)
+    with _unchanged({"the weights that `start` gets": weights}):
+        state = optimizer.start(weights)
     for number, gradient in enumerate(_gradients(optimizer), start=1):
-        lr, decay = rates(weights)
-        every = {"the weights": weights, "the gradients": gradient, "the learning rates": lr, "the weight decay": decay}
-        every |= {f"the part {part!r} of the state": tensors for part, tensors in state.items()}
-        every["the number of the step"] = {"step": step_of(number)}
-        before = copied_state(every)
-        state, weights = optimizer.update(state, weights, gradient, lr, decay, every["the number of the step"]["step"])
-        for what, tensors in every.items():
-            expect_unchanged(tensors, before[what], what)
+        (lr, decay), step = _rates(weights), _step(number)
+        given = {"the weights": weights, "the gradients": gradient, "the learning rates": lr, "the weight decay": decay}
+        with _unchanged({**given, "the number of the step": {"step": step}, **_parts(state)}):
+            state, weights = optimizer.update(state, weights, gradient, lr, decay, step)
     return None
 
 
 def _optimizer_is_alone(optimizer: Optimizer) -> Outcome:
-    weights, gradients = initial(optimizer), _gradients(optimizer)
-    together = updated(optimizer, weights, gradients)
+    weights, gradients = _initial(optimizer), _gradients(optimizer)
+    together = _updated(optimizer, weights, gradients)
     for index in range(MODELS):
-        alone = updated(optimizer, _rows(weights, index), [_rows(gradient, index) for gradient in gradients])
+        one = slice(index, index + 1)
+        alone = _updated(optimizer, _rows(weights, one), [_rows(gradient, one) for gradient in gradients])
         for name, tensor in alone.items():
-            sentence = f"the new {name} of one model depends on the models beside it"
-            expect_close(together[name][index : index + 1], tensor, sentence, 1e-5)
+            expect_close(together[name][one], tensor, f"the new {name} of one model depends on the models beside it", 1e-5)
     return None
 
 
-def _rows(weights: Weights, index: int) -> Weights:
-    return {name: tensor[index : index + 1] for name, tensor in weights.items()}
+def _rows(weights: Weights, models: slice) -> Weights:
+    return {name: tensor[models] for name, tensor in weights.items()}
 
 
 def _is_elementwise(optimizer: Optimizer) -> Outcome:
-    weights, gradients = initial(optimizer), _gradients(optimizer)
-    together = updated(optimizer, weights, gradients)["all"]
+    weights, gradients = _initial(optimizer), _gradients(optimizer)
+    together = _updated(optimizer, weights, gradients)["all"]
     for columns in (slice(0, 1), slice(1, 6), slice(6, None)):
-        part = updated(optimizer, _columns(weights, columns), [_columns(gradient, columns) for gradient in gradients])
+        part, *steps = ({"all": each["all"][:, columns]} for each in (weights, *gradients))
         sentence = "a weight's update depends on the other weights beside it: set elementwise = False"
-        expect_close(together[:, columns], part["all"], sentence, 1e-5)
+        expect_close(together[:, columns], _updated(optimizer, part, steps)["all"], sentence, 1e-5)
     return None
 
 
-def _columns(weights: Weights, columns: slice) -> Weights:
-    return {name: tensor[:, columns] for name, tensor in weights.items()}
-
-
 def _survives_zeros(optimizer: Optimizer) -> Outcome:
-    weights = initial(optimizer)
+    weights = _initial(optimizer)
     zeros = {name: torch.zeros_like(w) for name, w in weights.items()}
-    for name, tensor in updated(optimizer, weights, [zeros] * STEPS).items():
+    for name, tensor in _updated(optimizer, weights, [zeros] * STEPS).items():
         expect(bool(tensor.isfinite().all()), f"gradients of zero give {name} values that are not finite")
     return None
 
 
 def _descends(optimizer: Optimizer) -> Outcome:
-    weights = initial(optimizer)
-    state, start = optimizer.start(copied(weights)), _loss(weights)
+    weights = _initial(optimizer)
+    state, start = optimizer.start(_copied(weights)), _loss(weights)
     for number in range(1, DESCENT_STEPS + 1):
         # The gradient of w^2 / 2 is w.
-        state, weights = optimizer.update(state, weights, copied(weights), *rates(weights, DESCENT_RATE), step_of(number))
+        state, weights = optimizer.update(state, weights, _copied(weights), *_rates(weights, DESCENT_RATE), _step(number))
     end = _loss(weights)
     expect(end < start, f"{DESCENT_STEPS} steps with lr {DESCENT_RATE} change the loss w^2 / 2 from {start:.4g} to {end:.4g}")
     return None
@@ -196,60 +212,39 @@ def _loss(weights: Weights) -> float:
 
 
 def _optimizer_does_not_wait(optimizer: Optimizer) -> Outcome:
-    weights = initial(optimizer)
-    state: State = {part: without_values(tensors) for part, tensors in optimizer.start(copied(weights)).items()}
-    lr, decay = (without_values(each) for each in rates(weights))
-    step: Tensor = step_of(1).to("meta")
-    with no_waiting():
-        optimizer.update(state, without_values(weights), without_values(weights), lr, decay, step)
+    weights = _initial(optimizer)
+    state: State = {part: _without_values(tensors) for part, tensors in optimizer.start(_copied(weights)).items()}
+    lr, decay = (_without_values(each) for each in _rates(weights))
+    with _no_waiting():
+        optimizer.update(state, _without_values(weights), _without_values(weights), lr, decay, _step(1).to("meta"))
     return None
 
 
-SCHEDULES = (Schedule(steps=50, every=10), Schedule(steps=15, every=3))
-"""Trainings along which weights are averaged, at five updates."""
-
-
-def checks_of_averager(averager: Averager) -> Checks:
-    return {
-        "names, shapes and dtypes are those of the weights, and a state's never change": lambda: _averager_keeps_shapes(
-            averager
-        ),
-        "asking for the average changes nothing": lambda: _can_be_asked_again(averager),
-        "each model is averaged by itself": lambda: _averager_is_alone(averager),
-        "weights that never change are their own average": lambda: _keeps_constants(averager),
-        "it agrees with its reference": lambda: _agrees_with_reference(averager),
-        "an update does not wait for the device": lambda: _averager_does_not_wait(averager),
-    }
-
-
-def path(schedule: Schedule = SCHEDULES[0]) -> list[Weights]:
+def _path(schedule: Schedule = SCHEDULES[0]) -> list[Weights]:
     """Weights before training and at each update."""
     updates = schedule.steps // schedule.every
     return [{"table": numbers(3, 2, seed=i), "gain": numbers(3, seed=10 + i)} for i in range(updates + 1)]
 
 
-def steps(schedule: Schedule) -> range:
-    """The steps of the updates."""
+def _steps(schedule: Schedule) -> range:
+    """Steps of the updates."""
     return range(schedule.every, schedule.steps + 1, schedule.every)
 
 
-def averaged(averager: Averager, weights: list[Weights], schedule: Schedule = SCHEDULES[0]) -> State:
-    """The state at the end of a path."""
-    state = averager.start(copied(weights[0]), schedule)
-    for step, current in zip(steps(schedule), weights[1:], strict=True):
-        state = averager.update(state, copied(current), step_of(step)[0])
+def _averaged(averager: Averager, weights: list[Weights], schedule: Schedule = SCHEDULES[0]) -> State:
+    """State at the end of a path. Raises CheckFailed if names, shapes or dtypes change."""
+    state = averager.start(_copied(weights[0]), schedule)
+    for step, current in zip(_steps(schedule), weights[1:], strict=True):
+        first = _layouts(state)
+        with no_global_randomness():
+            state = averager.update(state, _copied(current), _step(step)[0])
+        expect(_layouts(state) == first, f"after step {step} the state has other names, shapes or dtypes than before")
     return state
 
 
 def _averager_keeps_shapes(averager: Averager) -> Outcome:
-    weights, schedule = path(), SCHEDULES[0]
-    state = averager.start(copied(weights[0]), schedule)
-    for step, current in zip(steps(schedule), weights[1:], strict=True):
-        with no_global_randomness():
-            later = averager.update(state, copied(current), step_of(step)[0])
-        expect(layout(later) == layout(state), f"after step {step} the state has other names, shapes or dtypes than before")
-        state = later
-    found = averager.weights(state)
+    weights = _path()
+    found = averager.weights(_averaged(averager, weights))
     expect(found.keys() == weights[0].keys(), f"it gives the weights {', '.join(found)}, expected {', '.join(weights[0])}")
     for name, tensor in found.items():
         shape = weights[0][name].shape
@@ -258,25 +253,21 @@ def _averager_keeps_shapes(averager: Averager) -> Outcome:
 
 
 def _can_be_asked_again(averager: Averager) -> Outcome:
-    state = averaged(averager, path())
-    before = copied_state(state)
-    first, second = copied(averager.weights(state)), averager.weights(state)
-    for part, tensors in state.items():
-        for name, tensor in tensors.items():
-            same = torch.equal(tensor, before[part][name])
-            expect(same, f"`weights` changes the part {part!r} of the state in place, such as {name}: return new tensors")
+    state = _averaged(averager, _path())
+    with _unchanged(_parts(state)):
+        first, second = _copied(averager.weights(state)), averager.weights(state)
     for name, tensor in second.items():
         expect_close(tensor, first[name], f"`weights` gives another {name} the second time")
     return None
 
 
 def _averager_is_alone(averager: Averager) -> Outcome:
-    first = path()
+    first = _path()
     second = [{name: w * 2 - 1 for name, w in weights.items()} for weights in first]
     both = [{name: torch.stack([a[name], b[name]]) for name in a} for a, b in zip(first, second, strict=True)]
-    together = averager.weights(averaged(averager, both))
+    together = averager.weights(_averaged(averager, both))
     for index, alone in enumerate((first, second)):
-        for name, tensor in averager.weights(averaged(averager, alone)).items():
+        for name, tensor in averager.weights(_averaged(averager, alone)).items():
             sentence = f"{name} of one model depends on the models beside it: every operation must be elementwise"
             expect_close(together[name][index], tensor, sentence, 1e-6)
     return None
@@ -284,34 +275,33 @@ def _averager_is_alone(averager: Averager) -> Outcome:
 
 def _keeps_constants(averager: Averager) -> Outcome:
     for schedule in SCHEDULES:
-        start = path()[0]
+        start = _path()[0]
         constant = [start] * (schedule.steps // schedule.every + 1)
-        for name, tensor in averager.weights(averaged(averager, constant, schedule)).items():
+        for name, tensor in averager.weights(_averaged(averager, constant, schedule)).items():
             expect_close(tensor.to(start[name].dtype), start[name], f"{name} never changed, and its average is something else")
     return None
 
 
 def _agrees_with_reference(averager: Averager) -> Outcome:
     for schedule in SCHEDULES:
-        weights = path(schedule)
-        found = averager.weights(averaged(averager, weights, schedule))
+        weights = _path(schedule)
+        found = averager.weights(_averaged(averager, weights, schedule))
         for name in weights[0]:
             singles = zip(*(each[name].flatten().tolist() for each in weights), strict=True)
-            for place, (start, *later) in enumerate(singles):
-                expected = averager.reference(start, list(zip(steps(schedule), later, strict=True)), schedule)
+            for value, (start, *later) in zip(found[name].flatten().tolist(), singles, strict=True):
+                expected = averager.reference(start, list(zip(_steps(schedule), later, strict=True)), schedule)
                 if expected is None:
                     return "it has no `reference` to compare with"
-                value = found[name].flatten()[place].item()
-                if abs(value - expected) > 1e-4 * max(1.0, abs(expected)):
-                    values = ", ".join(f"{x:.3g}" for x in (start, *later))
-                    raise CheckFailed(f"the average of {values} is {value:.6g}, and its reference is {expected:.6g}")
+                values = ", ".join(f"{x:.3g}" for x in (start, *later))
+                right = abs(value - expected) <= 1e-4 * max(1.0, abs(expected))
+                expect(right, f"the average of {values} is {value:.6g}, and its reference is {expected:.6g}")
     return None
 
 
 def _averager_does_not_wait(averager: Averager) -> Outcome:
-    weights = path()
-    started = averager.start(copied(weights[0]), SCHEDULES[0])
-    state = {part: without_values(tensors) for part, tensors in started.items()}
-    with no_waiting():
-        averager.update(state, without_values(weights[1]), step_of(10)[0].to("meta"))
+    weights = _path()
+    started = averager.start(_copied(weights[0]), SCHEDULES[0])
+    state = {part: _without_values(tensors) for part, tensors in started.items()}
+    with _no_waiting():
+        averager.update(state, _without_values(weights[1]), _step(10)[0].to("meta"))
     return None

@@ -135,7 +135,7 @@ def test_a_failed_check_is_a_sentence_and_the_exit_code(file):
     assert done.exit_code == 1
     found = lines(done)
     assert found[:3] == ["plugin my_average", "averager latest", "  FAILED asking for the average changes nothing"]
-    assert "`weights` changes the part 'latest' of the state in place, such as table" in found[3]
+    assert "it changes the part 'latest' of the state in place, such as table" in found[3]
     failed = [line for line in found if line.startswith("  FAILED ")]
     assert done.stderr == f"lgbench: {len(failed)} of {COUNT} checks failed, 1 with a note\n"
 

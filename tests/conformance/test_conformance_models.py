@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from helpers.breaking import (
-    DECLARED,
-    DOCUMENTED,
     OPTIONS,
     Doing,
     InMode,
@@ -217,14 +212,6 @@ def of_none(self, signature, parts, *, width: int | None = None):
     return AVERAGES.build(signature, parts)
 
 
-def of_class(self, signature, parts, *, width=8, activation=nn.GELU):
-    return AVERAGES.build(signature, parts)
-
-
-def of_nothing(self, signature, parts, *, width):
-    return AVERAGES.build(signature, parts)
-
-
 def without_rotation(self, signature, parts):
     model = ATTENDING.build(signature, parts)
     model.rotate = None
@@ -266,19 +253,6 @@ class MadeWhenUsed(nn.Module):
         if not hasattr(self, "bias"):
             self.register_buffer("bias", torch.ones(6))
         return x + self.bias
-
-
-class Growing(nn.Module):
-    """Has a buffer that grows with the longest input so far."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("bias", torch.ones(1))
-
-    def forward(self, x):
-        if len(self.bias) < x.shape[1]:
-            self.bias = torch.ones(x.shape[1])
-        return x + self.bias[: x.shape[1], None]
 
 
 class Rescaled(nn.Module):
@@ -337,10 +311,6 @@ def of_three_largest(x):
     return x + x.cummax(1).values - x.detach().topk(3, 1).values.sum() * 0
 
 
-def of_whole_chunks(x):
-    return x.unflatten(1, (-1, min(4, x.shape[1]))).flatten(1, 2)
-
-
 def from_length(length, do):
     return lambda x: do(x) if x.shape[1] >= length else x
 
@@ -369,144 +339,68 @@ GRAPH = "its training step is one graph"
 SLOTS = ("query", "key", "head", "gain")
 
 ARCHITECTURES = [
-    (but(AVERAGES, defaults=["norm"]), DECLARED, "lgbench.Architecture declares defaults: Mapping[str, str]"),
-    (but(AVERAGES, __doc__=None), DOCUMENTED, "it has no docstring: say what it is"),
     (but(AVERAGES, defaults={"nrom": "pre-norm"}), PARTS, "name a 'nrom', which is no kind of part; known: norm, attention"),
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),
     (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
-    (but(AVERAGES, build=of_class), OPTIONS, "the option activation of averages has the default <class 'torch.nn.modules."),
-    (but(AVERAGES, build=of_nothing), OPTIONS, "the option width of averages has no default, expected an int, float, bool"),
-    (
-        but(AVERAGES, build=without_star),
-        OPTIONS,
-        "`--set` cannot reach width of build: put a star before, as in build(..., *, width)",
-    ),
+    (but(AVERAGES, build=without_star), OPTIONS, "`--set` cannot reach width of without_star: put a star before, as in "),
     (asking(*SLOTS, "residual", "final"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
     (asking("embed", "final"), ASKS_NORMS, "it asks the norm scheme for no sublayer: call `residual`, or `output`"),
-    (
-        asking("embed", *((name, replace(SPEC, layer=2)) for name in (*SLOTS, "residual"))),
-        ASKS_NORMS,
-        "it asks for a norm with SublayerSpec(role='attention', layer=2, layers=1, width=6, heads=1), which stands nowhere",
-    ),
     (asking("embed", "query", "key", "residual"), ASKS_NORMS, "for `head` and `gain`, attention of layer 1: their norms would"),
-    (asking("embed", *SLOTS), ASKS_NORMS, "it asks the norm scheme for neither `residual` nor `output`, attention of layer 1"),
-    (asking("embed", "residual", *SLOTS), ASKS_NORMS, "it asks the norm scheme for `residual` before `gain`, attention of"),
-    (asking("embed", *SLOTS, "residual", "embed"), ASKS_NORMS, "it asks the norm scheme for `embed` after other norms"),
-    (asking("embed", "final", *SLOTS, "output"), ASKS_NORMS, "it asks the norm scheme for `final` before other norms"),
     (
         giving(attend=lambda attention, q, k, v, bias, needs, x: attention(q, k, v, bias)),
         FEEDS_ATTENTION,
         "it does not give an attention the query_input and key_input that it needs",
     ),
     (
-        giving(
-            attend=lambda attention, q, k, v, bias, needs, x: attention(q, k, v, bias, **needed_inputs(needs, x, x[..., 1:]))
-        ),
-        FEEDS_ATTENTION,
-        "it gives an attention a key_input of (2, 9, 5) float32, expected (2, 9, 6)",
-    ),
-    (
-        giving(
-            attend=lambda attention, q, k, v, bias, needs, x: attention(q[:, :, 1:], k, v, bias, query_input=x, key_input=x)
-        ),
-        FEEDS_ATTENTION,
-        "an attention that needs all queries gets 8 of 9",
-    ),
-    (
         giving(tokens_of=lambda position, inputs: {}),
         FEEDS_POSITION,
         "it calls the module of a position code's `embed` without the tokens of all positions",
     ),
-    (
-        giving(tokens_of=lambda position, inputs: {"tokens": inputs[:, 1:]} if position.reads_tokens else {}),
-        FEEDS_POSITION,
-        "`embed` without the tokens of all positions",
-    ),
     (but(ATTENDING, build=without_rotation), FEEDS_POSITION, "it does not call the module of a position code's `rotate`"),
     (refusing(AVERAGES, " "), LOGITS, "it raises Unsupported without a reason: say what it cannot do"),
-    (
-        answering(lambda logits: logits[:, -1]),
-        LOGITS,
-        "at length 1, on tokens answered at every prefix, its logits are (2, 4) float32, expected (2, 1, 4) of a",
-    ),
-    (answering(lambda logits: logits.long()), LOGITS, "its logits are (2, 1, 4) int64, expected (2, 1, 4) of a floating type"),
+    (but(AVERAGES, build=lambda *given: "model"), LOGITS, "it gives str, expected a torch.nn.Module"),
+    (answering(lambda logits: logits[:, -1]), LOGITS, "its logits are (2, 4) float32, expected (2, 9, 4) of a floating type"),
     (answering(lambda logits: (logits, None)), LOGITS, "its result cannot be used: AttributeError: 'tuple' object has no"),
     (answering(lambda logits: logits * torch.nan), LOGITS, "some logits are not finite"),
-    (doing(lambda x: x @ x), LOGITS, "it raised RuntimeError: "),
     (
         doing(of_three_largest),
         LOGITS,
-        "at length 1, on tokens answered at every prefix, it raised RuntimeError: selected index k out of range; at length",
+        "at length 2, on tokens answered at every prefix, it raised RuntimeError: selected index",
     ),
-    (
-        doing(lambda x: of_whole_chunks(x) if x.shape[1] < 9 else x),
-        LOGITS,
-        "at length 5, on tokens answered at every prefix, it",
-    ),
-    (with_module(MadeWhenUsed), KEPT, "in training a forward pass makes the buffer behind.bias: make it in __init__, since a"),
-    (
-        with_module(Growing),
-        KEPT,
-        "in training a forward pass makes the buffer behind.bias anew, (18,) float32 where it was (1,)",
-    ),
+    (with_module(MadeWhenUsed), KEPT, "in training a forward pass makes the buffer behind.bias: make it in __init__, as large"),
     (with_module(Rescaled), KEPT, "in evaluation a forward pass changes the parameter behind.weight, which an optimizer alone"),
     (with_module(Remembering), GRAPH, "after a training step it raised "),
     (with_module(Trained), GRAPH, "after a training step that changed no weight its logits are other ones; is the tensor that"),
-    (doing(lambda x: x + torch.rand(6)), SEEDED, "it draws from torch's global generator, or sets it"),
-    (
-        with_module(lambda: nn.Dropout(0.1)),
-        SEEDED,
-        "use the random numbers that it is given (in a model's training: lgbench.noise)",
-    ),
-    (doing(lambda x: x + np.random.rand()), SEEDED, "it draws from numpy's global generator"),
-    (doing(lambda x: x + random.random()), SEEDED, "it draws from Python's global `random`"),
+    (with_module(lambda: nn.Dropout(0.1)), SEEDED, "use the random numbers that it is given (in a model's training: lgbench."),
     (with_module(Counting), SEEDED, "in training the same input gave other logits the second time"),
     (
         with_module(lambda: Doing(torch.mul, torch.tensor(np.random.rand(6)))),
         SEEDED,
         "the same seed gave other weights the second time, in behind.parameter",
     ),
-    (doing(of_batch), SEEDED, "in training an answer depends on what else is in the batch"),
     (with_module(lambda: InMode(False, of_batch)), SEEDED, "in evaluation an answer depends on what else is in the batch"),
-    (
-        with_module(lambda: nn.Sequential(Doing(lambda x: x.mT), nn.BatchNorm1d(6), Doing(lambda x: x.mT))),
-        SEEDED,
-        "in training an answer depends on what else is in the batch",
-    ),
-    (doing(of_all_positions), CAUSAL, "in training, after 1 of 9 positions, its logits change with what comes after them"),
     (with_module(lambda: InMode(True, of_all_positions)), CAUSAL, "in training, after 1 of 9 positions, its logits change"),
-    (with_module(lambda: InMode(False, of_all_positions)), CAUSAL, "in evaluation, after 1 of 9 positions, its logits change"),
-    (doing(lambda x: of_all_positions(x) if x.shape[1] >= 60 else x), CAUSAL, "of 513 positions, its logits change with what"),
     (doing(lambda x: x / (1 + x.shape[1])), CAUSAL, "of 513 positions, its logits change with what comes after them, or with"),
-    (
-        doing(lambda x: x.masked_fill(torch.arange(x.shape[1])[:, None] > 41, torch.nan)),
-        LONGER,
-        "on 513 positions, trained on 9, some logits are not finite",
-    ),
-    (doing(lambda x, idle: x, torch.ones(2)), LEARNS, "no gradient reaches behind.parameter: not used in forward"),
-    (doing(lambda x, idle: x + 0 * idle, torch.ones(6)), LEARNS, "no gradient reaches behind.parameter"),
+    (doing(lambda x, idle: x + 0 * idle, torch.ones(6)), LEARNS, "no gradient reaches behind.parameter: not used in forward"),
     (doing(lambda x, y: x + (y - y).sqrt(), torch.ones(6)), LEARNS, "gradient of its parameter behind.parameter is not finite"),
     (answering(lambda logits: logits.detach()), LEARNS, "its output does not depend on its parameters: nothing would train"),
     (doing(lambda x, table: x + table[: x.shape[1]], torch.ones(9, 6)), LONGER, "it raised RuntimeError: The size of tensor a"),
-    (
-        doing(lambda x, table: x + table[torch.arange(x.shape[1])], torch.ones(9, 6)),
-        LONGER,
-        "it raised IndexError: index 9 is out of bounds for dimension 0 with size 9",
-    ),
     (doing(lambda x: x if x.shape[1] < 20 else x / 0), LONGER, "on 513 positions, trained on 9, some logits are not finite"),
     (
+        doing(MixesModels.apply),
+        ALONE,
+        "on 9 positions the gradient of embed.weight in a stack is not the one that it has alone",
+    ),
+    (doing(from_length(100, MixesModels.apply)), ALONE, "on 257 positions the gradient of embed.weight in a stack is not the"),
+    (
         doing(from_length(100, lambda x: x + (x - x).sqrt())),
-        LONGER,
+        ALONE,
         "on 257 positions a training step gives a loss or a gradient that is not finite",
     ),
-    (doing(from_length(100, MixesModels.apply)), LONGER, "on 257 positions the gradient of embed.weight in a stack is not the"),
-    (with_module(lambda: InMode(True, from_length(100, lambda x: x @ x))), LONGER, "it raised RuntimeError: "),
-    (doing(MixesModels.apply), ALONE, "in a stack the gradient of embed.weight is not the one that it has alone: they differ"),
-    (doing(lambda x: MixesModels.apply(x @ torch.eye(6))), ALONE, "in a stack the gradient of embed.weight is not"),
 ]
 
 
-RIGHT = [AVERAGES, ATTENDING, NORMED, asking("embed", *SLOTS, "output"), with_module(OfNoise)]
+RIGHT = [AVERAGES, ATTENDING, NORMED, asking("embed", *SLOTS, "output"), with_module(OfNoise), doing(ByHand.apply)]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(ARCHITECTURES))
@@ -520,10 +414,6 @@ def test_nothing_is_found_in_architectures_that_keep_the_contract(registry):
 
 def test_a_training_step_that_is_one_graph_is_not_noted(registry):
     assert check_of(AVERAGES, GRAPH, registry)() is None
-
-
-def test_a_model_with_a_gradient_of_its_own_keeps_the_contract(registry):
-    assert complaints([doing(ByHand.apply)], registry) == []
 
 
 def test_every_check_of_architectures_finds_or_notes_something_here(registry):
@@ -556,14 +446,11 @@ SIGNS = torch.ones(2)
 NOTES = [
     (but(AVERAGES, build=of_idle_option), OPTIONS, "no other value that was tried of width, activation makes another model"),
     (refusing(AVERAGES, "it is tired"), LOGITS, "not checked: it is built for no signature: it is tired"),
-    (but(AVERAGES, defaults={"norm": "pre-nrom"}), LOGITS, "not checked: it is built for no signature: no norm 'pre-nrom'"),
     (but(AVERAGES, build=of_tokens_alone), LOGITS, "refuses vectors answered at every prefix; vectors answered once, at the"),
     (but(AVERAGES, build=of_constant_weights), SEEDED, "all seeds start with the same weights: right only for a"),
     (doing(lambda x: x * x.abs().max().item()), ALONE, f"{ONE_BY_ONE}vmap: It looks"),
-    (doing(lambda x: x if x.sum() > 0 else -x), ALONE, f"{ONE_BY_ONE}vmap: It looks"),
     (doing(ByHand.apply), ALONE, BY_BACKWARD),
-    (with_module(InPlace), LONGER, f"on 257 positions {ONE_BY_ONE}vmap: inplace arithmetic"),
-    (doing(from_length(10, ByHand.apply)), LONGER, BY_BACKWARD),
+    (with_module(InPlace), ALONE, f"on 257 positions {ONE_BY_ONE}vmap: inplace arithmetic"),
     (
         with_module(lambda: nn.Sequential(Doing(lambda x: x.mT), nn.BatchNorm1d(6), Doing(lambda x: x.mT))),
         KEPT,

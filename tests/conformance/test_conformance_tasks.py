@@ -137,37 +137,23 @@ def rarer_where_more_follow(inputs, p):
 
 DESCRIBED = "its version, sizes, lengths and budgets make sense"
 SHAPED = "shapes and dtypes are those of its signature, at every length"
-DISTRIBUTION = "p* is a distribution"
 DETERMINED = "the same random numbers give the same contexts, and nothing else does"
 ESTIMATED = "p* matches an independent estimate"
 FUNCTION = "p* is a function of the context"
 PREFIXES = "prefixes are distributed as shorter contexts are"
 ALONE = "a context does not depend on those that are drawn with it"
-SIBLINGS = "its siblings have names of its own family"
 SHOWN = "some answer counts at a length that boards show"
-MARKED = "some answer counts at every length"
 STRINGS = "half of its strings are members, and p* says which"
 READABLE = "its text can be read back, and its sources are positions"
 
 TASKS = [
-    (but(WALK, version="2"), DECLARED, "has the version '2'; lgbench.Task declares version: int"),
-    (but(WALK, name="Walk"), DECLARED, "has the name 'Walk': use lower-case letters, digits and hyphens, at most 100"),
-    (but(WALK, name="w" * 101), DECLARED, "use lower-case letters, digits and hyphens, at most 100"),
-    (but(WALK, name="chance"), DECLARED, "has the name 'chance', which is reserved: use another, such as my-chance"),
     (but(WALK, lengths=[8]), DECLARED, "has the lengths [8]; lgbench.Task declares lengths: tuple[int, ...] | None"),
     (
         but(WALK, sibling=lambda self: None),
         DECLARED,
         "has the method sibling(); lgbench.Task declares sibling(name): upgrade the plugin to a release for contract 3",
     ),
-    (
-        but(WALK, train_lengths=[1, 6]),
-        DECLARED,
-        "has the train_lengths [1, 6]; lgbench.Task declares train_lengths: tuple[int, int]",
-    ),
-    (but(WALK, max_length=6.0), DECLARED, "has the max_length 6.0; lgbench.Task declares max_length: int | None"),
-    (but(WALK, budgets={"quick": {"steps": 5}}), DECLARED, "lgbench.Task declares budgets: Mapping[str, Budget]"),
-    (but(WALK, __doc__=None), DOCUMENTED, "it has no docstring"),
+    (but(WALK, __doc__=None), DOCUMENTED, "it has no docstring: say what it is"),
     (but(WALK, version=0), DESCRIBED, "its version is 0, expected a number from 1 up"),
     (but(WALK, family=""), DESCRIBED, "it has no family: give its own name if it stands alone"),
     (but(WALK, train_lengths=(6, 1)), DESCRIBED, "its train_lengths are (6, 1), expected the shortest and the longest"),
@@ -176,111 +162,48 @@ TASKS = [
         DESCRIBED,
         "a budget for 'fast', which is no protocol; known: quick, short",
     ),
-    (but(WALK, budgets={"quick": Budget(steps=-1)}), DESCRIBED, "toy-walk: train.steps=-1 is out of range for toy-walk"),
     (but(WALK, max_length=4), DESCRIBED, "train.max_length=6 is out of range for toy-walk: it must be from 1 to 4"),
-    (but(WALK, lengths=()), DESCRIBED, "boards show none of its lengths () under the protocol quick, which tests up to 64"),
     (but(WALK, lengths=(0, 8)), DESCRIBED, "boards show none of its lengths (0, 8) under the protocol quick"),
     (but(WALK, lengths=(8, 65)), DESCRIBED, "its lengths go to 65, and its max_length is 64"),
     (but(WALK, answers=("a", "b")), DESCRIBED, "it has names for 2 answers, and its signature has 3 classes"),
     (but(WALK, text=lambda self, inputs: inputs.tolist()), DESCRIBED, "text() gives no string"),
     (giving(WALK, lambda x, p: (x.int(), p)), SHAPED, "at length 1 its inputs are (3, 1) int32, expected (3, T) int64"),
-    (giving(WALK, lambda x, p: (x + 1, p)), SHAPED, "to 3, expected 0 to 2"),
-    (giving(WALK, lambda x, p: (x[1:], p)), SHAPED, "at length 1 it gives 2 contexts, expected 3"),
-    (giving(WALK, lambda x, p: (x, p[:, -1])), SHAPED, "p* has the shape (3, 3), expected (3, 1, 3)"),
+    (giving(WALK, lambda x, p: (x + 1, p)), SHAPED, "its inputs are not all from 0 to 2, as its signature says"),
     (giving(WALK, lambda x, p: (x, p.double())), SHAPED, "p* is (3, 1, 3) float64, expected float32"),
     (giving(LARGEST, lambda x, p: (x[..., :2], p)), SHAPED, "its inputs are (3, 2, 2) float32, expected (3, T, 3) float32"),
-    (giving(LARGEST, lambda x, p: (x / 0, p)), SHAPED, "at length 2 some of its features are not finite"),
-    (
-        giving(LARGEST, lambda x, p: (x, p.expand(-1, 2, -1))),
-        SHAPED,
-        "p* has 2 answers to a context, expected 1",
-    ),
-    (giving(EVEN, lambda x, p: (x[:, 1:], p[:, 1:])), SHAPED, "at length 1 its inputs are (3, 1) int64, expected (3, 2) int64"),
     (giving(EVEN, lambda x, p: (x.flip(1), p)), SHAPED, "the begin token, 2, should stand first and nowhere else"),
-    (
-        giving(WALK, lambda x, p: (x, p * 1.1)),
-        SHAPED,
-        "and a sum of 1.1, expected 0 to 1 and a sum of 1",
-    ),
+    (giving(WALK, lambda x, p: (x, p * 1.1)), SHAPED, "and a sum of 1.1, expected 0 to 1 and a sum of 1"),
+    (but(WALK, sample=lambda self, *given: tuple(WALK.sample(*given))), SHAPED, "`sample` gives tuple, expected lgbench.Batch"),
+    (weighing(lambda w: None), SHAPED, "it answers at marked positions and gives no weights: return Batch("),
     (
         giving(WALK, lambda x, p: (x.roll(1, 0), p.roll(1, 0))),
         ALONE,
         "a context is another one when it is drawn with others",
     ),
     (Retrying(), ALONE, "use `random.branch()` in loops that end when something holds"),
-    (but(WALK, sample=lambda self, *given: tuple(WALK.sample(*given))), SHAPED, "`sample` gives tuple, expected lgbench.Batch"),
-    (weighing(lambda w: None), SHAPED, "it answers at marked positions and gives no weights: return Batch("),
-    (weighing(lambda w: w[:, 1:]), SHAPED, "its weights have the shape (3, 3), expected (3, 4) for n, answers"),
-    (weighing(lambda w: -w), SHAPED, "its weights have values from -1 to -0, expected finite numbers, none below 0"),
-    (weighing(lambda w: w.double()), SHAPED, "its weights are (3, 4) float64, expected float32"),
-    (weighing(lambda w: w / 0), SHAPED, "its weights have values from nan to nan, expected finite numbers, none below 0"),
-    (weighing(lambda w: w.masked_fill(w > 0, torch.inf)), SHAPED, "from 0 to inf, expected finite numbers, none below 0"),
-    (giving(WALK, lambda x, p: (x, p * 1.1)), DISTRIBUTION, "at length 1 a p* sums to 1.1, expected 1"),
-    (giving(WALK, lambda x, p: (x, p - 0.5)), DISTRIBUTION, "at length 1 p* has the probability -0.5"),
-    (giving(LARGEST, lambda x, p: (x, p / 0)), DISTRIBUTION, "p* has the probability nan"),
-    (meddling(lambda: torch.rand(1)), DETERMINED, "it draws from torch's global generator, or sets it: use the random numbers"),
-    (meddling(lambda: torch.manual_seed(0)), DETERMINED, "it draws from torch's global generator, or sets it"),
+    (meddling(lambda: torch.manual_seed(0)), DETERMINED, "it draws from torch's global generator, or sets it: use the random"),
     (meddling(lambda: np.random.rand()), DETERMINED, "it draws from numpy's global generator, or sets it"),
-    (meddling(lambda: np.random.seed(0)), DETERMINED, "it draws from numpy's global generator, or sets it"),
     (meddling(lambda: random.random()), DETERMINED, "it draws from Python's global `random`, or sets it"),
-    (
-        with_random(lambda: 7),
-        DETERMINED,
-        "all seeds give the same contexts: it does not use the random numbers that it is given",
-    ),
+    (with_random(lambda: 7), DETERMINED, "all seeds give the same contexts: it does not use the random numbers that it is"),
     (with_random(lambda: next(calls)), DETERMINED, "at length 1 the same random numbers give other contexts the second time"),
-    (weighing(lambda w: w * next(calls)), DETERMINED, "the same random numbers give other contexts the second time"),
     (but(WALK, reference=lambda self, context: [1 / 3] * 3), ESTIMATED, "and the reference is [0.333, 0.333, 0.333]"),
     (but(WALK, reference=lambda self, context: [0.5] * 2), ESTIMATED, "reference gives 2 probabilities, expected 3"),
-    (giving(LARGEST, lambda x, p: (x, p.roll(1, -1))), ESTIMATED, ", and the reference is ["),
-    (
-        giving(toys.Even(), lambda x, p: (x, torch.tensor([0.5, 0.0, 0.5]).expand_as(p))),
-        ESTIMATED,
-        "p* is [0.5, 0, 0.5], but one of its contexts goes on: [2, ",
-    ),
-    (
-        giving(toys.Even(), lambda x, p: (x, torch.tensor([0.0, 0.0, 1.0]).expand_as(p))),
-        ESTIMATED,
-        "after [2] p* is [0, 0, 1], but one of its contexts goes on: [2, ",
-    ),
-    (but(WALK, sibling=lambda self, name: WALK), SIBLINGS, "its sibling 'no-such-task' is"),
-    (
-        but(WALK, sibling=lambda self, name: int(name.split("-")[1])),
-        SIBLINGS,
-        "it raised ValueError: invalid literal for int()",
-    ),
     (giving(WALK, lambda x, p: (x, p.roll(1, 0))), FUNCTION, "another time"),
-    (weighing(torch.ones_like), ESTIMATED, "it raised IndexError: list index out of range"),
-    (
-        giving(WALK, lambda x, p: (x, p, (torch.arange(1, x.shape[1] + 1) % 5 == 0).float().expand(x.shape))),
-        SHOWN,
-        "under the protocol quick no answer of toy-walk counts at a length that boards show (1, 2, 4, ...): give Task.lengths",
-    ),
     (weighing(torch.zeros_like), SHOWN, "no answer of toy-copying counts at a length that boards show (2, 4, 5, ...)"),
-    (weighing(torch.zeros_like), MARKED, "at length 2 some context has no answer that counts: give one a weight above 0"),
     (giving(WALK, rarer_where_more_follow), PREFIXES, "the share of token 0 at position 0 is 0.67"),
-    (giving(RUNNING, lambda x, p: (x + x.shape[1], p)), PREFIXES, "in contexts of 2 and 4.98"),
     (giving(EVEN, whole_strings), PREFIXES, "p* of answer 2 at position 2 is 0.333 in contexts of 2 and 0.16"),
     (in_strings(lambda x, member: (x, ~member)), STRINGS, "is no member, and the reference says otherwise"),
-    (in_strings(lambda x, member: (x * (x > 1), member)), STRINGS, "strings() says that [2, 0] is no member, and"),
     (
         in_strings(lambda x, member: (x, member.new_ones(len(x)))),
         STRINGS,
         "of 16 strings of length 1, 16 are members, expected 8",
     ),
-    (in_strings(lambda x, member: (x, member.float())), STRINGS, "is_member is (16,) float32, expected (16,) bool"),
     (
         in_strings(lambda x, member: (x[:, 1:], member)),
         STRINGS,
         "strings of length 1 are (16, 1) int64, expected (16, 2) int64",
     ),
-    (in_strings(lambda x, member: (x[torch.randperm(16)], member)), STRINGS, "it draws from torch's global generator"),
     (in_strings(lambda x, member: (x.flip(0), member.flip(0))), STRINGS, "the first 8 are not the members, as expected"),
-    (
-        in_strings(lambda x, member: (x + next(calls) % 2, member)),
-        STRINGS,
-        "with the same random numbers gave different strings",
-    ),
     (
         but(EVEN, strings=lambda self, length, random: EVEN.strings(length, Random(random.n))),
         STRINGS,
@@ -291,7 +214,6 @@ TASKS = [
         READABLE,
         "at length 2 sources are (32, 1, 3) float32, expected (32, 2) bool",
     ),
-    (but(WALK, context=lambda self, text: torch.tensor([0, 0])), READABLE, "as (2,) int64, and it is a (1,) int64"),
     (but(WALK, text=lambda self, inputs: " ".join(["0"] * len(inputs))), READABLE, "as '0', and reads that as [0]"),
 ]
 
@@ -314,21 +236,12 @@ def test_every_check_of_tasks_finds_something_above(registry):
 NOTES = [
     (giving(WALK, lambda x, p: (x * 0, toys.WALK[x * 0])), DETERMINED, "all seeds give the same contexts: right only if"),
     (toys.Walk(), ESTIMATED, "nothing independent says what p* is: give the task a `reference`"),
-    (
-        giving(toys.Even(), lambda x, p: (x, torch.tensor([0.2, 0.6, 0.2]).expand_as(p))),
-        ESTIMATED,
-        "its contexts are not walks along p*, and it has no `reference` to compare with",
-    ),
 ]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(NOTES))
 def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, words):
     assert words in check_of(thing, rule, registry)()
-
-
-def test_a_language_without_a_reference_is_compared_with_its_own_walks(registry):
-    assert check_of(toys.Even(), ESTIMATED, registry)() is None
 
 
 def test_a_reference_is_asked_about_contexts_alone(registry):
@@ -349,13 +262,13 @@ def test_an_error_is_reported_with_its_type_and_the_line_of_the_plugin(registry)
         return torch.zeros(2) @ torch.zeros(3)
 
     line = sample.__code__.co_firstlineno + 1
-    sentence = complaint(but(WALK, sample=sample), DISTRIBUTION, registry)
+    sentence = complaint(but(WALK, sample=sample), SHAPED, registry)
     assert sentence.startswith("task toy-walk: it raised RuntimeError: ")
     assert sentence.endswith(f"({__file__}:{line})")
 
 
 def test_a_result_that_cannot_be_used_is_not_said_to_raise(registry):
-    sentence = complaint(but(WALK, sample=lambda self, length, random: None), DISTRIBUTION, registry)
+    sentence = complaint(but(WALK, sample=lambda self, length, random: None), FUNCTION, registry)
     assert sentence.startswith("task toy-walk: its result cannot be used: AttributeError: 'NoneType' object")
 
 

@@ -14,7 +14,7 @@ from helpers.toy_registries import METRICS, Marked, experiment_of, toys_and
 from torch import nn
 
 from lgbench import Architecture, Unsupported, UsageError
-from lgbench.conformance.material import stirred
+from lgbench.conformance.check import stirred
 from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
