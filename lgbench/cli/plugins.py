@@ -239,14 +239,14 @@ def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
     The package is a worked example of its kind: a method from the literature, with tests. Replace the method by yours. The
     author is taken from the settings of git.
     """
-    author = packages.author_by_git(Path.cwd())
-    package = packages.Package.named(name, kind, license, author)
+    package = packages.Package.named(name, kind, license)
     folder = folder or Path(package.distribution)
     packages.require_empty(folder)
     packages.require_free(package, installed())
-    packages.write(package, folder)
-    if not author.known:
-        complain(f"git knows no author: replace {author.name} in pyproject.toml and LICENSE")
+    author, email = packages.author_by_git()
+    packages.write(package.files(author or "YOUR NAME", email), folder)
+    if not author:
+        complain("git knows no author: replace YOUR NAME in pyproject.toml and LICENSE")
     what = packages.EXAMPLES[kind].what
     echo(f"{folder} has the {what} {package.provides}, in {package.module}/__init__.py. Next:\n")
     for command in (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import EllipsisType, UnionType
-from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
 from lgbench.errors import PluginError, UsageError, unknown
@@ -102,46 +102,41 @@ class Catalog(Generic[Item]):
         """Unlisted object of a family, such as dyck-K-M. Only members of the name's family are asked."""
         members = [found[0] for found in self._items.values() if stamp in ("", found[0][1].stamp)]
         families = {family for item, _ in members if (family := self._family(item)) and name.startswith(f"{family}-")}
-        reasons: list[Exception] = []
+        reasons: list[ValueError] = []
         for family in sorted(families, key=len, reverse=True):  # dyck-of-mine-3 belongs to dyck-of-mine rather than dyck
             found: dict[Distribution, Item] = {}
-            for item, distribution in members:
-                if self._family(item) == family and distribution not in found:
+            for item, origin in members:
+                if self._family(item) == family and origin not in found:
                     try:
-                        answer = self._sibling_of(item, name, family)
-                    except (ValueError, PluginError) as error:
-                        reasons.append(error if isinstance(error, ValueError) else self._wrong(name, error, distribution))
+                        sibling = self._sibling_of(item, name, family, origin)
+                    except ValueError as reason:
+                        reasons.append(reason)
                     else:
-                        found |= {} if answer is None else {distribution: answer}
+                        found |= {} if sibling is None else {origin: sibling}
             if len(found) > 1:
                 raise PluginError(self._clash(name, list(found)))
-            for distribution, answer in found.items():
-                return answer, distribution
-        for reason in reasons:
-            raise reason if isinstance(reason, PluginError) else UsageError(f"no {self.kind} {name!r}: {reason}") from reason
+            for origin, sibling in found.items():
+                return sibling, origin
+        if reasons:
+            raise UsageError(f"no {self.kind} {name!r}: {reasons[0]}") from reasons[0]
         return None
 
-    def _sibling_of(self, item: Item, name: str, family: str) -> Item | None:
-        """Object by name from the `sibling` method of a family's member, or None. Raises PluginError for any other answer."""
+    def _sibling_of(self, item: Item, name: str, family: str, origin: Distribution) -> Item | None:
+        """Answer of a family's member for a name. Raises ValueError for an impossible object, PluginError for a wrong one."""
         try:
             sibling = self._sibling(item, name)
         except ValueError:
             raise
-        except Exception:  # a plugin's code may raise anything; `lgbench check` reports it
+        except Exception:  # a plugin's code may raise anything, such as an IndexError for a name of another form
             return None
         if sibling is None:
             return None
-        if not isinstance(sibling, self.contract):
-            raise PluginError(f"it gave {sentence(repr(sibling))}, which is no lgbench.{self.contract.__name__}")
+        named = isinstance(sibling, self.contract) and (getattr(sibling, "name", ""), self._family(sibling))
+        if named not in ((name, family), (name, name)):
+            asked = f"{origin.name} {origin.version} was asked for the {self.kind} {name!r} of the family {family!r}"
+            raise PluginError(f"{sentence(asked)} and gave {sentence(repr(sibling))}: give an object of that name, or None")
         require_declared(sibling, self.contract)
-        given = getattr(sibling, "name", None), self._family(sibling)
-        if given not in ((name, family), (name, name)):
-            raise PluginError(f"it gave one with the name {given[0]!r} and the family {given[1]!r}")
-        return cast(Item, sibling)
-
-    def _wrong(self, name: str, error: PluginError, distribution: Distribution) -> PluginError:
-        origin = sentence(f"{distribution.name} {distribution.version}")
-        return PluginError(f"{origin} was asked for the {self.kind} {name!r} of its family, and may give that or None: {error}")
+        return sibling
 
     @staticmethod
     def _family(item: Item) -> str:

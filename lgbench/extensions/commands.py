@@ -6,7 +6,7 @@ Help and completion need only names, and import no plugin. The use of a command 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
@@ -51,40 +51,24 @@ def command(name: str) -> click.Command | None:
 
 def loaded(entry_point: EntryPoint) -> click.Command:
     """Command behind an entry point. Raises PluginError for a broken module or hook."""
+    import click
+
     # Not at the top: names alone need none of it.
-    from lgbench.extensions.loading import check_contract, installed_source, watched
+    from lgbench.extensions.loading import check_contract, installed_source, manager_of, provided, watched
 
     source = installed_source(entry_point)
-    provided: dict[str | None, click.Command] = {}
     try:
         with watched([]):
             check_contract(source)
-            provided = {each.name: each for each in _provided(source.load())}
-        if entry_point.name not in provided:
-            raise PluginError(f"lgbench_commands returns {', '.join(map(repr, provided)) or 'nothing'}")
+            found = provided(manager_of(source.load()), "lgbench_commands", click.Command)
+        for item in found:
+            if item.name == entry_point.name:
+                return item
+        names = ", ".join(repr(item.name) for item in found) or "nothing"
+        raise PluginError(f"lgbench_commands returns {names}, expected a command {entry_point.name!r}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an import may raise anything
         why = str(error) if isinstance(error, LgbenchError) else f"{type(error).__name__}: {error}"
-        raise PluginError(
-            f"the command {entry_point.name!r} of {owner(entry_point)} cannot be used: {sentence(why)}"
-        ) from error
-    return provided[entry_point.name]
-
-
-def _provided(module: object) -> Iterator[click.Command]:
-    """Commands from the hook of one plugin."""
-    import click
-    import pluggy
-
-    from lgbench import hookspecs
-
-    manager = pluggy.PluginManager("lgbench")
-    manager.add_hookspecs(hookspecs)
-    manager.register(module)
-    manager.check_pending()
-    for items in manager.hook.lgbench_commands():
-        for item in items:
-            if not isinstance(item, click.Command):
-                raise PluginError(f"lgbench_commands returned {item!r}, expected click commands")
-            yield item
+        command = f"the command {entry_point.name!r} of {owner(entry_point)}"
+        raise PluginError(f"{command} cannot be used: {sentence(why)}") from error

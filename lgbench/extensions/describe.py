@@ -99,12 +99,12 @@ def trained_lengths(task: Task) -> str:
 
 def samples(task: Task) -> list[Sample]:
     """Contexts up to their last counted answer, drawn with seed 0. Raises UsageError if the draw fails."""
-    from lgbench import seeds
     from lgbench.randomness import Random
+    from lgbench.seeds import key
 
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:
-        batch = task.sample(length, Random.stacked([seeds.key(0, "show", task.name)], SAMPLES))
+        batch = task.sample(length, Random.stacked([key(0, "show", task.name)], SAMPLES))
     except ValueError as error:
         raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
     except Exception as error:  # a plugin's code may raise anything

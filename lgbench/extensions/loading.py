@@ -20,18 +20,22 @@ from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import pluggy
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from lgbench import hookspecs
 from lgbench.checkout import changed_sources, digest
 from lgbench.contracts import CONTRACT
-from lgbench.errors import PluginError, UsageError
+from lgbench.errors import PluginError, UsageError, unknown
 from lgbench.terminal import sentence
+
+Item = TypeVar("Item")
 
 GROUP = "lgbench"
 """The entry-point group of plugins."""
@@ -164,6 +168,34 @@ def check_contract(source: PluginSource) -> None:
         newer = (int(major), int(minor)) > CONTRACT
         remedy = "upgrade lgbench" if newer else outdated()
         raise PluginError(f"is written for contract {stated} and was not imported. This lgbench has contract {here}: {remedy}")
+
+
+def manager_of(plugin: object) -> pluggy.PluginManager:
+    """Manager of the hooks of one plugin alone. Raises PluginError for a misspelt hook."""
+    manager = pluggy.PluginManager("lgbench")
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin)
+    for caller in manager.get_hookcallers(plugin) or []:
+        if not caller.has_spec():
+            raise PluginError(
+                str(unknown("hook", caller.name, (name for name in vars(hookspecs) if name.startswith("lgbench_"))))
+            )
+    return manager
+
+
+def provided(manager: pluggy.PluginManager, hook: str, contract: type[Item]) -> list[Item]:
+    """Objects from one hook of a plugin. Raises PluginError for anything else."""
+    found: list[Item] = []
+    kind = f"{contract.__module__.partition('.')[0]}.{contract.__name__}"
+    for items in getattr(manager.hook, hook)():
+        if not isinstance(items, Iterable):
+            raise PluginError(f"{hook} returned {items!r}, expected a list of objects of {kind}: end it with `return [...]`")
+        for item in items:
+            if not isinstance(item, contract):
+                remedy = f": call the class, as in {item.__name__}()" if isinstance(item, type) else ""
+                raise PluginError(f"{hook} returned {item!r}, expected objects of {kind}{remedy}")
+            found.append(item)
+    return found
 
 
 def outdated() -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pluggy
-
-from lgbench import hookspecs
 from lgbench.contracts import (
     Architecture,
     Attention,
@@ -38,13 +34,15 @@ from lgbench.extensions.loading import (
     check_contract,
     file_source,
     installed_source,
+    manager_of,
     outdated,
     parted,
+    provided,
     watched,
 )
 from lgbench.terminal import sentence
 
-_UNMARKED = "no function in it is marked with @lgbench.hookimpl"
+UNMARKED = "no function in it is marked with @lgbench.hookimpl"
 
 
 @dataclass
@@ -82,8 +80,7 @@ class Registry:
         self.trackers: Catalog[Tracker] = Catalog("tracker", Tracker)
         self.executors: Catalog[Executor] = Catalog("executor", Executor)
         self.plugins: list[Plugin] = []
-        self._manager = pluggy.PluginManager("lgbench")
-        self._manager.add_hookspecs(hookspecs)
+        self._trace = False
 
     @classmethod
     def load(
@@ -100,9 +97,7 @@ class Registry:
         import torch  # noqa: F401  # else its import would count as import time of the first plugin
 
         registry = cls()
-        if environ.get("LGBENCH_TRACE", "0") not in ("", "0"):
-            registry._manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
-            registry._manager.enable_tracing()
+        registry._trace = environ.get("LGBENCH_TRACE", "0") not in ("", "0")
         chosen = _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS"))
         if only is not None:
             chosen = [each for each in chosen if each.dist and each.dist.name in (BUILT_IN, *only)]
@@ -122,50 +117,31 @@ class Registry:
 
     def take(self, source: PluginSource) -> Plugin:
         """Import a plugin and add its objects. An error is kept in :attr:`Plugin.error`."""
-        notes: list[str] = []
-        try:
-            with watched(notes):  # finding a module within a package imports the package
-                check_contract(source)
-                module = source.load()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # an import may raise anything
-            message = _message(error) if isinstance(error, PluginError) else f"import failed: {_message(error)}"
-            plugin = Plugin(source.name, source.distribution, error=message)
-            self.plugins.append(plugin)
-        else:
-            plugin = self.add(module, source.name, source.distribution)
-        plugin.notes = notes + plugin.notes
-        return plugin
+
+        def load() -> object:
+            check_contract(source)
+            return source.load()
+
+        return self._take(Plugin(source.name, source.distribution), load)
 
     def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
-        """Add the objects of one plugin. An error is kept in :attr:`Plugin.error`."""
-        plugin = Plugin(name, distribution, module=module)
-        known = [other.title for other in self.plugins if other.module is module and not other.error]
+        """Add the objects of an imported plugin. An error is kept in :attr:`Plugin.error`."""
+        return self._take(Plugin(name, distribution), lambda: module)
+
+    def _take(self, plugin: Plugin, load: Callable[[], object]) -> Plugin:
         self.plugins.append(plugin)
-        if known:
-            plugin.error = f"is the same module as {known[0]}: remove one of the two entry points"
-            return plugin
-        self._manager.trace.root.get("hooks of")(plugin.title)
-        provided: list[tuple[Catalog[Any], Any]] = []
         try:
-            self._manager.register(module, name=f"{distribution.name}:{name}")
             with watched(plugin.notes):
-                provided = self._provided(module)
-            if not provided:
-                hooks = " and ".join(caller.name for caller in self._manager.get_hookcallers(module) or [])
-                nothing = f"{hooks} returned nothing: end it with `return [...]`" if hooks else _UNMARKED
-                raise PluginError(f"provides nothing: {nothing}")
+                plugin.module = load()
+                found = self._provided(plugin)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a hook may raise anything
-            plugin.error = _message(error)
-        if plugin.error:
-            if self._manager.is_registered(module):
-                self._manager.unregister(module)
+        except BaseException as error:  # an import or a hook may raise anything
+            at_import = plugin.module is None and not isinstance(error, PluginError)
+            plugin.error = ("import failed: " if at_import else "") + _message(error)
             return plugin
-        for catalog, item in provided:
-            catalog.add(item, distribution)
+        for catalog, item in found:
+            catalog.add(item, plugin.distribution)
             plugin.provides.setdefault(catalog.kind, []).append(item.name)
         return plugin
 
@@ -190,27 +166,27 @@ class Registry:
         others = (self.optimizers, self.averagers, self.measurements, self.trackers, self.executors)
         return {catalog.kind: catalog for catalog in (*every, *others)}
 
-    def _provided(self, module: object) -> list[tuple[Catalog[Any], Any]]:
+    def _provided(self, plugin: Plugin) -> list[tuple[Catalog[Any], Any]]:
         """Objects from the hooks of one plugin, each with its catalog, all checked against their contracts."""
-        self._refuse_misspelt(module)
-        others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
+        for other in self.plugins:
+            if other.module is plugin.module and other is not plugin and not other.error:
+                raise PluginError(f"is the same module as {other.title}: remove one of the two entry points")
+        manager = manager_of(plugin.module)
+        if self._trace:
+            manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
+            manager.trace.root.get("hooks of")(plugin.title)
+            manager.enable_tracing()
         found: list[tuple[Catalog[Any], Any]] = []
         for catalog in self.catalogs().values():
-            hook, contract = f"lgbench_{catalog.kind}s", catalog.contract
-            for items in self._manager.subset_hook_caller(hook, others)():
-                for item in items:
-                    if not isinstance(item, contract):
-                        raise PluginError(f"{hook} returned {item!r}, expected objects of lgbench.{contract.__name__}")
-                    require_declared(item, contract)
-                    found.append((catalog, item))
+            for item in provided(manager, f"lgbench_{catalog.kind}s", catalog.contract):
+                require_declared(item, catalog.contract)
+                found.append((catalog, item))
+        if not found:
+            hooks = " and ".join(caller.name for caller in manager.get_hookcallers(plugin.module) or [])
+            raise PluginError(
+                f"provides nothing: {f'{hooks} returned nothing: end it with `return [...]`' if hooks else UNMARKED}"
+            )
         return found
-
-    def _refuse_misspelt(self, module: object) -> None:
-        known = [name for name, _ in inspect.getmembers(hookspecs, inspect.isfunction) if name.startswith("lgbench_")]
-        for caller in self._manager.get_hookcallers(module) or []:
-            if not caller.has_spec():
-                raise PluginError(str(unknown("hook", caller.name, known)))
-        self._manager.check_pending()
 
 
 def _chosen(found: Iterable[EntryPoint], wanted: str | None) -> list[EntryPoint]:

@@ -291,7 +291,7 @@ def test_in_pytest_every_check_is_a_test_that_is_named_by_it(own_tests):
 
 @pytest.mark.slow
 def test_in_pytest_a_failed_check_is_a_sentence_without_the_lines_of_the_check(own_tests):
-    said = "averager latest: `weights` changes the part 'latest' of the state in place, such as table: return new tensors"
+    said = "averager latest: it changes the part 'latest' of the state in place, such as table: return new tensors"
     assert f"lgbench.conformance.check.CheckFailed: {said}\n" in own_tests
     assert not any(inside in own_tests for inside in ("conformance/", "expect(", "examine()"))
 

@@ -133,7 +133,6 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
     ("function", "body", "said"),
     [
         ("biuld", "", "no function 'biuld'; did you mean 'build'? known: build"),
-        ("torch", "", "no function 'torch'"),
         ("f", "def f(signature): return {}", "my_model.py:f returned dict, expected a torch.nn.Module"),
         (
             "f",
@@ -147,10 +146,7 @@ def test_a_function_may_have_any_name_and_may_be_a_class(toys_alone, file):
             "the type torch.int64",
         ),
         ("f", "def f(signature): return nn.LSTM(3, 3)", "the model of my_model.py:f fails on inputs of the shape (2, 6): "),
-        ("f", "def f(signature): return nn.Flatten()", "returned logits of the shape (2, 6), expected floats"),
-        ("f", "def f(signature): return lambda tokens: tokens", "returned function, expected a torch.nn.Module"),
         ("f", "def f(signature): raise RuntimeError('no luck')", "building the model failed with RuntimeError: no luck"),
-        ("f", "def f(): return Net(3, 3, 2)", "building the model failed with TypeError: f() takes 0 positional arguments"),
         ("f", "def f(signature, *, width): pass", "the option width of my-model-f has no default"),
         ("f", "def f(: pass", "SyntaxError"),
     ],

@@ -70,17 +70,6 @@ OPTIONS = (
 HERE = ".".join(map(str, CONTRACT))
 
 
-@pytest.fixture
-def site(tmp_path, monkeypatch):
-    """A folder of installed distributions that this interpreter sees; their modules are forgotten afterwards."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(folder)
-    yield folder
-    for path in folder.glob("*.py"):
-        sys.modules.pop(path.stem, None)
-
-
 def file(folder: Path, name: str = "my-norm", text: str = NORM, extra: str = "") -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / "my_norm.py"
@@ -158,7 +147,6 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
     ("make", "said"),
     [
         (lambda folder: folder / "nowhere.py", "name a Python file"),
-        (lambda folder: folder, "name a Python file"),
         (lambda folder: ROOT / "README.md", "name a Python file"),
     ],
 )
@@ -171,7 +159,6 @@ def test_a_file_that_is_none_is_an_error_of_use(tmp_path, make, said):
     ("text", "said"),
     [
         ("def broken(:", "SyntaxError"),
-        ("import no_such_module_at_all", "no_such_module_at_all"),
         ("x = 1", "provides nothing"),
         ("LGBENCH_CONTRACT = '9.0'\nraise RuntimeError('must not be imported')", "is written for contract 9.0"),
     ],
@@ -194,14 +181,6 @@ def test_a_things_label_in_a_file_differs_from_an_installed_name(tmp_path):
     assert experiment.entry == entry
     assert experiment.record.norm == f"peri-norm~{stamp}"
     assert experiment.parts["norm"].about == "nothing anywhere"  # and not the built-in one
-
-
-def test_so_is_a_task(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(TESTS)
-    registry = Registry.load(files=[file(tmp_path / "mine", text=GROWING.replace('"growing"', '"tomita-1"'))])
-    task = f"tomita-1~{registry.plugins[-1].distribution.stamp}"
-    (experiment,) = plan(Request([task], ["pre-norm"], [], [0], "quick"), registry).experiments
-    assert (experiment.record.task, experiment.record.family) == (task, task)
 
 
 def test_a_thing_that_a_file_provides_and_does_not_list_is_named_by_its_content(tmp_path, monkeypatch):
@@ -227,23 +206,12 @@ def test_the_content_that_runs_is_the_content_that_results_name(tmp_path):
     assert Registry.load(files=[path]).norms["other"]
 
 
-def test_a_file_hides_no_module(tmp_path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    path = folder / "json.py"
-    path.write_text(NORM.format(name="my-norm"))
-    assert Registry.load(files=[path]).norms["my-norm"]
-    assert "dumps" in vars(sys.modules["json"])
-
-
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
         ("9.0", f"is written for contract 9.0 and was not imported. This lgbench has contract {HERE}: upgrade lgbench"),
         ("1.0", f"is written for contract 1.0 and was not imported. This lgbench has contract {HERE}: upgrade the plugin to a"),
         (f"{CONTRACT[0]}.{CONTRACT[1] + 1}", "upgrade lgbench"),
-        ("0.3", "upgrade the plugin to a release for contract 3"),
-        ("one", f"expected a version such as '{HERE}'"),
         ("2", f"expected a version such as '{HERE}'"),
     ],
 )
@@ -256,22 +224,8 @@ def test_a_plugin_for_another_contract_is_explained_and_not_imported(site, state
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("LGBENCH_CONTRACT: str = '9.0'", "is written for contract 9.0"),
-        ("LGBENCH_CONTRACT = '.'.join('90')", f"expected a version such as '{HERE}'"),
-    ],
-)
-def test_a_contract_may_be_annotated_and_must_be_written_out(site, line, said):
-    install(site, "from_elsewhere", line + NORM.format(name="lost"))
-    (problem,) = Registry.load({}).problems()
-    assert said in problem
-
-
-@pytest.mark.parametrize(
     "stated",
     [
-        f"LGBENCH_CONTRACT = '{CONTRACT[0]}.{CONTRACT[1]}'",
         f"LGBENCH_CONTRACT: str = '{CONTRACT[0]}.{CONTRACT[1]}'",
         f"LGBENCH_CONTRACT = '{CONTRACT[0]}.0'",
         "",

@@ -78,13 +78,6 @@ def test_a_name_that_two_give_names_both_and_only_that_name_is_unusable():
     assert registry.problems() == [str(refused.value)]
 
 
-def test_one_name_for_two_kinds_is_no_clash():
-    averager = toys.Mean()
-    averager.name = "shared"
-    registry = taken(module(lgbench_norms=lambda: [norm("shared")], lgbench_averagers=lambda: [averager]))
-    assert not registry.problems()
-
-
 def test_a_plugin_that_gives_one_name_twice_cannot_use_it():
     registry = taken(module(lgbench_norms=lambda: [norm("twice"), norm("twice"), norm("once")]))
     assert registry.norms.names() == ["once"]
@@ -111,21 +104,13 @@ def test_a_hook_with_arguments_that_do_not_exist_is_refused():
     ("hook", "said"),
     [
         (lambda: ["pre-norm"], "expected objects of lgbench.NormScheme"),
-        (lambda: [toys.Mean()], "expected objects of lgbench.NormScheme"),
-        (lambda: [toys.Nothing], "expected objects of lgbench.NormScheme"),
-        (lambda: toys.Nothing(), "TypeError"),
-        (lambda: [norm("Pre Norm")], "'Pre Norm': use lower-case letters, digits and hyphens"),
-        (lambda: [norm("a+b")], "use lower-case letters, digits and hyphens"),
-        (lambda: [norm("")], "use lower-case letters, digits and hyphens"),
-        (lambda: [norm("../escape")], "use lower-case letters, digits and hyphens"),
-        (lambda: [norm("kept"), norm("-bad")], "use lower-case letters, digits and hyphens"),
+        (lambda: [toys.Nothing], "expected objects of lgbench.NormScheme: call the class, as in Nothing()"),
+        (lambda: toys.Nothing(), "expected a list of objects of lgbench.NormScheme: end it with `return [...]`"),
+        (lambda: [norm("kept"), norm("../escape")], "use lower-case letters, digits and hyphens"),
         (lambda: 1 / 0, "ZeroDivisionError"),
         (lambda: sys.exit("no license"), "no license"),
-        (lambda: [], "provides nothing: lgbench_norms returned nothing: end it with `return [...]`"),
         (lambda: None, "provides nothing: lgbench_norms returned nothing: end it with `return [...]`"),
         (lambda: [norm("raw")], "the name 'raw', which is reserved: use another, such as my-raw"),
-        (lambda: [norm("all")], "the name 'all', which is reserved"),
-        (lambda: [norm("n" * 101)], "use lower-case letters, digits and hyphens, at most 100"),
     ],
 )
 def test_a_breach_of_the_contract_is_named_and_nothing_of_the_plugin_is_taken_in(hook, said):
@@ -140,8 +125,6 @@ def test_a_breach_of_the_contract_is_named_and_nothing_of_the_plugin_is_taken_in
     ("changes", "said"),
     [
         ({"family": None}, "has the family None; lgbench.Task declares family: str"),
-        ({"version": "3"}, "has the version '3'; lgbench.Task declares version: int"),
-        ({"signature": 3}, "lgbench.Task declares signature: Signature"),
         ({"train_lengths": (1,)}, "has the train_lengths (1,); lgbench.Task declares train_lengths: tuple[int, int]"),
         ({"budgets": {"quick": {"steps": 5}}}, "lgbench.Task declares budgets: Mapping[str, Budget]"),
         ({"model": {"width": None}}, "lgbench.Task declares model: Mapping[str, int | float | bool | str]"),
@@ -170,10 +153,6 @@ def test_a_missing_attribute_is_named():
             {"residual": lambda self, dim, sublayer, role: sublayer},
             "has the method residual(dim, sublayer, role); lgbench.NormScheme declares residual(spec, sublayer)",
         ),
-        (
-            {"output": lambda self, dim, role: None},
-            "has the method output(dim, role); lgbench.NormScheme declares output(spec)",
-        ),
         ({"final": None}, "has the method final(not a function); lgbench.NormScheme declares final(width)"),
     ],
 )
@@ -190,8 +169,6 @@ def test_a_method_of_an_earlier_contract_is_named_with_the_remedy(changes, said)
     [
         lambda self, spec, sublayer, extra=1: sublayer,
         lambda self, *given: None,
-        lambda self, scope, of=None, *more: None,
-        lambda self, a, b, *, option=3: None,
     ],
 )
 def test_a_method_may_take_more_and_call_its_parameters_as_it_likes(method):
@@ -205,14 +182,6 @@ def test_one_module_behind_two_entry_points_is_taken_in_once():
     assert registry.problems() == [
         "plugin plugin1 (dist-1 1.0): is the same module as plugin plugin0 (dist-0 0.0): remove one of the two entry points"
     ]
-
-
-def test_an_object_without_a_name_is_reported():
-    class Nameless(lgbench.NormScheme):
-        embed = residual = output = final = lambda self, *args: None
-
-    registry = taken(module(lgbench_norms=lambda: [Nameless()]))
-    assert "name" in registry.plugins[0].error
 
 
 def test_a_plugin_without_hooks_provides_nothing():
@@ -246,11 +215,10 @@ class Growing(toys.Walk):
         return type("Grown", (toys.Walk,), {"name": name, "family": name})() if name == "growing-3" else None
 
 
-@pytest.mark.parametrize("act", [lambda name: name.split("-")[5], lambda name: int(name)], ids=["IndexError", "ValueError"])
-def test_a_task_that_stumbles_over_a_name_hides_no_sibling(act):
+def test_a_task_that_stumbles_over_a_name_hides_no_sibling():
     class Stumbling(toys.Walk):
         name, family = "a-stumbling", "growing"
-        sibling = lambda self, name: act(name)  # noqa: E731
+        sibling = lambda self, name: name.split("-")[5]  # noqa: E731
 
     registry = taken(module(lgbench_tasks=lambda: [Stumbling()]), module(lgbench_tasks=lambda: [Growing()]))
     assert registry.tasks["growing-3"].name == "growing-3"
@@ -283,21 +251,14 @@ def test_a_name_that_two_plugins_make_for_one_family_is_of_neither():
         registry.tasks["growing-3"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (lambda name: "a text", "it gave 'a text', which is no lgbench.Task"),
-        (lambda name: toys.Walk(), "it gave one with the name 'toy-walk' and the family 'toy-walk'"),
-        (lambda name: type("Of", (toys.Walk,), {"name": name, "family": "dyck"})(), "and the family 'dyck'"),
-        (lambda name: type("Of", (toys.Walk,), {"name": name, "family": None})(), "has the family None"),
-    ],
-)
-def test_a_sibling_that_is_none_is_refused_and_its_plugin_named(answer, said):
+@pytest.mark.parametrize("answer", [lambda name: "a text", lambda name: toys.Walk()])
+def test_a_sibling_that_is_none_is_refused_and_its_plugin_named(answer):
     wrong = type("Wrong", (Growing,), {"name": "wrong", "family": "wrong", "sibling": lambda self, name: answer(name)})()
     registry = taken(module(lgbench_tasks=lambda: [wrong]), module(lgbench_tasks=lambda: [Growing()]))
-    with pytest.raises(PluginError, match="dist-0 0.0 was asked for the task 'wrong-3' of its family") as refused:
+    with pytest.raises(
+        PluginError, match="dist-0 0.0 was asked for the task 'wrong-3' of the family 'wrong' and gave .*, or None"
+    ):
         registry.tasks["wrong-3"]
-    assert said in str(refused.value)
     assert registry.tasks["growing-3"].name == "growing-3"
 
 
@@ -314,17 +275,6 @@ def lgbench_norms():
 """
 
 
-@pytest.fixture
-def site(tmp_path, monkeypatch):
-    """A folder of installed distributions that this interpreter sees; their modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if (tmp_path / f"{name}.py").exists():
-            del sys.modules[name]
-
-
 def test_a_stranger_is_found_beside_the_built_ins(site):
     install(site, "stranger_one", PLUGIN.format(name="strange"), "4.5", "stranger-dist")
     registry = Registry.load({})
@@ -337,7 +287,6 @@ def test_a_stranger_is_found_beside_the_built_ins(site):
     [
         ("import no_such_module_at_all", "no_such_module_at_all"),
         ("raise SystemExit('bye')", "bye"),
-        ("def broken(:", "SyntaxError"),
         (None, "ModuleNotFoundError"),
     ],
 )

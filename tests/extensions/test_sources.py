@@ -252,18 +252,14 @@ def test_runs_with_plugins_that_others_cannot_install_are_not_published(results_
     ("direct", "installed", "origin"),
     [
         (None, "index", None),
-        ({"url": "file:///home/me/x", "dir_info": {}}, "folder", None),
         ({"url": "file:///home/me/x", "dir_info": {"editable": True}}, "editable", None),
         ({"url": "file:///home/me/x-1.0-py3-none-any.whl", "archive_info": {}}, "wheel", "x-1.0-py3-none-any.whl"),
         ({"url": "https://me:secret@a.org:81/x.whl?key=1", "archive_info": {}}, "wheel", "https://a.org:81/x.whl"),
-        ({"url": "https://a.org/x.tar.gz", "archive_info": {}}, "archive", "https://a.org/x.tar.gz"),
         (
             {"url": "https://token@a.org/x.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
             "version control",
             "https://a.org/x.git@abc",
         ),
-        ({"url": "file:///home/me/x", "vcs_info": {"vcs": "git", "commit_id": "abc"}}, "version control", "x@abc"),
-        ([], "unknown", None),
         ({"url": "http://[", "archive_info": {}}, "unknown", None),
     ],
 )
