@@ -236,5 +236,5 @@ def test_nothing_in_the_core_gives_a_name_to_a_file_in_another_way():
     ways = ("os.link", "os.rename", "os.replace", ".rename(", "mkstemp", "NamedTemporaryFile", "shutil.move")
     others = [path for path in core.rglob("*.py") if path.name != "atomic_files.py"]
     using = {path.name for path in others for way in ways if way in path.read_text(encoding="utf-8")}
-    of_folders_and_links = {"new_plugin.py", "lock.py"}
-    assert using <= of_folders_and_links
+    of_links = {"lock.py"}
+    assert using <= of_links

@@ -255,9 +255,7 @@ def test_a_name_that_two_plugins_make_for_one_family_is_of_neither():
 def test_a_sibling_that_is_none_is_refused_and_its_plugin_named(answer):
     wrong = type("Wrong", (Growing,), {"name": "wrong", "family": "wrong", "sibling": lambda self, name: answer(name)})()
     registry = taken(module(lgbench_tasks=lambda: [wrong]), module(lgbench_tasks=lambda: [Growing()]))
-    with pytest.raises(
-        PluginError, match="dist-0 0.0 was asked for the task 'wrong-3' of the family 'wrong' and gave .*, or None"
-    ):
+    with pytest.raises(PluginError, match="dist-0 0.0 was asked for the task 'wrong-3' of the family 'wrong' and gave "):
         registry.tasks["wrong-3"]
     assert registry.tasks["growing-3"].name == "growing-3"
 
