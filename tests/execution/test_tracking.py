@@ -231,7 +231,7 @@ class Telling(Kind):
     [
         (None, None),
         ("foo is not installed: pip install foo", "it cannot be used here: foo is not installed: pip install foo"),
-        (True, "`missing` returned True, expected a sentence or None"),
+        (True, "`missing` returned True, expected one line or None"),
         ("one\ntwo", "expected one line or None"),
         (lambda: importlib.import_module("slow_library") and None, "`missing` imports slow_library"),
     ],
