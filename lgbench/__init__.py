@@ -68,8 +68,7 @@ if TYPE_CHECKING:
     from lgbench.execution.work_queue import PlannedPopulation
     from lgbench.external import evaluate_model
     from lgbench.functions import plan, run, run_population
-    from lgbench.kept.loading import LoadedModel, load
-    from lgbench.kept.probing import probe
+    from lgbench.kept import LoadedModel, load, probe
     from lgbench.options import RunOptions
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
@@ -142,14 +141,14 @@ __all__ = [
 ]
 
 _LAZY = {
-    "LoadedModel": "lgbench.kept.loading",
+    "LoadedModel": "lgbench.kept",
     "Random": "lgbench.randomness",
     "PlannedPopulation": "lgbench.execution.work_queue",
     "RunOptions": "lgbench.options",
     "evaluate_model": "lgbench.external",
-    "load": "lgbench.kept.loading",
+    "load": "lgbench.kept",
     "plan": "lgbench.functions",
-    "probe": "lgbench.kept.probing",
+    "probe": "lgbench.kept",
     "read_results": "lgbench.results.leaderboard",
     "run": "lgbench.functions",
     "run_population": "lgbench.functions",

@@ -35,7 +35,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
-from lgbench.measurement.soundness import Score, reasons
+from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of
@@ -129,17 +129,6 @@ NOT_TRAINED = "none"
 
 
 @dataclass(frozen=True)
-class Order:
-    """A request to evaluate a model."""
-
-    name: str
-    task: str
-    lengths: Sequence[int] | None
-    seed: int
-    changes: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class External(Tested):
     """Model trained outside lgbench, on a task."""
 
@@ -147,37 +136,40 @@ class External(Tested):
     """Names of the distributions and plugin files behind its numbers and measurements."""
 
 
-def planned(order: Order, registry: Registry) -> External:
-    """Model on its task. Raises UsageError for an invalid name, task, length or setting."""
-    _require_name(order.name)
-    found = _task(order.task, registry)
-    plain_train, plain_test = PROTOCOLS[BOARDS_PROTOCOL].settings(found.thing)
-    for key in order.changes:
-        if key not in SETTABLE:
-            raise unknown("setting of a model that lgbench does not train", key, SETTABLE)
-    train, test = override("train", plain_train, order.changes), override("evaluate", plain_test, order.changes)
-    before, after = flat(plain_train, plain_test, {}), flat(train, test, {})
-    task, changes = found.thing, {key: str(after[key]) for key in SETTABLE if after[key] != before[key]}
-    if order.lengths is not None:
-        lengths = _lengths(order.lengths)
-        if "evaluate.max_length" in order.changes:
+def planned(
+    name: str, task: str, lengths: Sequence[int] | None, seed: int, changed: Mapping[str, str], registry: Registry
+) -> External:
+    """Model on its task. Raises UsageError for an invalid name, task, length, setting or seed."""
+    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
+        raise UsageError(f"a model cannot have the name {name!r}: use lower-case letters, digits and hyphens, as in my-model")
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise UsageError(f"the seed is {seed!r}, expected a whole number from 0 on")
+    if other := [key for key in changed if key not in SETTABLE]:
+        raise unknown("setting of a model that lgbench does not train", other[0], SETTABLE)
+    found = _task(task, registry)
+    tested, before = found.thing, PROTOCOLS[BOARDS_PROTOCOL].settings(found.thing)
+    train, test = override("train", before[0], changed), override("evaluate", before[1], changed)
+    plain, after = flat(*before, {}), flat(train, test, {})
+    changes = {key: str(after[key]) for key in SETTABLE if after[key] != plain[key]}
+    if lengths is not None:
+        boards = _lengths(lengths)
+        if "evaluate.max_length" in changed:
             raise UsageError("evaluate.max_length and lengths both say how long inputs get: leave one of them out")
-        if lengths != board_lengths(task, train, test):
-            task, test = _at(task, lengths), replace(test, max_length=lengths[-1])
-            changes[LENGTHS] = " ".join(map(str, lengths))
-    _require_seed(order.seed)
+        if boards != board_lengths(tested, train, test):
+            tested, test = _at(tested, boards), replace(test, max_length=boards[-1])
+            changes[LENGTHS] = " ".join(map(str, boards))
     test = replace(test, points=0, point_max_length=test.max_length)  # no tests during training
-    check_settings(task, train, test)
-    if reason := no_answer_counts(task, train, test):
+    check_settings(tested, train, test)
+    if reason := no_answer_counts(tested, train, test):
         raise UsageError(reason)
-    chosen = [registry.measurements.found(name) for name in registry.measurements.names()]
-    chosen = [each for each in chosen if takes_part(each.thing, task, frozenset())]
-    record = _record(order, found, train, test, changes, registry)
-    return External(record, task, tuple(each.thing for each in chosen), frozenset({**versions_of(found, *chosen)}))
+    chosen = [registry.measurements.found(each) for each in registry.measurements.names()]
+    chosen = [each for each in chosen if takes_part(each.thing, tested, frozenset())]
+    record = _record(name, found, train, test, changes, registry).with_seed(seed)
+    return External(record, tested, tuple(each.thing for each in chosen), frozenset({**versions_of(found, *chosen)}))
 
 
 def _record(
-    order: Order, task: Found[Task], train: Training, test: Evaluation, changes: Mapping[str, str], registry: Registry
+    name: str, task: Found[Task], train: Training, test: Evaluation, changes: Mapping[str, str], registry: Registry
 ) -> ExperimentRecord:
     """Record with all training settings 0, since the training is unknown, except the in-distribution lengths."""
     untrained = Training(0, 0, 0.0, 0.0, 0.0, 0, train.min_length, train.max_length)
@@ -185,8 +177,8 @@ def _record(
         task=task.label,
         family=task.label.replace(task.thing.name, task.thing.family, 1),
         task_version=task.thing.version,
-        entry=order.name,
-        architecture=order.name,
+        entry=name,
+        architecture=name,
         norm=None,
         attention=None,
         position=None,
@@ -197,18 +189,8 @@ def _record(
         train=untrained,
         evaluate=test,
         plugins=plugins_used([("task", task)], registry.loaded()),
-        seed=order.seed,
+        seed=0,
     )
-
-
-def _require_name(name: str) -> None:
-    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
-        raise UsageError(f"a model cannot have the name {name!r}: use lower-case letters, digits and hyphens, as in my-model")
-
-
-def _require_seed(seed: int) -> None:
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise UsageError(f"the seed is {seed!r}, expected a whole number from 0 on")
 
 
 def _task(name: str, registry: Registry) -> Found[Task]:
@@ -264,7 +246,7 @@ def evaluate_model(
     """
     changes = {key: str(value) for key, value in (set or {}).items()}
     registry = Registry.load(files=[Path(file) for file in plugins])
-    whole = planned(Order(name_of(model) if name is None else name, task, lengths, seed, changes), registry)
+    whole = planned(name_of(model) if name is None else name, task, lengths, seed, changes, registry)
     folder = None if results is None else Path(results)
     if folder is not None:
         require_writable(folder)

@@ -16,7 +16,7 @@ from lgbench.cli.options import Folder, Names, json_option, plugin_option, resul
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 
 if TYPE_CHECKING:
-    from lgbench.kept.loading import LoadedModel
+    from lgbench.kept import LoadedModel
 
 
 run_argument = click.argument("run", type=Folder(files=True))
@@ -28,13 +28,13 @@ device_of_models = click.option("--device", default="cpu", show_default=True, he
 
 def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], device: str) -> LoadedModel:
     """Trained model of a run, by path or name."""
+    from lgbench import kept
     from lgbench.execution.device import choose_device
-    from lgbench.kept import loading
 
-    own = loading.find(run, results)
+    own = kept.find(run, results)
     own.require_variant(weights)
     registry = installed(plugins, only=own.metadata.took_part)
-    return loading.loaded(loading.restore(own, registry, choose_device(device)), weights)
+    return kept.loaded(kept.restore(own, registry, choose_device(device)), weights)
 
 
 @click.command()
@@ -65,7 +65,7 @@ def predict(
     The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, or
     the id of a run in the results folder.
     """
-    from lgbench.kept.loading import predicted
+    from lgbench.kept import predicted
     from lgbench.reports.curves import bars
 
     model = loaded(run, weights, results, plugins, device)
@@ -124,17 +124,17 @@ def probe(
     that `lgbench run --probe` reads at the end of the training. `lgbench probe-model` of the pack lgbench-huggingface reads the
     same inside pretrained language models.
     """
+    from lgbench import kept
     from lgbench.execution.device import choose_device
-    from lgbench.kept import loading, probing
     from lgbench.reports import files
     from lgbench.reports.analyses import PROBE_COLUMNS, probe_table
     from lgbench.reports.tables import show
 
     if out:
         files.known_format(out)
-    own = loading.find(run, results)
+    own = kept.find(run, results)
     own.require_variant(weights)
-    rows = probing.probe_run(own, split(probes) or ["all"], partial(installed, plugins), choose_device(device), complain)
+    rows = kept.probe_run(own, split(probes) or ["all"], partial(installed, plugins), choose_device(device), complain)
     echo(f"{own.record.title}, {weights} weights; by length, the mean over heads")
     show(probe_table(rows, weights), console())
     if out:

@@ -27,7 +27,7 @@ from lgbench.contracts import (
     Tokens,
 )
 from lgbench.experiment.probes import is_probe
-from lgbench.measurement.extent import unwritten
+from lgbench.measurement.scores import unwritten
 from lgbench.randomness import Random
 
 CONTEXTS, ANSWERS, CLASSES = 24, 3, 4

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.measurement.extent import Extent
+from lgbench.measurement.evaluate import Extent
 
 UNCOMPILED = 2.0
 """Assumed time of a token in evaluation, which is not compiled, relative to training, until both were timed. Measured on

@@ -31,7 +31,7 @@ from lgbench.extensions.loading import Distribution
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate, evaluate_point
 from lgbench.measurement.probing import probe
-from lgbench.measurement.soundness import Score, reasons
+from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files, weights_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.rows import Measured, rows_of

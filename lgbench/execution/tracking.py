@@ -27,7 +27,7 @@ from lgbench.execution.executor import located
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.catalog import Catalog, Found
-from lgbench.measurement.soundness import Score
+from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 
 PATIENCE_SECONDS = 60.0

@@ -11,8 +11,7 @@ from lgbench import seeds
 from lgbench.contracts import Answers, Measurement, Task
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.extent import by_source, unwritten
-from lgbench.measurement.soundness import Score
+from lgbench.measurement.scores import Score, by_source, unwritten
 from lgbench.randomness import Random
 
 CHANCE = "chance"

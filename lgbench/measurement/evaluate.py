@@ -6,8 +6,9 @@ Shapes: n contexts, T positions, A answers for each context, V classes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +17,19 @@ from torch import Tensor
 from lgbench import seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.errors import lacks_memory
-from lgbench.experiment.contexts import answered_lengths, draw
+from lgbench.experiment.contexts import (
+    answered_lengths,
+    board_lengths,
+    context_lengths,
+    draw,
+    drawn_point_lengths,
+    point_lengths,
+)
 from lgbench.experiment.experiment import Tested
+from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.extent import Extent, by_source, unwritten
-from lgbench.measurement.soundness import FiniteAnswers, Score
+from lgbench.measurement.scores import Score, by_source, unwritten
 from lgbench.randomness import Random, device_of_data
 
 DRAWN_POSITIONS = 2**18
@@ -35,9 +43,63 @@ the system.
 """
 
 
+class Extent(NamedTuple):
+    """Amount of one test."""
+
+    contexts: int
+    strings: int
+    drawn: Sequence[int]
+    """Lengths of the contexts."""
+    kept: Container[int] | None
+    """Lengths with kept scores, None for all. One context has scores of many lengths where every prefix has an answer."""
+    of_strings: Sequence[int]
+    """Lengths of the strings."""
+
+    @classmethod
+    def of_end(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """Extent after training: everything."""
+        strings = _string_lengths(task, board_lengths(task, training, evaluation))
+        return cls(evaluation.contexts, evaluation.strings, context_lengths(task, training, evaluation), None, strings)
+
+    @classmethod
+    def of_point(cls, task: Task, training: Training, evaluation: Evaluation) -> Extent:
+        """Extent during training: fewer contexts, and a subset of the final lengths."""
+        kept = point_lengths(task, training, evaluation)
+        shown = set(board_lengths(task, training, evaluation))
+        strings = _string_lengths(task, [length for length in kept if length in shown]) if evaluation.point_strings else []
+        drawn = drawn_point_lengths(task, training, evaluation)
+        return cls(evaluation.point_contexts, evaluation.point_strings, drawn, kept, strings)
+
+    def keeps(self, length: int) -> bool:
+        return self.kept is None or length in self.kept
+
+
+def _string_lengths(task: Task, lengths: Iterable[int]) -> list[int]:
+    """Lengths of the strings of a language; empty for other tasks."""
+    return sorted({task.testable_length(length) for length in lengths}) if isinstance(task, Language) else []
+
+
+class FiniteAnswers:
+    """Counter of answers with finite logits, by weight variant and length. Only :meth:`scores` waits for the device."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int], list[Tensor]] = defaultdict(list)
+
+    def add(self, weights: str, length: int, finite: Tensor, counts: Tensor | None = None) -> None:
+        """Add answers of one length: finiteness, (n, A), and weight of each answer, (n, A), or None for equal weights."""
+        counted = torch.ones_like(finite) if counts is None else counts.to(finite.device) > 0
+        self._counts[weights, length].append(torch.stack([(~finite & counted).sum(), counted.sum()]))
+
+    def scores(self) -> Iterator[Score]:
+        """Share of answers that are not finite, in the order of their first addition; None without any counting answer."""
+        for (weights, length), counts in self._counts.items():
+            wrong, answers = torch.stack(counts).sum(0).tolist()
+            yield Score(weights, NOT_FINITE, length, wrong / answers if answers else None, answers)
+
+
 @torch.no_grad()
 def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
-    """Every measurement at every length for each weight variant in `models`, and the soundness of the answers.
+    """Every measurement at every length for each weight variant in `models`, and the validity of the answers.
 
     Contexts derive from (seed, task, length) alone: every entry on every device reads the same contexts. Not in inference mode:
     tensors of inference mode do not count writes by measurements.
@@ -46,13 +108,12 @@ def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.de
     models, device = _where_data_are(models, device)
     finite, in_parts = FiniteAnswers(), InParts(device)
     scores = _scores(experiment, models, extent, device, finite, in_parts)
-    scores += [Score(each.weights, NOT_FINITE, each.length, each.share, each.answers) for each in finite.found()]
-    return [*scores, *_leakage(experiment, models, device, in_parts)]
+    return [*scores, *finite.scores(), *_leakage(experiment, models, device, in_parts)]
 
 
 @torch.no_grad()
 def evaluate_point(experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> list[Score]:
-    """Scores of models in training: fewer lengths and contexts than :func:`evaluate`, without soundness.
+    """Scores of models in training: fewer lengths and contexts than :func:`evaluate`, without validity.
 
     Not in inference mode: autograd refuses tensors made in inference mode, and a model may keep a tensor from here.
     """

@@ -26,8 +26,7 @@ from lgbench.internals.parts import watched
 from lgbench.internals.sight import Seen, Sight, joined
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
-from lgbench.measurement.extent import probes_of, unwritten
-from lgbench.measurement.soundness import Score
+from lgbench.measurement.scores import Score, probes_of, unwritten
 from lgbench.randomness import Random, device_of_data
 
 CONTEXTS = 8

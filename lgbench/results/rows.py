@@ -13,8 +13,7 @@ from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.measurement.extent import by_source
-from lgbench.measurement.soundness import VERSION, Score
+from lgbench.measurement.scores import VERSION, Score, by_source
 from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import Curve
 

@@ -24,11 +24,11 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
-from lgbench.kept.loading import rebuilt
+from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate, evaluate_point
-from lgbench.measurement.extent import probes_of
+from lgbench.measurement.scores import probes_of
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows

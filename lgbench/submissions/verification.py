@@ -27,11 +27,11 @@ from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.tuning import TuningRun, coarse
 from lgbench.extensions.loading import libraries_of
-from lgbench.kept.loading import models_of
+from lgbench.kept import models_of
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
-from lgbench.measurement.soundness import Score
+from lgbench.measurement.scores import Score
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import StoredRun
 from lgbench.submissions.inspection import Run

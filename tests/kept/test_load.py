@@ -25,7 +25,7 @@ from lgbench.execution.device import threads
 from lgbench.experiment.plan import Replanner
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
-from lgbench.kept.loading import find
+from lgbench.kept import find
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.results.weights_files import KeptWeights

@@ -15,7 +15,7 @@ from rich.console import Console
 import lgbench
 from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
-from lgbench.kept.loading import predicted
+from lgbench.kept import predicted
 from lgbench.reports.curves import MAX_ROWS, bars
 
 

@@ -20,7 +20,7 @@ from lgbench.experiment.plan import Plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
-from lgbench.measurement.soundness import Score
+from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
 from lgbench.results.run_schema import SCHEMA

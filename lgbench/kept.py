@@ -1,13 +1,15 @@
-"""Loading of trained models: find the run, rebuild its experiment, put its kept weights into a model; and predictions."""
+"""Trained models from kept weights: find the run, rebuild its experiment, load its weights; predictions and probes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 
@@ -15,17 +17,20 @@ import lgbench
 from lgbench import seeds
 from lgbench.contracts import Language, Task
 from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line
-from lgbench.execution.device import choose_device, full_float32
+from lgbench.execution.device import choose_device, full_float32, threads
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
+from lgbench.experiment.probes import ALL, NONE, chosen_probes, undefined
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.loading import BUILT_IN
 from lgbench.extensions.registry import Registry
+from lgbench.measurement.probing import probe as read_probes
 from lgbench.results import run_files
+from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, stored
-from lgbench.training.models import Models, answered, restored
+from lgbench.training.models import NO_CURVE, Models, answered, restored
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 _RUN_FILE = re.compile(rf".*\.seed-\d+\.{RUN_ID.pattern}\.parquet", re.DOTALL)
@@ -259,3 +264,63 @@ def _right(task: Task, inputs: Tensor) -> Sequence[float] | None:
         what = "no member of the language begins with that" if isinstance(task, Language) else "nothing may follow it"
         raise UsageError(f"{task.name} has no context {task.text(inputs)!r}: {what}; `lgbench show {task.name}` has examples")
     return [float(value) for value in found]
+
+
+def probe(
+    run: str | Path,
+    probe: str | Sequence[str] = "all",
+    *,
+    results: str | Path = "results",
+    plugins: Sequence[str | Path] = (),
+    device: str = "cpu",
+) -> pa.Table:
+    """Readings of probes on a run with kept weights, as rows in the format of `lgbench run --probe`.
+
+    `probe` has names of probes, or is "all" for all of lgbench and of the plugins of the run. All variants of the weights are
+    read. Further parameters as in :func:`lgbench.load`.
+    """
+    names = [probe] if isinstance(probe, str) else list(probe)
+    files = [Path(path) for path in plugins]
+    return probe_run(find(run, results), names, lambda only: Registry.load(files=files, only=only), choose_device(device))
+
+
+def probe_run(
+    run: StoredRun,
+    names: Sequence[str],
+    load: Callable[[Collection[str] | None], Registry],
+    device: torch.device,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> pa.Table:
+    """Readings of probes on a run. Calls `say` with a sentence for each reading that fails.
+
+    `load` makes the registry of the plugins with these names, or of all plugins for None: only for a probe from none of the
+    plugins of the run. Raises UsageError without a probe by name, or without a probe defined for the task.
+    """
+    registry = load(run.metadata.took_part)
+    if not {*registry.measurements.names(), ALL, NONE} >= {*names}:
+        registry = load(None)  # the plugin of a probe is known after its import alone
+    known = list(registry.measurements)
+    chosen = chosen_probes(names, known)
+    if not chosen:
+        raise UsageError(f"--probe {NONE} reads nothing: name probes, or leave it out for all")
+    whole = restore(run, registry, device, sorted(chosen))
+    experiment = whole.experiment
+    missing = undefined(chosen, known, [experiment.task])
+    if not experiment.probes:
+        raise UsageError("; ".join(missing))
+    for sentence in missing if names != [ALL] else []:
+        say(sentence)
+    with threads(1), full_float32():
+        found = read_probes(experiment, lambda skeleton: whole.models.on(skeleton).models(0), device)
+    for sentence in found.sentences:
+        say(sentence)
+    rows = rows_of(experiment, Measured(found.scores, {}, (), NO_CURVE, 0, _diverged(run)))
+    return rows.filter(pc.is_in(rows["metric"], value_set=pa.array(experiment.probes, pa.string())))
+
+
+def _diverged(run: StoredRun) -> int | None:
+    """Step of divergence, from the rows of the run; None without divergence."""
+    rows = run_files.read(run.path)
+    steps = rows.filter(pc.equal(rows["run_id"], run.run_id))["diverged_step"]
+    step: int | None = steps[0].as_py() if len(steps) else None
+    return step

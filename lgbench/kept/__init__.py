@@ -1,1 +1,0 @@
-"""Trained models from kept weights: loading, predictions, probes."""
