@@ -42,6 +42,7 @@ def values(folder: Path) -> dict[str, list[dict[str, object]]]:
     return {str(path.relative_to(folder)): run_files.read(path).to_pylist() for path in folder.rglob("*.parquet")}
 
 
+@pytest.mark.slow
 def test_processes_of_the_guide_make_what_one_process_makes_and_tell_trackers(processes, tmp_path, toys_alone, monkeypatch):
     monkeypatch.setenv("NOTEBOOK", str(tmp_path / "pages"))
     plugins = [processes, Path(notebook.__file__)]

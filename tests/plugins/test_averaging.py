@@ -102,13 +102,6 @@ def test_before_the_first_update_the_average_is_the_initial_weights(averager: Av
 
 
 @averagers
-def test_weights_that_do_not_move_are_their_own_average(averager: Averager) -> None:
-    constant = trajectory(0, {"w": (4,)})[0]
-    for _, average in averaged(averager, {step: constant for step in range(50)}, 1):
-        assert torch.equal(average["w"], constant["w"])
-
-
-@averagers
 def test_averages_of_bfloat16_weights_are_float32_and_keep_small_changes(averager: Averager) -> None:
     # One bfloat16 step above 1 is 2^-7; at t = 10^6 an EMA moves by a thousandth of it, which bfloat16 cannot hold.
     start, now = ({"w": torch.full((3,), value, dtype=torch.bfloat16)} for value in (1.0, 1.0 + 2**-7))
@@ -154,21 +147,3 @@ def test_averages_carry_no_gradient(averager: Averager) -> None:
     weights = {"w": torch.nn.Parameter(torch.ones(3))}
     state = averager.update(averager.start(weights, SCHEDULE), weights, at(1))
     assert not averager.weights(state)["w"].requires_grad
-
-
-@averagers
-def test_each_model_of_a_population_is_averaged_by_itself(averager: Averager) -> None:
-    alone = [trajectory(30, {"w": (2, 3), "b": (3,)}, seed) for seed in range(3)]
-    together = {step: {name: torch.stack([one[step][name] for one in alone]) for name in ("w", "b")} for step in range(31)}
-    population = dict(averaged(averager, together, 5))
-    for member, one in enumerate(alone):
-        for step, average in averaged(averager, one, 5):
-            for name, value in average.items():
-                assert torch.equal(population[step][name][member], value)
-
-
-@averagers
-def test_names_shapes_and_order_are_those_given(averager: Averager) -> None:
-    weights = trajectory(1, {"z": (2,), "a": (3, 1), "m": ()})
-    (_, average), *_ = averaged(averager, weights, 1)
-    assert [(name, value.shape) for name, value in average.items()] == [(n, w.shape) for n, w in weights[1].items()]

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from sklearn.metrics import roc_auc_score
 
 from lgbench import Predictions, StringScores
-from lgbench_measurements import Accuracy, RocAuc, TotalVariation, lgbench_measurements
+from lgbench_measurements import Accuracy, RocAuc, TotalVariation
 from lgbench_measurements.functions import best_blind_prediction, roc_auc, support_found, total_variation
 
 levels = st.integers(0, 4)  # few levels, so ties are common
@@ -190,13 +190,3 @@ def test_strings_are_ranked_by_their_least_probable_step_to_four_digits():
     least = [round(min(row), 4) for row in steps]
     assert least[1] == least[2]
     assert RocAuc().of_strings(scores).item() == pytest.approx(auc_by_counting_pairs(least, is_member))
-
-
-def test_every_measurement_describes_a_range_that_its_worst_value_and_threshold_are_in():
-    ranking = [measurement for measurement in lgbench_measurements() if measurement.lower_is_better is not None]
-    assert {measurement.name for measurement in ranking} == {"tvd", "accuracy", "roc_auc"}
-    for measurement in ranking:
-        low, high = measurement.range
-        assert high is not None and low <= measurement.worst <= high
-        assert measurement.threshold is not None and low < measurement.threshold < high
-        assert measurement.worst != (low if measurement.lower_is_better else high)

@@ -155,31 +155,6 @@ def test_a_vector_of_zeros_stays_finite(registry: Registry, name: str) -> None:
         assert module(torch.zeros(1, 3, DIM)).isfinite().all()
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_a_sublayer_may_answer_for_the_last_position_alone(registry: Registry, name: str) -> None:
-    class Last(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x[..., -1:, :])
-
-    torch.manual_seed(0)
-    everywhere, last = nn.Linear(DIM, DIM), Last(DIM, DIM)
-    last.load_state_dict(everywhere.state_dict())
-    for spec in SPECS.values():
-        full, short = (registry.norms[name].residual(spec, sublayer) for sublayer in (everywhere, last))
-        torch.testing.assert_close(short(stream())[..., -1:, :], full(stream())[..., -1:, :])
-
-
-@pytest.mark.parametrize(("name", "role"), RESIDUAL)
-def test_bfloat16_keeps_shape_and_type(registry: Registry, name: str, role: Role) -> None:
-    scheme = registry.norms[name]
-    modules = [scheme.residual(SPECS[role], nn.Linear(DIM, DIM)), *modules_of(scheme).values()]
-    for module in modules:
-        wide = randomized(module)(stream())
-        narrow = module.to(torch.bfloat16)(stream().to(torch.bfloat16))
-        assert narrow.dtype == torch.bfloat16 and narrow.shape == wide.shape
-        torch.testing.assert_close(narrow.float(), wide, atol=0.3, rtol=0.1)
-
-
 def theirs(model: nn.Module, layers: int, heads: int, **options: Any) -> nn.Module:
     """x-transformers' decoder with the weights of ours."""
     import x_transformers

@@ -46,10 +46,6 @@ def test_the_readme_has_every_architecture_with_its_source() -> None:
         assert title.strip() in BY_NAME[name].about and all(each in BY_NAME[name].about for each in paper)
 
 
-def test_every_architecture_says_its_norms() -> None:
-    assert all("Norm" in architecture.about.partition("Norms: ")[2] for architecture in BY_NAME.values())
-
-
 @pytest.mark.slow  # torch is imported anew
 def test_the_library_is_not_imported_before_a_model_is_built() -> None:
     code = (

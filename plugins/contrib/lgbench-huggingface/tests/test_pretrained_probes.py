@@ -9,7 +9,6 @@ import re
 import socket
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -27,7 +26,7 @@ from lgbench.reports.figure import above_zero
 from lgbench_pretrained import probing
 from lgbench_pretrained.loading import Source, load
 from lgbench_pretrained.probing import Probing
-from lgbench_pretrained.tokens import Pieces, RandomTokens, check_lengths
+from lgbench_pretrained.tokens import Pieces, RandomTokens
 
 transformers = pytest.importorskip("transformers")
 
@@ -226,47 +225,6 @@ def test_weights_and_outputs_of_a_llama_are_those_of_softmax_written_out(saved):
     weights = (rotated(q)[:, :, -1:] @ k.mT / math.sqrt(8)).softmax(-1)
     torch.testing.assert_close(found.attentions[1].weights, weights[:, :, 0].double(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found.attentions[1].output, (weights @ v)[:, :, 0].double(), rtol=1e-4, atol=1e-6)
-
-
-PROJECTIONS = {
-    "llama": "o_proj",
-    "gpt_neox": "dense",
-    "bloom": "dense",
-    "falcon": "dense",
-    "gptj": "out_proj",
-    "mpt": "out_proj",
-}
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[] if k in ("llama", "gpt_neox") else pytest.mark.slow) for k in PROJECTIONS]
-)
-def test_output_std_is_that_of_what_the_output_projection_gets(kind, saved):
-    folder, inputs = saved(kind, stirred=True), tokens(24, 16)
-    model = loaded(folder)
-    (probe,) = [each for each in PROBES if each.name == "output_std"]
-    rows = [*Probing(model, Given(inputs), 16, 0, [probe], CPU).lengths([24])][0]
-    given = []
-    for path, module in (itself := plain(folder, inputs)[0]).named_modules():
-        if re.search(rf"att\w*\.{PROJECTIONS[kind]}$", path):
-            module.register_forward_pre_hook(lambda m, g: given.append(g[0][:, -1].unflatten(-1, (4, 8)).numpy()))
-    with torch.no_grad():
-        itself(inputs, use_cache=False)
-    expected = np.stack([x.astype(np.float64).std(0, ddof=1).mean(-1) for x in given]).flatten()
-    assert [(row.layer, row.head) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3, 4)]
-    assert [row.value for row in rows] == pytest.approx(expected.tolist(), rel=1e-4)
-
-
-class Given:
-    """Contexts that a test chose."""
-
-    name = "a test"
-
-    def __init__(self, inputs):
-        self.inputs = inputs
-
-    def draw(self, length, n, seed):
-        return self.inputs
 
 
 @pytest.mark.parametrize(
@@ -563,10 +521,3 @@ def test_a_name_on_the_hub_without_a_network_is_answered_in_a_sentence(no_networ
     result = command("someone/some-model", "--lengths", "8")
     refused(result, "there is no folder 'someone/some-model', and the model of this name could not be had from the hub: ")
     assert len(result.output.splitlines()) == 1
-
-
-def test_lengths_are_checked_against_the_limit():
-    check_lengths((16, 32), 32, 4)
-    check_lengths((16, 10**6), None, 4)
-    with pytest.raises(UsageError, match="use --lengths up to 32"):
-        check_lengths((16, 33), 32, 4)

@@ -78,13 +78,6 @@ def test_logits_do_not_move_when_all_positions_shift(position: Position) -> None
 
 
 @EVERY_ROTATING
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_single_query_has_the_last_row_of_all_queries(position: Position, dtype: torch.dtype) -> None:
-    q, k = drawn(300, 300, 9, dtype)
-    torch.testing.assert_close(products(position, q[:, :, -1:], k), products(position, q, k)[:, :, -1:], atol=1e-5, rtol=1e-5)
-
-
-@EVERY_ROTATING
 def test_the_odd_feature_is_left_as_it_is(position: Position) -> None:
     q, k = drawn(4, 6, 7)
     module = position.rotate(spec_of(7))
@@ -125,15 +118,6 @@ def test_xpos_refuses_more_positions_in_words() -> None:
     q, k = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, MAX_POSITIONS + 1, 2)
     with pytest.raises(ValueError, match="30000 positions.* 30001"):
         products(XPos(), q, k)
-
-
-@EVERY_ROTATING
-def test_queries_and_keys_are_rotated_alike_whatever_follows(position: Position) -> None:
-    q, k = drawn(9, 9, 6)
-    module = position.rotate(spec_of(6))
-    assert module is not None
-    for alone, among in zip(module(q[:, :, :4], k[:, :, :4]), module(q, k), strict=True):
-        torch.testing.assert_close(alone, among[:, :, :4])
 
 
 def test_the_logits_of_xpos_fade_with_the_distance_pair_by_pair() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import copy
-import tomllib
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +10,9 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 import lgbench_positions
 from lgbench import AttentionSpec, Position
 from lgbench.attending import masked_logits
+from lgbench.conformance.check import Check
 from lgbench.noise import Noise
+from lgbench.testing import checks
 
 POSITIONS = {position.name: position for position in lgbench_positions.lgbench_positions()}
 SPEC = AttentionSpec(layer=1, layers=1, width=10, heads=2, train_keys=8)
@@ -57,16 +57,10 @@ def contexts() -> Tensor:
     return torch.randn(MODELS, 4, LENGTH, SPEC.width, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_hook_provides_every_code_once() -> None:
-    names = [position.name for position in lgbench_positions.lgbench_positions()]
-    assert names == ["sinusoidal", "randomised-learned", "rope", "xpos", "alibi", "fire"]
-    assert lgbench_positions.LGBENCH_CONTRACT == "3.0"
-
-
-def test_the_distribution_announces_the_module_to_lgbench() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["lgbench"] == {"lgbench_positions": lgbench_positions.__name__}
-    assert "lgbench" in project["keywords"]
+@pytest.mark.slow
+@pytest.mark.parametrize("check", checks(lgbench_positions))
+def test_it_keeps_the_contract(check: Check) -> None:
+    check()
 
 
 @EVERY
@@ -105,24 +99,8 @@ def test_forward_draws_nothing(name: str) -> None:
 
 
 @EVERY
-def test_no_weight_depends_on_the_length_of_the_input(name: str) -> None:
-    model = population(name)[0].eval()
-    shapes = [parameter.shape for parameter in model.parameters()]
-    for length in (1, 2, ROWS):
-        assert model(torch.zeros(1, length, SPEC.width)).isfinite().all()
-    assert [parameter.shape for parameter in model.parameters()] == shapes
-
-
-@EVERY
 def test_equal_tokens_differ_by_their_position(name: str) -> None:
     model = population(name)[0].eval()
     x = contexts()[0, :1, :1].expand(1, LENGTH, SPEC.width)
     last = model(x)[0, :, -1]
     assert (last - 1 / LENGTH).abs().max() > 1e-4
-
-
-def test_every_code_says_in_one_line_what_it_is_and_where_it_is_from() -> None:
-    for position in POSITIONS.values():
-        line = (type(position).__doc__ or "").partition("\n")[0]
-        assert line.endswith(").")
-        assert "(arXiv " in line

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.func import functional_call
 
+import lgbench_recurrent
 from lgbench import Answers, Parts, Signature, Tokens, Unsupported, Vectors
+from lgbench.conformance.check import Check
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
+from lgbench.testing import checks
 from lgbench_norms import SCHEMES
-from lgbench_recurrent import LGBENCH_CONTRACT, lgbench_architectures
+from lgbench_recurrent import lgbench_architectures
 from lgbench_recurrent.layers import GruLayer, LstmLayer, RecurrentLayer
 
 LANGUAGE = Signature(Tokens(3), 4, Answers.EVERY_PREFIX)
@@ -32,6 +33,14 @@ def build(kind: str, signature: Signature, norm: str = "no-norm", seed: int = 0,
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ARCHITECTURES[kind].build(signature, parts, **options)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(c, marks=pytest.mark.slow if "one graph" in c.__name__ else ()) for c in checks(lgbench_recurrent)],
+)
+def test_it_keeps_the_contract(check: Check) -> None:
+    check()
 
 
 def layers(kind: str, width: int) -> tuple[RecurrentLayer, nn.RNNBase]:
@@ -171,42 +180,6 @@ def test_other_parameters_given_from_outside_are_those_that_count(kind: str, tra
 
 
 @kinds
-@signatures
-def test_a_population_learns_as_its_models_do_one_by_one(kind: str, signature: Signature) -> None:
-    models = [build(kind, signature, "peri-init-norm", seed=seed, width=8).double() for seed in range(3)]
-    weights, buffers = stack_module_state(models)
-    inputs = torch.stack([inputs_of(signature, 4, 6, seed) for seed in range(3)])
-    inputs = inputs.double() if signature is SETS else inputs
-
-    def loss(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        logits = functional_call(models[0], weights, (inputs,)).flatten(0, 1)
-        return F.cross_entropy(logits, torch.arange(len(logits)) % 4)
-
-    gradients, losses = vmap(grad_and_value(loss))(weights, inputs)
-    assert not buffers
-    for index, model in enumerate(models):
-        alone, loss_alone = grad_and_value(loss)(dict(model.named_parameters()), inputs[index])
-        torch.testing.assert_close(losses[index], loss_alone)
-        for name, gradient in alone.items():
-            torch.testing.assert_close(gradients[name][index], gradient)
-
-
-@kinds
-@pytest.mark.parametrize("training", [True, False])
-def test_a_position_sees_all_of_the_past_and_nothing_of_the_future(kind: str, training: bool) -> None:
-    model = build(kind, LANGUAGE).double().train(training)
-    inputs = inputs_of(LANGUAGE, 4, 12)
-    logits = model(inputs)
-    assert logits.shape == (4, 12, 4)
-    for at in range(12):
-        changed = inputs.clone()
-        changed[:, at] = (changed[:, at] + 1) % 3
-        moved = (model(changed) - logits).abs().amax((0, 2))
-        assert (moved[:at] < 1e-12).all()
-        assert (moved[at:] > 1e-12).all()
-
-
-@kinds
 @norms
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("answers", [Answers.EVERY_PREFIX, Answers.MARKED])
@@ -221,44 +194,6 @@ def test_the_last_answer_is_the_last_of_the_answers_at_every_position(
     torch.testing.assert_close(last(inputs), every(inputs)[:, -1:])
 
 
-@pytest.mark.slow
-@kinds
-@norms
-@signatures
-def test_one_model_reads_inputs_of_any_length(kind: str, norm: str, signature: Signature) -> None:
-    model = build(kind, signature, norm).eval()
-    for length in (1, 2, 4097):
-        with torch.no_grad():
-            logits = model(inputs_of(signature, 2, length))
-        assert logits.shape == (2, length if signature is LANGUAGE else 1, 4)
-        assert logits.isfinite().all()
-
-
-@kinds
-@signatures
-def test_gradients_reach_every_parameter(kind: str, signature: Signature) -> None:
-    model = build(kind, signature, "peri-init-norm")
-    logits = model(inputs_of(signature, 8, 10)).flatten(0, 1)
-    F.cross_entropy(logits, torch.arange(len(logits)) % 4).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert (parameter.grad != 0).any(), name
-
-
-@pytest.mark.slow  # a graph takes seconds
-@kinds
-def test_training_is_one_graph(kind: str) -> None:
-    model = build(kind, LANGUAGE, layers=1)
-    inputs = inputs_of(LANGUAGE, 2, 4)
-
-    def call(weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        logits: Tensor = functional_call(model, weights, (inputs,))
-        return logits
-
-    traced = torch.compile(call, fullgraph=True, backend="eager")
-    torch.testing.assert_close(traced(dict(model.named_parameters()), inputs), model(inputs))
-
-
 @kinds
 @pytest.mark.parametrize(
     ("options", "reason"),
@@ -270,16 +205,6 @@ def test_training_is_one_graph(kind: str) -> None:
 def test_what_cannot_be_built_is_refused_with_the_reason(kind: str, options: dict[str, int], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
         build(kind, LANGUAGE, "no-norm", 0, **options)
-
-
-def test_the_plugin_offers_both_under_the_contract_it_was_written_for() -> None:
-    assert LGBENCH_CONTRACT == "3.0"
-    assert sorted(ARCHITECTURES) == ["gru", "lstm"]
-    for architecture in ARCHITECTURES.values():
-        assert architecture.defaults == {"norm": "no-norm"}
-        parameters = inspect.signature(architecture.build).parameters.values()
-        options = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        assert options == {"layers": 2, "width": 32}
 
 
 @kinds
