@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
-from lgbench.cli.options import (
-    RESULTS,
-    NameInResults,
-    Seeds,
-    claims_option,
-    device_option,
-    json_option,
-    plugin_option,
-    results_option,
-)
+from lgbench.cli import options
 from lgbench.cli.output import console, echo, echo_data, installed, opened
 from lgbench.cli.run import run_request
 from lgbench.errors import RunFailed, UsageError, unknown
@@ -32,47 +22,43 @@ if TYPE_CHECKING:
     from lgbench.results.leaderboard import Results
 
 
-class ClaimName(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
-    """Name of a claim. The shell completes names from the folder of claims."""
+@dataclass(frozen=True)
+class ClaimRuns:
+    """Options for the runs of claims."""
 
-    name = "name"
+    seeds: tuple[int, ...] | None
+    device: str
+    workers: int | None
+    protocol: str | None
+    plugins: Sequence[Path]
+    results: Path
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from lgbench.claims.claim import default_folder
 
-        folder: Path = ctx.params.get("claims_folder") or default_folder()
-        names = sorted(path.stem for path in folder.glob("*.toml"))
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+def _claim_names(ctx: click.Context) -> list[str]:
+    from lgbench.claims.claim import default_folder
+
+    folder: Path = ctx.params.get("claims_folder") or default_folder()
+    return sorted(path.stem for path in folder.glob("*.toml"))
 
 
 @click.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=ClaimName())
-@claims_option
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=options.Completed(_claim_names))
+@options.claims_option
 @click.option("--run", "missing", is_flag=True, help="Make the runs that these claims lack, and then decide.")
-@click.option("--seeds", type=Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
-@device_option
+@click.option("--seeds", type=options.Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
+@options.device_option
 @click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
 @click.option(
     "--protocol",
-    type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
+    type=options.protocol_name,
     help='Protocol to decide under: a name, or a full label such as "standard/3 train.lr=0.001". With --run, the name of the '
     "protocol to run.  [default: all]",
 )
-@json_option
-@plugin_option
-@results_option
-def claims(
-    names: Sequence[str],
-    claims_folder: Path | None,
-    missing: bool,
-    seeds: tuple[int, ...] | None,
-    device: str,
-    workers: int | None,
-    protocol: str | None,
-    as_json: bool,
-    plugins: Sequence[Path],
-    results: Path,
-) -> None:
+@options.json_option
+@options.plugin_option
+@options.results_option
+@options.gathered(ClaimRuns, "asked")
+def claims(names: Sequence[str], claims_folder: Path | None, missing: bool, as_json: bool, asked: ClaimRuns) -> None:
     """Decide claims of papers from the available runs.
 
     A claim is a TOML file with sentence, source, runs and test. On each task of a claim, and under each protocol, the verdict
@@ -86,9 +72,9 @@ def claims(
 
     _require_sense(names, missing, as_json)
     found = read_claims(claims_folder or default_folder(), names)
-    failures = _run(found, seeds, protocol, device, workers, plugins, results) if missing else []
-    judged = _judged(found, results, protocol, plugins)
-    where = None if results == RESULTS else str(results)
+    failures = _run(found, asked) if missing else []
+    judged = _judged(found, asked)
+    where = None if asked.results == options.RESULTS else str(asked.results)
     if as_json:
         echo_data(json_text(shown.documents(judged, where)))
     elif names:
@@ -112,20 +98,18 @@ def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
             raise UsageError(f"--{option} says nothing without --run: nothing is trained")
 
 
-def _judged(
-    found: Sequence[Claim], results: Path, protocol: str | None, plugins: Sequence[Path]
-) -> list[tuple[Claim, list[Verdict]]]:
+def _judged(found: Sequence[Claim], asked: ClaimRuns) -> list[tuple[Claim, list[Verdict]]]:
     """Claims with verdicts. Verdicts name obstacles to missing runs on this machine."""
     from lgbench.claims.verdicts import decide
 
-    runs = _opened(results)
-    _check_protocol(found, runs, protocol)
-    judged = [(claim, decide(claim, runs, protocol)) for claim in found]
+    runs = _opened(asked.results)
+    _check_protocol(found, runs, asked.protocol)
+    judged = [(claim, decide(claim, runs, asked.protocol)) for claim in found]
     if not any(verdict.state == "not run" for _, verdicts in judged for verdict in verdicts):
         return judged
     from lgbench.claims.missing import with_obstacles
 
-    registry = installed(plugins)
+    registry = installed(asked.plugins)
     return [(claim, with_obstacles(claim, verdicts, registry)) for claim, verdicts in judged]
 
 
@@ -145,43 +129,27 @@ def _opened(results: Path) -> Results | None:
     return opened(results) if results.is_dir() and any(run_files.find(results)) else None
 
 
-def _run(
-    found: Sequence[Claim],
-    seeds: tuple[int, ...] | None,
-    protocol: str | None,
-    device: str,
-    workers: int | None,
-    plugins: Sequence[Path],
-    results: Path,
-) -> list[str]:
+def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:
     """Make missing runs of claims as by `lgbench run`, and return failures. Raises UsageError for impossible runs."""
     from lgbench.claims.claim import ClaimSeeds
     from lgbench.claims.missing import orders, require_possible
 
-    registry, failures = installed(plugins), []
+    registry, failures = installed(asked.plugins), []
     for claim in found:
         require_possible(claim, registry)
     for claim in found:
-        name = protocol or claim.runs.protocols[0]
-        asked = replace(claim, runs=replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(seeds or claim.runs.seeds)))
-        lacking = orders(asked, _lacking(asked, results))
+        name = asked.protocol or claim.runs.protocols[0]
+        runs = replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(asked.seeds or claim.runs.seeds))
+        wanted = replace(claim, runs=runs)
+        lacking = orders(wanted, _lacking(wanted, asked.results))
         if not lacking:
             echo(f"{claim.name} lacks no run under {name}")
         for order in lacking:
-            options = RunOptions(
-                order.tasks,
-                order.archs,
-                average=order.average or None,
-                seeds=order.seeds,
-                protocol=name,
-                probe=order.probes,
-                device=device,
-                workers=workers,
-                plugins=plugins,
-                results=results,
-            )
+            own = dict(average=order.average or None, seeds=order.seeds, protocol=name, probe=order.probes)
+            given = {each.name: getattr(asked, each.name) for each in fields(ClaimRuns)}
+            request = RunOptions(order.tasks, order.archs, **(given | own))
             try:
-                run_request(options, registry)
+                run_request(request, registry)
             except RunFailed as error:
                 failures.append(str(error))
     return failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -12,29 +12,45 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import Folder, Names, json_option, plugin_option, results_option, split
+from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, installed
 
 if TYPE_CHECKING:
-    from lgbench.kept import LoadedModel
+    import torch
+
+    from lgbench.results.stored_runs import StoredRun
 
 
-run_argument = click.argument("run", type=Folder(files=True))
+@dataclass(frozen=True)
+class ModelQuery:
+    """Choice of a trained model by path or name, and of its device."""
+
+    run: Path
+    weights: str
+    device: str
+    plugins: Sequence[Path]
+    results: Path
+
+    def found(self) -> StoredRun:
+        """Run of the model. Raises UsageError without these weights."""
+        from lgbench import kept
+
+        own = kept.find(self.run, self.results)
+        own.require_variant(self.weights)
+        return own
+
+    def where(self) -> torch.device:
+        """Device of the model."""
+        from lgbench.execution.device import choose_device
+
+        return choose_device(self.device)
+
+
+run_argument = click.argument("run", type=options.Folder(files=True))
 
 weights_option = click.option("--weights", default="raw", show_default=True, help="Weights: raw, or the name of an averager.")
 
 device_of_models = click.option("--device", default="cpu", show_default=True, help="Device: cpu, cuda or mps.")
-
-
-def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], device: str) -> LoadedModel:
-    """Trained model of a run, by path or name."""
-    from lgbench import kept
-    from lgbench.execution.device import choose_device
-
-    own = kept.find(run, results)
-    own.require_variant(weights)
-    registry = installed(plugins, only=own.metadata.took_part)
-    return kept.loaded(kept.restore(own, registry, choose_device(device)), weights)
 
 
 @click.command()
@@ -47,29 +63,24 @@ def loaded(run: Path, weights: str, results: Path, plugins: Sequence[Path], devi
     help="What the model reads, in the task's own symbols, as `lgbench show TASK` writes contexts. Can be repeated.",
 )
 @weights_option
-@json_option
+@options.json_option
 @device_of_models
-@plugin_option
-@results_option
-def predict(
-    run: Path,
-    contexts: Sequence[str],
-    weights: str,
-    as_json: bool,
-    device: str,
-    plugins: Sequence[Path],
-    results: Path,
-) -> None:
+@options.plugin_option
+@options.results_option
+@options.gathered(ModelQuery, "query")
+def predict(query: ModelQuery, contexts: Sequence[str], as_json: bool) -> None:
     """Ask a trained model what comes after a context.
 
     The model's distribution p stands beside the right one, p*. RUN is a run file that `lgbench run --keep-weights` wrote, or
     the id of a run in the results folder.
     """
-    from lgbench.kept import predicted
+    from lgbench import kept
     from lgbench.reports.curves import bars
 
-    model = loaded(run, weights, results, plugins, device)
-    found = [predicted(model, text) for text in contexts]
+    own = query.found()
+    registry = installed(query.plugins, only=own.metadata.took_part)
+    model = kept.loaded(kept.restore(own, registry, query.where()), query.weights)
+    found = [kept.predicted(model, text) for text in contexts]
     if as_json:
         rows = [asdict(each) | {"p": [p if isfinite(p) else None for p in each.p], "tvd": each.tvd} for each in found]
         echo_data(json.dumps([_named(row) for row in rows], indent=2, allow_nan=False) + "\n")
@@ -100,24 +111,17 @@ def _named(row: dict[str, object]) -> dict[str, object]:
 @click.option(
     "--probe",
     "probes",
-    type=Names("probes"),
+    type=options.Names("probes"),
     multiple=True,
     help="Probes, joined by commas, or all. Can be repeated.  [default: all of lgbench and of the plugins of the run]",
 )
 @weights_option
 @click.option("--out", type=click.Path(path_type=Path), help="File of all rows to write. Its name ends with .parquet or .csv.")
 @device_of_models
-@plugin_option
-@results_option
-def probe(
-    run: Path,
-    probes: Sequence[str],
-    weights: str,
-    out: Path | None,
-    device: str,
-    plugins: Sequence[Path],
-    results: Path,
-) -> None:
+@options.plugin_option
+@options.results_option
+@options.gathered(ModelQuery, "query")
+def probe(query: ModelQuery, probes: Sequence[str], out: Path | None) -> None:
     """Look inside the trained model of a run.
 
     RUN is a run file that `lgbench run --keep-weights` wrote, or the id of a run in the results folder. The numbers are those
@@ -125,18 +129,16 @@ def probe(
     same inside pretrained language models.
     """
     from lgbench import kept
-    from lgbench.execution.device import choose_device
     from lgbench.reports import files
     from lgbench.reports.analyses import PROBE_COLUMNS, probe_table
     from lgbench.reports.tables import show
 
     if out:
         files.known_format(out)
-    own = kept.find(run, results)
-    own.require_variant(weights)
-    rows = kept.probe_run(own, split(probes) or ["all"], partial(installed, plugins), choose_device(device), complain)
-    echo(f"{own.record.title}, {weights} weights; by length, the mean over heads")
-    show(probe_table(rows, weights), console())
+    own = query.found()
+    rows = kept.probe_run(own, options.split(probes) or ["all"], partial(installed, query.plugins), query.where(), complain)
+    echo(f"{own.record.title}, {query.weights} weights; by length, the mean over heads")
+    show(probe_table(rows, query.weights), console())
     if out:
         files.replace(out, files.content(rows.select(PROBE_COLUMNS), out))
         echo(out)

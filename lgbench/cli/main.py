@@ -10,9 +10,8 @@ import click
 from lgbench.cli.claims import claims
 from lgbench.cli.kept import predict, probe
 from lgbench.cli.output import Output, complain
-from lgbench.cli.plot import plot
 from lgbench.cli.plugins import check, list_names, new_plugin, plugins, show
-from lgbench.cli.results import compare, leaderboard, predictors, site, sql
+from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
 from lgbench.cli.run import merge, run
 from lgbench.cli.submit import submit, verify
 from lgbench.errors import Interrupted, LgbenchError, PluginError

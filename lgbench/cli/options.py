@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import wraps
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from lgbench.cli.output import Output
 from lgbench.contracts import PRIMARY_METRIC
-from lgbench.errors import UsageError
+from lgbench.errors import LgbenchError, UsageError
 from lgbench.experiment.settings import MAX_SEEDS
 from lgbench.options import Kind, RunOptions
 from lgbench.results.entries import BASELINE_ENTRY
@@ -29,38 +28,42 @@ RESULTS = Path("results")
 """The results folder unless --results names another."""
 
 
-class Names(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
-    """Name, several names joined by commas, or entry joined by plus signs. The shell completes installed names."""
+class Completed(click.ParamType):  # type: ignore[type-arg]  # generic in later releases of click only
+    """Name, several names joined by commas, or entry joined by plus signs. The shell completes the names of `known`."""
 
     name = "name"
 
-    def __init__(self, *kinds: str) -> None:
-        self.kinds = kinds
+    def __init__(self, known: Callable[[click.Context], Iterable[str]]) -> None:
+        self.known = known
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         last = re.split("[,+]", incomplete)[-1]
         before = incomplete[: len(incomplete) - len(last)]
-        return [CompletionItem(before + name) for name in _installed_names(self.kinds) if name.startswith(last)]
+        try:
+            names = dict.fromkeys(self.known(ctx))
+        except (LgbenchError, OSError):  # a folder without results, for example: there is nothing to complete
+            return []
+        return [CompletionItem(before + name) for name in names if name.startswith(last)]
 
 
-class NameInResults(click.ParamType):  # type: ignore[type-arg]
-    """Name from the runs of the results folder. The shell completes the name."""
+class Names(Completed):
+    """Installed names of some kinds."""
 
-    name = "name"
+    def __init__(self, *kinds: str) -> None:
+        super().__init__(lambda _: _installed_names(kinds))
+
+
+class NameInResults(Completed):
+    """Name from the runs of the results folder."""
 
     def __init__(self, names: Callable[[Results], Iterable[str]]) -> None:
-        self.names = names
+        super().__init__(lambda ctx: names(_results(ctx)))
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from lgbench.errors import LgbenchError
-        from lgbench.results.leaderboard import Results
 
-        results = ctx.params.get("results") or RESULTS
-        try:
-            names = self.names(Results(results))
-        except (LgbenchError, OSError):
-            return []
-        return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+def _results(ctx: click.Context) -> Results:
+    from lgbench.results.leaderboard import Results
+
+    return Results(ctx.params.get("results") or RESULTS)
 
 
 class Seeds(click.ParamType):  # type: ignore[type-arg]
@@ -109,30 +112,17 @@ class Doublings(Lengths):
         self.fail(f"{value!r} names no lengths; use the first and the last of lengths that double, as in 16:4096", param, ctx)
 
 
-class FiniteRange(click.FloatRange):
-    """Finite number in a range. Click's FloatRange accepts nan and inf."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value!r} is no finite number", param, ctx)
-        return number
-
-
 class Change(click.ParamType):  # type: ignore[type-arg]
     """`key=value`."""
 
     name = "key=value"
-
-    def __init__(self, example: str = "train.steps=500") -> None:
-        self.example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         key, equals, text = str(value).partition("=")
         if not (key and equals and text):
-            self.fail(f"{value!r} sets nothing; use key=value, as in {self.example}", param, ctx)
+            self.fail(f"{value!r} sets nothing; use key=value, as in the help of this option", param, ctx)
         return key.strip(), text.strip()
 
 
@@ -217,8 +207,23 @@ _RUN = {own.name: _click_option(own) for own in fields(RunOptions)}
 plugin_option, device_option, results_option = _RUN["plugins"], _RUN["device"], _RUN["results"]
 
 
+def gathered(kind: type[Any], name: str) -> Callable[[Command], Callable[..., Any]]:
+    """Decorator for a command with a dataclass as argument `name`: the fields are options of the command."""
+
+    def decorated(command: Command) -> Callable[..., Any]:
+        @wraps(command)
+        def collected(**given: Any) -> Any:
+            own = {each.name: given.pop(each.name) for each in fields(kind)}
+            return command(**{name: kind(**own)}, **given)
+
+        return collected
+
+    return decorated
+
+
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator with all options of `lgbench run`. The command gets a :class:`RunOptions` with unchecked names."""
+    gathering = gathered(RunOptions, "options")(command)
 
     @wraps(command)
     def collected(**given: Any) -> Any:
@@ -228,7 +233,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             if own.metadata["kind"] == "changes":
                 given[own.name] = joined(given[own.name])
         given["average"] = _averagers(given["average"])
-        return command(RunOptions(**{name: given.pop(name) for name in _RUN}), **given)
+        return gathering(**given)
 
     for option in reversed(_RUN.values()):
         collected = option(collected)
@@ -257,9 +262,11 @@ _task = click.option(
     type=NameInResults(lambda results: results.task_names),
     help="Family or task to show.  [default: every family]",
 )
+protocol_name = NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use))))
+
 protocol_option = click.option(
     "--protocol",
-    type=NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use)))),
+    type=protocol_name,
     help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
 )
 
@@ -271,20 +278,21 @@ baseline_option = click.option(
 )
 
 
-def metric_option(purpose: str) -> Callable[[Command], Command]:
-    """Option --metric for any metric in the results folder, with `purpose` as help."""
-    return click.option(
-        "--metric",
-        type=NameInResults(lambda results: results.metric_names),
-        default=PRIMARY_METRIC,
-        show_default=True,
-        help=purpose,
-    )
+@dataclass(frozen=True)
+class BoardQuery:
+    """Choice of boards by the options of :func:`board_options` and --results."""
+
+    task: str | None
+    metric: str
+    protocol: str | None
+    results: Path
 
 
 def board_options(purpose: str) -> Callable[[Command], Command]:
     """Options --task, --metric and --protocol for the choice of boards; `purpose` is the help of the metric."""
-    return lambda command: _task(metric_option(purpose)(protocol_option(command)))
+    names = NameInResults(lambda results: results.metric_names)
+    metric = click.option("--metric", type=names, default=PRIMARY_METRIC, show_default=True, help=purpose)
+    return lambda command: _task(metric(protocol_option(command)))
 
 
 def format_option(*others: str) -> Callable[[Command], Command]:

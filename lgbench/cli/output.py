@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from lgbench.errors import UsageError
 from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from lgbench.extensions.registry import Registry
-    from lgbench.results.boards import Board
-    from lgbench.results.leaderboard import Inside, Results
+    from lgbench.results.leaderboard import Results
 
 
 class Output:
@@ -29,8 +27,8 @@ class Output:
         """`lasting`: the process ends with the command, so that :meth:`give_back` has no effect."""
         self._lasting = lasting
         self._own: TextIO | None = None
-        self._given: TextIO | None = None
-        self._kept: int | None = None
+        self._given = sys.stdout
+        self._kept = 1
 
     @property
     def stream(self) -> TextIO:
@@ -43,38 +41,25 @@ class Output:
         """
         if self._own or sys.stdout is None:
             return
-        given = sys.stdout
+        self._given = given = sys.stdout
+        given.flush()
+        self._kept = os.dup(1)
+        with suppress(OSError):  # standard error is closed
+            os.dup2(2, 1)
+        sys.stdout = sys.stderr
         direct = _writes_to_descriptor_1(given)
-        self._given, self._own, self._kept = given, given, self._take_descriptor()
-        sys.stdout = sys.stderr if sys.stderr is not None else open(os.devnull, "w")  # noqa: SIM115
-        if direct and self._kept is not None:
-            self._own = open(self._kept, "w", encoding=given.encoding, errors=given.errors, closefd=False)  # noqa: SIM115
+        own = (given.encoding, given.errors)
+        self._own = open(self._kept, "w", encoding=own[0], errors=own[1], closefd=False) if direct else given  # noqa: SIM115
 
     def give_back(self) -> None:
         """Give standard output back to all code, unless the process ends with the command."""
-        if self._given is None or self._own is None or self._lasting:
+        if self._own is None or self._lasting:
             return
         with suppress(OSError):  # the reader has gone
             self._own.flush()
         sys.stdout, self._own = self._given, None
-        if self._kept is not None:
-            os.dup2(self._kept, 1)
-            os.close(self._kept)
-
-    @staticmethod
-    def _take_descriptor() -> int | None:
-        """Redirect the descriptor of standard output to standard error. Returns a new descriptor of the old target."""
-        sys.stdout.flush()
-        with suppress(OSError):  # it is closed
-            kept = os.dup(1)
-            try:
-                os.dup2(2, 1)
-            except OSError:
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, 1)
-                os.close(nowhere)
-            return kept
-        return None
+        os.dup2(self._kept, 1)
+        os.close(self._kept)
 
 
 def _writes_to_descriptor_1(stream: TextIO) -> bool:
@@ -153,22 +138,3 @@ def warn(sentences: Iterable[str]) -> None:
     """Warn on standard error of files left out."""
     for sentence in sentences:
         complain(f"warning: left out: {printable(sentence)}")
-
-
-def boards_of(
-    results: Results,
-    metric: str,
-    task: str | None,
-    protocol: str | None,
-    baseline: str | None = None,
-    inside: Inside | None = None,
-) -> list[Board]:
-    """Boards chosen by the options of :func:`lgbench.cli.options.board_options`; for probes, tables of internals.
-
-    Raises UsageError if there are none.
-    """
-    found = results.boards(metric, task, protocol, baseline=baseline, inside=inside)
-    if not found:
-        place = printable(str(results.folder))
-        raise UsageError(f"no {metric} in {place} for this task and protocol; leave one out to see all boards")
-    return found

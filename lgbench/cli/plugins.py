@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from lgbench.cli.options import Names, json_option, plugin_option
+from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, installed, keep_output
 from lgbench.errors import LgbenchError, PluginError, unknown
 from lgbench.extensions import new_plugin as packages
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(name="list")
 @click.argument("kind", type=click.Choice(list(KINDS)))
-@plugin_option
+@options.plugin_option
 def list_names(kind: str, plugins: Sequence[Path]) -> None:
     """List tasks, architectures, parts, metrics and other things.
 
@@ -50,8 +50,8 @@ def list_names(kind: str, plugins: Sequence[Path]) -> None:
 
 
 @click.command()
-@click.argument("name", type=Names(*KINDS))
-@plugin_option
+@click.argument("name", type=options.Names(*KINDS))
+@options.plugin_option
 def show(name: str, plugins: Sequence[Path]) -> None:
     """Show one thing: its rule, its sizes and its options.
 
@@ -63,8 +63,8 @@ def show(name: str, plugins: Sequence[Path]) -> None:
 
 
 @click.command()
-@plugin_option
-@json_option
+@options.plugin_option
+@options.json_option
 def plugins(plugins: Sequence[Path], as_json: bool) -> None:
     """Show the installed plugins, and why one failed to load.
 
@@ -163,7 +163,7 @@ def _from(origin: Distribution) -> str:
 
 @click.command()
 @click.argument("names", metavar="[PLUGIN]...", nargs=-1)
-@plugin_option
+@options.plugin_option
 @click.option("--verbose", "-v", is_flag=True, help="Show the checks that passed, too.")
 def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     """Check whether plugins keep to the contracts.

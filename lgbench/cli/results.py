@@ -1,22 +1,28 @@
-"""`lgbench leaderboard`, `compare`, `predictors`, `sql` and `site`: commands that read results."""
+"""`lgbench leaderboard`, `compare`, `predictors`, `plot`, `sql` and `site`: commands that read results."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lgbench.cli.options import baseline_option, board_options, claims_option, format_option, protocol_option, results_option
-from lgbench.cli.output import boards_of, complain, console, echo, echo_data, opened
+from lgbench.cli import options
+from lgbench.cli.output import complain, console, echo, echo_data, opened
 from lgbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from lgbench.reports.tables import Table
 
 
 @click.command()
-@board_options("Metric to rank by.")
-@format_option("markdown", "csv", "json")
-@baseline_option
-@results_option
-def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, baseline: str | None, results: Path) -> None:
+@options.board_options("Metric to rank by.")
+@options.format_option("markdown", "csv", "json")
+@options.baseline_option
+@options.results_option
+@options.gathered(options.BoardQuery, "query")
+def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> None:
     """Rank entries. Entries of one tier are not significantly different.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution
@@ -28,9 +34,9 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
     """
     from lgbench.reports import boards
 
-    runs = opened(results)
-    found = boards_of(runs, metric, task, protocol, baseline)
-    summary = runs.overall(metric, protocol, baseline=baseline) if task is None else []
+    runs, metric = opened(query.results), query.metric
+    found = runs.require_some(runs.boards(metric, query.task, query.protocol, baseline=baseline), metric)
+    summary = runs.overall(metric, query.protocol, baseline=baseline) if query.task is None else []
     if form == "table":
         boards.show_boards(found, console(), summary)
     else:
@@ -40,34 +46,25 @@ def leaderboard(task: str | None, metric: str, protocol: str | None, form: str, 
 @click.command()
 @click.argument("first")
 @click.argument("second")
-@board_options("Metric to compare by.")
-@format_option("markdown", "json")
-@results_option
-def compare(first: str, second: str, task: str | None, metric: str, protocol: str | None, form: str, results: Path) -> None:
+@options.board_options("Metric to compare by.")
+@options.format_option("markdown", "json")
+@options.results_option
+@options.gathered(options.BoardQuery, "query")
+def compare(first: str, second: str, query: options.BoardQuery, form: str) -> None:
     """Test whether two entries are significantly different.
 
     Seeds pair up, for the same seed means the same data and the same test contexts. Names of entries are those of the
     leaderboard, or short: peri-norm, peri-norm@bema.
     """
     from lgbench.reports.analyses import comparison_table
-    from lgbench.reports.tables import as_json, markdown, show
     from lgbench.results.compare import compare as compared
 
-    runs = opened(results)
-    found = compared(runs, first, second, metric, task, protocol)
-    if form == "json":
-        echo_data(as_json(found))
-        return
-    tables = [comparison_table(each) for each in found]
-    if form == "markdown":
-        echo_data("\n".join(map(markdown, tables)))
-    else:
-        for table in tables:
-            show(table, console())
+    found = compared(opened(query.results), first, second, query.metric, query.task, query.protocol)
+    _show(form, found, map(comparison_table, found))
 
 
 @click.command()
-@board_options("Metric to predict.")
+@options.board_options("Metric to predict.")
 @click.option(
     "--times",
     type=click.IntRange(1),
@@ -75,16 +72,15 @@ def compare(first: str, second: str, task: str | None, metric: str, protocol: st
     show_default=True,
     help="Read probes at the longest length that boards show up to so many times the training length.",
 )
-@format_option("markdown", "json")
+@options.format_option("markdown", "json")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Draw it, too: a file whose name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.",
 )
-@results_option
-def predictors(
-    task: str | None, metric: str, protocol: str | None, times: int, form: str, out: Path | None, results: Path
-) -> None:
+@options.results_option
+@options.gathered(options.BoardQuery, "query")
+def predictors(query: options.BoardQuery, times: int, form: str, out: Path | None) -> None:
     """Show how well probes predict length generalization.
 
     The table has the rank correlation (Spearman) of each probe with the metric beyond the training range. Correlations are over
@@ -94,25 +90,18 @@ def predictors(
     from lgbench.reports import plots
     from lgbench.reports.analyses import predictor_tables
     from lgbench.reports.probe_figures import predictor_figure
-    from lgbench.reports.tables import as_json, markdown, show
     from lgbench.results.predictors import predictors as found_in
 
     if out:
         plots.known_format(out)
-    runs = opened(results)
-    found = found_in(runs, metric, task, protocol, times)
+    runs = opened(query.results)
+    found = found_in(runs, query.metric, query.task, query.protocol, times)
     uses = list(dict.fromkeys(str(each.protocol) for each in found))
     if out and len(uses) > 1:
         raise UsageError(f"a figure is of one protocol, and these runs have {', '.join(uses)}; choose with --protocol")
-    (about, *_) = (each for each in runs.metrics if each.name == metric)
-    tables = predictor_tables(found, about)
-    if form == "json":
-        echo_data(as_json([vars(each) | {"protocol": str(each.protocol), "metric": about.name} for each in found]))
-    elif form == "markdown":
-        echo_data("\n".join(map(markdown, tables)))
-    else:
-        for table in tables:
-            show(table, console())
+    (about, *_) = (each for each in runs.metrics if each.name == query.metric)
+    plain = [vars(each) | {"protocol": str(each.protocol), "metric": about.name} for each in found]
+    _show(form, plain, predictor_tables(found, about))
     if out:
         plots.write(predictor_figure(found, about, times), out)
         if form == "table":
@@ -121,11 +110,92 @@ def predictors(
             complain(f"the figure is in {out}")
 
 
+def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
+    """Print tables, or the content of tables as JSON."""
+    from lgbench.reports.tables import as_json, markdown, show
+
+    if form == "json":
+        echo_data(as_json(plain))
+    elif form == "markdown":
+        echo_data("\n".join(map(markdown, tables)))
+    else:
+        for table in tables:
+            show(table, console())
+
+
+@click.command()
+@options.board_options("Metric to draw.")
+@click.option(
+    "--entry",
+    "named",
+    multiple=True,
+    callback=lambda ctx, option, names: options.split(names),
+    help="Entries to draw, named as on boards, joined by commas. Can be repeated.  [default: the raw weights of 8 entries]",
+)
+@click.option(
+    "--x",
+    "across",
+    type=options.NameInResults(
+        lambda results: ("length", "step", *(key for use in results.protocols.values() for key, _ in use.changes))
+    ),
+    metavar="[length|step|SETTING]",
+    default="length",
+    show_default=True,
+    help="Draw against the length; against training steps: how good each entry was while it trained; or against a setting in "
+    "which runs differ, such as model.width.",
+)
+@click.option(
+    "--length",
+    "lengths",
+    type=options.Lengths(),
+    help="With --x step or a setting, the lengths to draw, each in a panel, such as 40,80.  [default: 1, 2, 4 and 8 times the "
+    "training length, as far as they were measured; the OOD mean against a setting]",
+)
+@click.option("--loglog", is_flag=True, help="Draw with logarithmic axes, as power laws are straight lines there.")
+@click.option(
+    "--fit", is_flag=True, help="Fit a power of the length to each entry, and write its exponent N^... with its 95 % interval."
+)
+@click.option("--layer", type=click.IntRange(1), help="Of a probe, the layer to draw.  [default: the mean over all]")
+@click.option("--head", type=click.IntRange(1), help="Of a probe, the head to draw.  [default: the mean over all]")
+@click.option("--heatmap", is_flag=True, help="Of a probe, draw a map of layers by lengths for each entry, not curves.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write. Its name ends with .png, .svg, .pdf, or .json for the Vega-Lite specification.  "
+    "[default: TASK-METRIC.png, TASK-METRIC-by-step.png or TASK-METRIC-by-SETTING.png]",
+)
+@options.results_option
+def plot(out: Path | None, results: Path, **asked: Any) -> None:
+    """Draw a metric against length, training steps or a setting.
+
+    The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
+    transformer+peri-norm. The order of the entries decides their colours and shapes.
+
+    A probe of `lgbench run --probe` is drawn as the mean over layers and heads, or for one layer or head:
+
+    lgbench plot --task max-retrieval --metric output_std --loglog --fit
+
+    Against a setting, runs with otherwise equal settings form one line:
+
+    lgbench plot --x model.width --task dyck
+
+    There, --metric can also be gradient_norm, the largest while a model trained; loss_variance, of the training loss over the
+    last half of the steps; or diverged, the share of seeds whose training diverged.
+    """
+    from lgbench.reports import plots
+
+    request = plots.PlotRequest(**asked)
+    path = out or request.path
+    plots.known_format(path)
+    plots.write(plots.requested(opened(results), request, complain), path)
+    echo(path)
+
+
 @click.command()
 @click.argument("query")
-@format_option("csv", "json")
+@options.format_option("csv", "json")
 @click.option("--unsafe", is_flag=True, help="Let the query read and write other files, and load extensions of DuckDB.")
-@results_option
+@options.results_option
 def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     """Query the tables `results` and `final` in DuckDB's SQL.
 
@@ -157,10 +227,10 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     show_default=True,
     help="Folder for the page, index.html. A page that is already there is replaced.",
 )
-@claims_option
-@protocol_option
-@baseline_option
-@results_option
+@options.claims_option
+@options.protocol_option
+@options.baseline_option
+@options.results_option
 def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Path) -> None:
     """Write all boards as one HTML page for offline use.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lgbench.cli.options import RESULTS, Folder, run_options
+from lgbench.cli import options as cli_options
 from lgbench.cli.output import complain, console, echo, installed, warn
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@run_options
+@cli_options.run_options
 @click.option("--dry-run", is_flag=True, help="Say what would run and what that would take, and run nothing.")
 def run(options: RunOptions, dry_run: bool) -> None:
     """Train entries on tasks and test them at every length.
@@ -162,12 +162,12 @@ def _lacking(found: Mapping[Path, Experiment], keep_weights: bool) -> list[str]:
 
 def same_folder(results: Path) -> str:
     """Option for reading the same results folder by another command."""
-    return "" if results == RESULTS else f" --results {results}"
+    return "" if results == cli_options.RESULTS else f" --results {results}"
 
 
 @click.command()
-@click.argument("folders", type=Folder(), nargs=-1, required=True)
-@click.option("--to", type=Folder(), required=True, help="Folder that gets the runs. It may have some already.")
+@click.argument("folders", type=cli_options.Folder(), nargs=-1, required=True)
+@click.option("--to", type=cli_options.Folder(), required=True, help="Folder that gets the runs. It may have some already.")
 def merge(folders: Sequence[Path], to: Path) -> None:
     """Merge the runs of several folders into one folder.
 

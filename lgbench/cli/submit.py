@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from lgbench.cli.options import FiniteRange, Folder, device_option, plugin_option
+from lgbench.cli import options
 from lgbench.cli.output import console, echo, installed
 from lgbench.errors import Interrupted, Unverified, UsageError
+from lgbench.terminal import counted
 
 if TYPE_CHECKING:
     from lgbench.results.stored_runs import StoredRun
-    from lgbench.submissions.verdict import Failure, RerunVerdict
+    from lgbench.submissions.verdict import Failure, RerunVerdict, Tolerance
 
 
 @click.command()
-@click.argument("runs", type=Folder(files=True), nargs=-1, required=True)
+@click.argument("runs", type=options.Folder(files=True), nargs=-1, required=True)
 @click.option(
     "--to",
     "folder",
-    type=Folder(),
+    type=options.Folder(),
     required=True,
     help="Folder of the leaderboards. The submission file is made in its folder runs/.",
 )
@@ -46,21 +49,30 @@ def submit(runs: Sequence[Path], folder: Path, weights: bool) -> None:
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was filed") from None
     done = submission.submit(runs, folder, registry, weights)
+    before, kept, filed = (counted(number, "run") for number in (done.before, done.weights, done.filed))
     if done.before:
-        echo(f"{_runs(done.before)} filed before, with the same content")
+        echo(f"{before} filed before, with the same content")
     if weights:
-        none = "no run has kept weights; make runs with --keep-weights"
-        echo(f"weights of {_runs(done.weights)} are filed" if done.weights else none)
+        echo(f"weights of {kept} are filed" if done.weights else "no run has kept weights; make runs with --keep-weights")
     if done.file:
-        echo(f"{_runs(done.filed)} filed in {done.file}; next: run `make boards`, read the changes, open a pull request")
+        echo(f"{filed} filed in {done.file}; next: run `make boards`, read the changes, open a pull request")
 
 
-def _runs(number: int) -> str:
-    return "1 run" if number == 1 else f"{number} runs"
+@dataclass(frozen=True)
+class RerunRequest:
+    """Options of `lgbench verify`."""
+
+    sample: int | None
+    patterns: Sequence[str]
+    tolerance: float | None
+    tuning: bool
+    evaluate_only: bool
+    device: str
+    plugins: Sequence[Path]
 
 
 @click.command()
-@click.argument("runs", type=Folder(files=True), nargs=-1, required=True)
+@click.argument("runs", type=options.Folder(files=True), nargs=-1, required=True)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -74,7 +86,7 @@ def _runs(number: int) -> str:
 )
 @click.option(
     "--tolerance",
-    type=FiniteRange(min=0),
+    type=click.FloatRange(min=0),
     help="Largest allowed difference of a number; a third of it for means over lengths. 0.3 allows for all that is known of "
     "rounding on another machine.  [default: 0.0001]",
 )
@@ -91,18 +103,10 @@ def _runs(number: int) -> str:
     help="Test kept weights again instead of training: seconds instead of minutes. Compares what was measured of the trained "
     "models, and nothing of the training.",
 )
-@device_option
-@plugin_option
-def verify(
-    runs: Sequence[Path],
-    sample: int | None,
-    patterns: Sequence[str],
-    tolerance: float | None,
-    tuning: bool,
-    evaluate_only: bool,
-    device: str,
-    plugins: Sequence[Path],
-) -> None:
+@options.device_option
+@options.plugin_option
+@options.gathered(RerunRequest, "asked")
+def verify(runs: Sequence[Path], asked: RerunRequest) -> None:
     """Run files again and compare every number.
 
     RUNS are run files or submission files, or folders of them. lgbench repeats each run with the settings in its file, and
@@ -110,41 +114,17 @@ def verify(
     differ, and training amplifies the difference: allow for rounding by --tolerance.
     """
     named_tuning = click.get_current_context().get_parameter_source("tuning") is ParameterSource.COMMANDLINE
-    if evaluate_only and named_tuning and tuning:
+    if asked.evaluate_only and named_tuning and asked.tuning:
         raise UsageError("--tuning makes tuning runs again, and --evaluate-only trains nothing: leave one of them out")
-    from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.device import choose_device
-    from lgbench.results.stored_runs import stored_in
-    from lgbench.submissions import inspection, verification
+    if asked.tolerance is not None and not isfinite(asked.tolerance):  # NaN would agree with everything
+        raise UsageError(f"--tolerance {asked.tolerance} is no finite number; 0.3 allows for rounding on another machine")
     from lgbench.submissions.verdict import chosen
 
-    where, allowed = choose_device(device), chosen(tolerance)
+    allowed, strict = chosen(asked.tolerance), chosen(None)
     outcomes: list[RerunVerdict | Failure] = []
+    wrong: list[str] = []
     try:
-        paths, wrong = inspection.gather(runs)
-        found, unreadable = stored_in(paths)
-        named = [run for run in found if run.is_named(patterns)]
-        if found and not named:
-            raise UsageError(_none_named(patterns, found))
-        drawn = verification.drawn(named, sample)
-        _echo_runs(drawn, len(named), "testing the weights again of" if evaluate_only else "running again")
-        if len(drawn) < len(named):
-            echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
-        asked: dict[Path, list[str]] = {}
-        for run in drawn:
-            asked.setdefault(run.path, []).append(run.run_id)
-        wrong += unreadable
-        registry = installed(plugins, only={name for run in drawn for name in run.metadata.took_part})
-        inspected = list(inspection.inspected(asked, registry, wrong))
-        for sentence in wrong:
-            echo(f"refused: {sentence}")
-        shown = ConsoleProgress(console(stderr=True))
-        again = (
-            verification.evaluate_again(inspected, where, shown, allowed)
-            if evaluate_only
-            else verification.verify(inspected, where, shown, allowed, tuning)
-        )
-        for outcome in again:
+        for outcome in _outcomes(runs, asked, allowed, wrong):
             outcomes.append(outcome)
             echo("\n".join(outcome.lines()))
     except KeyboardInterrupt:
@@ -153,8 +133,42 @@ def verify(
     if wrong or agreed < len(outcomes):
         refused = "; see above for what was refused" if wrong else ""
         raise Unverified(f"{agreed} of {len(outcomes)} runs verified{refused}")
-    wide = f", {allowed} instead of {chosen(None)}" if allowed.single > chosen(None).single else ""
+    wide = f", {allowed} instead of {strict}" if allowed.single > strict.single else ""
     echo(f"{agreed} of {len(outcomes)} runs verified{wide}")
+
+
+def _outcomes(
+    runs: Sequence[Path], asked: RerunRequest, allowed: Tolerance, wrong: list[str]
+) -> Iterator[RerunVerdict | Failure]:
+    """Outcomes of repeated runs, one by one. Sentences about refused files are printed and added to `wrong`."""
+    from lgbench.execution.console import ConsoleProgress
+    from lgbench.execution.device import choose_device
+    from lgbench.results.stored_runs import stored_in
+    from lgbench.submissions import inspection, verification
+
+    where = choose_device(asked.device)
+    paths, strays = inspection.gather(runs)
+    found, unreadable = stored_in(paths)
+    named = [run for run in found if run.is_named(asked.patterns)]
+    if found and not named:
+        raise UsageError(_none_named(asked.patterns, found))
+    drawn = verification.drawn(named, asked.sample)
+    _echo_runs(drawn, len(named), "testing the weights again of" if asked.evaluate_only else "running again")
+    if len(drawn) < len(named):
+        echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
+    by_path: dict[Path, list[str]] = {}
+    for run in drawn:
+        by_path.setdefault(run.path, []).append(run.run_id)
+    wrong += [*strays, *unreadable]
+    registry = installed(asked.plugins, only={name for run in drawn for name in run.metadata.took_part})
+    inspected = list(inspection.inspected(by_path, registry, wrong))
+    for sentence in wrong:
+        echo(f"refused: {sentence}")
+    shown = ConsoleProgress(console(stderr=True))
+    if asked.evaluate_only:
+        yield from verification.evaluate_again(inspected, where, shown, allowed)
+    else:
+        yield from verification.verify(inspected, where, shown, allowed, asked.tuning)
 
 
 def _echo_runs(runs: Sequence[StoredRun], found: int, doing: str) -> None:

@@ -222,7 +222,7 @@ class Jobs:
         """Submit a population. If the engine raises an error, release the population and raise the error."""
         try:
             return self.pool.submit(self._job(locked))
-        except Exception:
+        except Exception:  # whatever the engine raises, the lock is given back, and the error goes on
             with locked:
                 raise
 

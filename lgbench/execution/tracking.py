@@ -73,7 +73,7 @@ class Tracking:
         seconds = PATIENCE_SECONDS
         try:
             yield following
-        except BaseException as error:
+        except BaseException as error:  # an interrupt ends the trackers' records, too; the error goes on
             following.stopped(error)
             if not isinstance(error, Exception):
                 seconds = INTERRUPTED_SECONDS

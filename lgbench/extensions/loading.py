@@ -144,7 +144,7 @@ def file_source(path: Path, named: str = "", plugin_in: Callable[[ModuleType], A
             # Runs the hashed content: the file may have changed meanwhile, and Python's cache may be older.
             exec(compile(content, path, "exec"), vars(module))
             return plugin_in(module)
-        except BaseException:
+        except BaseException:  # whatever the import raises, it leaves no half-made module, and the error goes on
             del sys.modules[name]
             raise
 

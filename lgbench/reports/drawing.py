@@ -28,7 +28,7 @@ def drawn(function: str, *arguments: Any, ways_out: str = WAYS_OUT, **options: A
         said = [line.strip("# ") for line in done.stderr.decode(errors="replace").splitlines() if line.strip("# ")]
         died = done.returncode < 0
         reason = next((line for line in said if "memory" in line.lower()), said[-1] if said and not died else "")
-        how = f"was ended by {_signal(-done.returncode)}" if died else "failed"
+        how = f"was ended by {signal.Signals(-done.returncode).name}" if died else "failed"
         raise DrawingFailed(f"the drawing library {how}{f' ({reason})' if reason else ''}, and nothing was written; {ways_out}")
     return done.stdout
 
@@ -48,10 +48,3 @@ def serve() -> None:
     found = getattr(vl_convert, function)(*arguments, **options)
     with open(out, "wb") as pipe:
         pipe.write(found.encode() if isinstance(found, str) else found)
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -5,7 +5,7 @@ The layout is in points: a text height of 7 is 7 points on paper.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from textwrap import wrap
@@ -90,7 +90,9 @@ def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False
         )
         for board in boards
     ]
-    return assembled(panels, list(labels.values()), *heading(boards, entries))
+    counts = {cell.n for board in boards for row in board.rows if row.entry in labels for cell in row.cells}
+    title, subtitle = heading(boards, boards[0].metric.headline)
+    return assembled(panels, list(labels.values()), title, [*subtitle, seeds_line(counts)])
 
 
 def assembled(panels: Sequence[Panel], labels: Sequence[str], title: str, subtitle: list[str]) -> Spec:
@@ -153,25 +155,27 @@ def value_title(metric: Metric, height: float) -> str:
     return metric.title if len(metric.title) * LETTER <= height else metric.label
 
 
-def heading(boards: Sequence[Board], entries: Iterable[str]) -> tuple[str, list[str]]:
-    """Title of a figure, and the lines of the subtitle."""
-    first, drawn = boards[0], set(entries)
-    title = first.metric.headline
-    said = []
+def heading(
+    boards: Sequence[BoardHeader], title: str, where: Sequence[str] = (), shared: bool = False, over: str = "mean over"
+) -> tuple[str, list[str]]:
+    """Title of a figure with the name of a single board, and lines of the subtitle before the seeds.
+
+    `where` is a column that all panels show. `shared`: the panels of each board have equal axes.
+    """
+    first, said = boards[0], [*where]
     if len(boards) == 1:
         title = f"{first.name}: {title}"
-        said += [f"mean over {first.tasks} tasks"] if first.tasks > 1 else []
+        said += [f"{over} {first.tasks} tasks"] if first.tasks > 1 else []
         said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
     else:
         said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
-        said.append("each panel has axes of its own")
-    counts = {cell.n for board in boards for row in board.rows if row.entry in drawn for cell in row.cells}
-    return title, wrap(", ".join(said), LINE) + [seeds_line(counts)]
+        said.append("the panels of each board share an axis" if shared else "each panel has axes of its own")
+    return title, wrap(", ".join(said), LINE)
 
 
 def seeds_line(counts: Collection[int]) -> str:
     """Subtitle line with the number of seeds in each mean."""
-    few, many = min(counts), max(counts)
+    few, many = min(counts, default=0), max(counts, default=0)
     seeds = counted(many, "seed") if few == many else f"{few} to {many} seeds"
     return f"{seeds}: mean and 95 % interval over seeds" if many > 1 else seeds
 
@@ -184,7 +188,9 @@ def panel_title(board: BoardHeader, boards: Sequence[BoardHeader]) -> list[str]:
     same = [other for other in boards if (other.name, other.protocol) == (board.name, board.protocol)]
     said += [f"version {board.task_version}"] if len({other.task_version for other in same}) > 1 else []
     said += [f"{board.metric.label} version {board.metric.version}"] if len({other.metric for other in same}) > 1 else []
-    return wrap(" ".join(said), TITLE)
+    # A setting too long for a line is broken after the equals sign, not in the middle of a number.
+    words = (word if len(word) <= TITLE else word.replace("=", "= ") for word in " ".join(said).split())
+    return wrap(" ".join(words), TITLE)
 
 
 def _title_mark(lines: Sequence[str]) -> alt.Chart:
@@ -206,7 +212,7 @@ def _legend(labels: Sequence[str], styles: Styles, with_chance: bool) -> alt.Lay
     places = [
         {
             "label": text,
-            "shown": _fitting(text, int(room / LETTER)),
+            "shown": _fitting(text, int(1.1 * room / LETTER)),  # most names have narrower letters, and Vega cuts the others
             "x": i // rows * column - LEFT,
             "y": (i % rows + 0.5) * ROW,
         }

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from textwrap import wrap
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lgbench.contracts import DIVERGED
 from lgbench.errors import UsageError
-from lgbench.reports.figure import LINE, Panel, Spec, above_zero, assembled, panel_title, seeds_line
+from lgbench.reports.figure import Panel, Spec, above_zero, assembled, heading, panel_title, seeds_line
 from lgbench.reports.marks import SETTING_LABEL, STEP, Across
 from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
 from lgbench.results.steps import BoardSteps, StepCurves
 from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered
 
-
-def _step_cells(curves: StepCurves, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of the curves, for entries with a label."""
-    return [
-        {"entry": entry, "label": labels[entry], **vars(cell), "chance": curves.chance}
-        for entry, own in curves.cells.items()
-        if entry in labels
-        for cell in own
-    ]
+WIDE = 8
+"""Ratio of largest to smallest value above which the horizontal axis is logarithmic."""
 
 
-def _step_chance(curves: StepCurves) -> list[dict[str, Any]]:
-    """Rows of the chance level at both ends of the axis, empty if unknown."""
-    ends = (curves.steps[0], curves.steps[-1])
-    return [] if curves.chance is None else [{"step": step, "mean": curves.chance} for step in ends]
+class Part(NamedTuple):
+    """Curves in one column of a board."""
 
-
-def _step_about(curves: StepCurves) -> list[dict[str, Any]]:
-    """One row with the ends of the horizontal axis and the steps with a tick."""
-    steps = curves.steps
-    return [{"train_length": 0, "shortest": steps[0], "longest": steps[-1], "lengths": step_marks(steps)}]
+    board: BoardHeader
+    where: Sequence[str]
+    """Column in words, such as "length 40, OOD"; empty for a number of a training."""
+    cells: Sequence[Mapping[str, Any]]
+    """Rows of the dataset in :class:`lgbench.reports.marks.Data`; `chance` and `about` likewise."""
+    chance: Sequence[Mapping[str, Any]]
+    ticks: Sequence[Any]
+    about: Mapping[str, Any]
 
 
 def step_marks(steps: Sequence[int]) -> list[int]:
@@ -52,82 +45,33 @@ def step_document(steps: BoardSteps) -> dict[str, Any]:
     return {
         str(length): {
             "chance": curves.chance,
-            "axis": _step_about(curves)[0],
+            "axis": _about(curves.steps, step_marks(curves.steps)),
             "entries": {entry: [list(vars(cell).values()) for cell in own] for entry, own in curves.cells.items()},
         }
         for length, curves in steps.curves.items()
     }
 
 
-class AtLength(NamedTuple):
-    """Curves of a board at one length."""
-
-    board: BoardHeader
-    curves: StepCurves
-
-    @property
-    def where(self) -> str:
-        """Length, with ID or OOD relative to the training length."""
-        trained = self.board.train_length
-        return f"length {self.curves.length}" + (f", {'ID' if self.curves.length <= trained else 'OOD'}" if trained else "")
-
-
-def at_lengths(found: Sequence[BoardSteps], lengths: Sequence[int]) -> list[AtLength]:
-    """Curves of all boards at the requested lengths. Raises UsageError for a length without measurements on any board."""
-    measured = sorted({length for steps in found for length in steps.measured})
-    for length in lengths:
-        if length not in measured:
-            known = ", ".join(map(str, measured))
-            raise UsageError(f"length {length} was not measured while models trained; measured: {known}")
-    return [AtLength(steps.board, curves) for steps in found for curves in steps.curves.values()]
-
-
-def step_figure(drawn: Sequence[AtLength], entries: Sequence[str]) -> Spec:
+def step_figure(found: Sequence[BoardSteps], entries: Sequence[str]) -> Spec:
     """Figure with a panel for each board and length. The order of `entries` decides colours, shapes and dashes."""
     labels = dict(zip(entries, short(entries), strict=True))
-    boards = list(dict.fromkeys(id(each.board) for each in drawn))
-    first = {id(each.board): each.board for each in drawn}
-    several = [first[board] for board in boards]
-    panels = [_step_panel(each, drawn, labels, several) for each in drawn]
-    return assembled(panels, list(labels.values()), *_step_heading(drawn, several, entries))
+    parts = [_step_part(each.board, curves, labels) for each in found for curves in each.curves.values()]
+    metric = found[0].board.metric
+    direction = f", {metric.direction}" if metric.ranks else ""
+    return _figure(parts, STEP, list(labels.values()), f"{metric.label} while models train{direction}")
 
 
-def _step_panel(each: AtLength, drawn: Sequence[AtLength], labels: Mapping[str, str], boards: Sequence[BoardHeader]) -> Panel:
-    of_board = [row for other in drawn if other.board is each.board for row in _step_cells(other.curves, labels)]
-    values = [row[end] for row in of_board for end in ("mean", "low", "high") if row[end] is not None]
-    values += [row["chance"] for row in of_board if row["chance"] is not None]
-    named = panel_title(each.board, boards) if len(boards) > 1 else []
-    return Panel(
-        metric=each.board.metric,
-        title=[*named, each.where],
-        across=STEP,
-        marked=step_marks(each.curves.steps),
-        cells=_step_cells(each.curves, labels),
-        chance=_step_chance(each.curves),
-        about=_step_about(each.curves),
-        shown=[min(values), max(values)] if values else [],
-    )
-
-
-def _step_heading(drawn: Sequence[AtLength], boards: Sequence[BoardHeader], entries: Sequence[str]) -> tuple[str, list[str]]:
-    first = boards[0]
-    direction = f", {first.metric.direction}" if first.metric.ranks else ""
-    title = f"{first.metric.label} while models train{direction}"
-    said = []
-    if len(boards) == 1:
-        title = f"{first.name}: {title}"
-        said += [drawn[0].where] if len(drawn) == 1 else []
-        said += [f"mean over {first.tasks} tasks"] if first.tasks > 1 else []
-        said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
-    else:
-        said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
-        said.append("the panels of each board share an axis")
-    counts = {cell.n for each in drawn for entry in entries for cell in each.curves.cells.get(entry, ())}
-    return title, wrap(", ".join(said), LINE) + [seeds_line(counts)]
-
-
-WIDE = 8
-"""Ratio of largest to smallest value above which the horizontal axis is logarithmic."""
+def _step_part(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Part:
+    cells = [
+        {"entry": entry, "label": labels[entry], **vars(cell), "chance": curves.chance}
+        for entry, own in curves.cells.items()
+        if entry in labels
+        for cell in own
+    ]
+    steps = curves.steps
+    chance = [] if curves.chance is None else [{"step": step, "mean": curves.chance} for step in (steps[0], steps[-1])]
+    ticks = step_marks(steps)
+    return Part(board, [_at_length(board, curves.length)], cells, chance, ticks, _about(steps, ticks))
 
 
 def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], loglog: bool = False) -> Spec:
@@ -138,29 +82,30 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], l
     labels = dict(zip(entries, short(entries), strict=True))
     values = ordered(cell.value for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ()))
     across = axis(setting, values, loglog)
-    boards = list({id(sweep.board): sweep.board for sweep in drawn}.values())
-    columns = {tuple(_sweep_where(sweep)) for sweep in drawn}
-    data = [_sweep_cells(sweep, labels, across, loglog) for sweep in drawn]
-    panels = [
-        Panel(
-            metric=sweep.board.metric,
-            title=[
-                *(panel_title(sweep.board, boards) if len(boards) > 1 else []),
-                *(_sweep_where(sweep) if len(columns) > 1 else []),
-            ],
-            across=across,
-            marked=[value for value in values if not isinstance(value, str)],
-            cells=cells,
-            chance=_sweep_chance(sweep, across, loglog),
-            about=_sweep_about(cells),
-            shown=_sweep_range(
-                row for other, own in zip(drawn, data, strict=True) if other.board is sweep.board for row in own
-            ),
-            logarithmic=loglog,
-        )
-        for sweep, cells in zip(drawn, data, strict=True)
+    ticks = [value for value in values if not isinstance(value, str)]
+    parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
+    metric = drawn[0].board.metric
+    over = "on any of" if metric.name == DIVERGED else "mean over"
+    return _figure(parts, across, list(labels.values()), metric.headline, over, loglog)
+
+
+def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: Sequence[float], loglog: bool) -> Part:
+    def placed(value: SettingValue) -> SettingValue:
+        return str(value) if across.categories else value
+
+    cells: list[dict[str, Any]] = [
+        dict(entry=entry, label=labels[entry], setting=placed(cell.value))
+        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, chance=sweep.chance.get(cell.value))
+        for entry, own in sweep.cells.items()
+        if entry in labels
+        for cell in own
     ]
-    return assembled(panels, list(labels.values()), *_sweep_heading(drawn, boards, entries, columns))
+    cells = above_zero(cells) if loglog else cells
+    chance = [{"setting": placed(value), "mean": level} for value, level in sweep.chance.items() if level > 0 or not loglog]
+    kind, length = sweep.column
+    where = f"{kind} mean" if length is None else _at_length(sweep.board, length)
+    values = ordered(row["setting"] for row in cells)
+    return Part(sweep.board, [] if sweep.column == OF_TRAINING else [where], cells, chance, ticks, _about(values, values))
 
 
 def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> Across:
@@ -176,65 +121,45 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
     return Across("setting", setting, "log" if wide or loglog else "linear", label=SETTING_LABEL)
 
 
-def _sweep_cells(sweep: Sweep, labels: Mapping[str, str], across: Across, loglog: bool) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        dict(entry=entry, label=labels[entry], setting=_placed(cell.value, across))
-        | dict(mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, chance=sweep.chance.get(cell.value))
-        for entry, cells in sweep.cells.items()
-        if entry in labels
-        for cell in cells
+def _figure(
+    parts: Sequence[Part], across: Across, labels: Sequence[str], title: str, over: str = "mean over", loglog: bool = False
+) -> Spec:
+    """Figure with a panel for each part. The vertical axes of a board's panels are equal, to compare the panels."""
+    boards = list({id(part.board): part.board for part in parts}.values())
+    columns = {tuple(part.where) for part in parts}
+    panels = [
+        Panel(
+            metric=part.board.metric,
+            title=[*(panel_title(part.board, boards) if len(boards) > 1 else []), *(part.where if len(columns) > 1 else [])],
+            across=across,
+            marked=part.ticks,
+            cells=part.cells,
+            chance=part.chance,
+            about=[part.about],
+            shown=_range([row for other in parts if other.board is part.board for row in other.cells]),
+            logarithmic=loglog,
+        )
+        for part in parts
     ]
-    return above_zero(found) if loglog else found
+    where = parts[0].where if len(columns) == 1 else []
+    title, subtitle = heading(boards, title, where, shared=len(columns) > 1, over=over)
+    seeds = seeds_line({row["n"] for part in parts for row in part.cells})
+    return assembled(panels, labels, title, [*subtitle, seeds])
 
 
-def _sweep_chance(sweep: Sweep, across: Across, loglog: bool) -> list[dict[str, Any]]:
-    """Rows of the chance level by setting, empty if unknown."""
-    levels = sweep.chance.items()
-    return [{"setting": _placed(value, across), "mean": level} for value, level in levels if level > 0 or not loglog]
+def _at_length(board: BoardHeader, length: int) -> str:
+    """Length, with ID or OOD relative to the training length, such as "length 40, OOD"."""
+    trained = board.train_length
+    return f"length {length}" + (f", {'ID' if length <= trained else 'OOD'}" if trained else "")
 
 
-def _placed(value: SettingValue, across: Across) -> SettingValue:
-    """Value on the axis; numbers on an axis of categories become text."""
-    return str(value) if across.categories else value
-
-
-def _sweep_about(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row with the ends of the horizontal axis and the values with a tick."""
-    values = ordered(row["setting"] for row in cells)
+def _about(values: Sequence[Any], ticks: Sequence[Any]) -> dict[str, Any]:
+    """Ends of the horizontal axis and values with a tick."""
     ends = {"shortest": values[0], "longest": values[-1]} if values else {}
-    return [{"train_length": 0, **ends, "lengths": values}]
+    return {"train_length": 0, **ends, "lengths": ticks}
 
 
-def _sweep_range(rows: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Smallest and largest number in all panels of a board."""
+def _range(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Smallest and largest number of curves and intervals."""
     values = [row[end] for row in rows for end in ("mean", "low", "high", "chance") if row[end] is not None]
     return [min(values), max(values)] if values else []
-
-
-def _sweep_where(sweep: Sweep) -> list[str]:
-    """Column of a board in words, such as "length 40, OOD"."""
-    kind, length = sweep.column
-    if sweep.column == OF_TRAINING:
-        return []
-    if length is None:
-        return [f"{kind} mean"]
-    trained = sweep.board.train_length
-    return [f"length {length}" + (f", {'ID' if length <= trained else 'OOD'}" if trained else "")]
-
-
-def _sweep_heading(
-    drawn: Sequence[Sweep], boards: Sequence[BoardHeader], entries: Sequence[str], columns: Collection[tuple[str, ...]]
-) -> tuple[str, list[str]]:
-    first = boards[0]
-    title, said = first.metric.headline, []
-    said += [where for column in columns for where in column] if len(columns) == 1 else []
-    if len(boards) == 1:
-        title = f"{first.name}: {title}"
-        over = "on any of" if first.metric.name == DIVERGED else "mean over"
-        said += [f"{over} {first.tasks} tasks"] if first.tasks > 1 else []
-        said += [f"protocol {first.protocol}", f"task version {first.task_version}"]
-    else:
-        said += [f"protocol {first.protocol}"] if len({board.protocol for board in boards}) == 1 else []
-        said.append("the panels of each board share an axis" if len(columns) > 1 else "each panel has axes of its own")
-    counts = {cell.n for sweep in drawn for entry in entries for cell in sweep.cells.get(entry, ())}
-    return title, wrap(", ".join(said), LINE) + [seeds_line(counts)]

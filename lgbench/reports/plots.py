@@ -1,4 +1,4 @@
-"""Plots of boards: curves of the page, choice of entries, and files of figures.
+"""Figures of `lgbench plot`, curves of the page, and files of figures.
 
 A single Vega-Lite specification, built with Altair, makes PNG, SVG, PDF and the curves of a page.
 """
@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 
+from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError, unknown
+from lgbench.reports import figure, panel_figures, probe_figures
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
-from lgbench.reports.files import replace
-from lgbench.reports.marks import COLOURS, LENGTH, MAX_ENTRIES, SCREEN, Across, Axes, Data, Styles, ValueScale, layers
+from lgbench.reports.files import replace as replace_file
+from lgbench.reports.marks import COLOURS, LENGTH, MAX_ENTRIES, SCREEN, STEP, Across, Axes, Data, Styles, ValueScale, layers
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
+from lgbench.results.leaderboard import Inside, Results
 from lgbench.results.metrics import Metric
+from lgbench.results.steps import BoardSteps
+from lgbench.results.sweeps import SweepRequest, sweeps
 
 MAX_UNNAMED = len(COLOURS)
 """Maximum number of entries drawn by default, all with different colours. More entries must be named."""
@@ -59,23 +66,169 @@ def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
     return spec
 
 
-def entries_of(boards: Sequence[Board]) -> list[str]:
-    """Entries of all boards without duplicates, in the order of the boards."""
-    return list(dict.fromkeys(row.entry for board in boards for row in board.rows))
+@dataclass(frozen=True)
+class PlotRequest:
+    """Options of `lgbench plot`. Raises UsageError for incompatible options."""
+
+    metric: str
+    task: str | None = None
+    protocol: str | None = None
+    named: Sequence[str] = ()
+    """Names of entries, full or short; by default the first entries of the boards."""
+    across: str = LENGTH.field
+    """Horizontal axis: length, step, or the name of a setting."""
+    lengths: Sequence[int] | None = None
+    loglog: bool = False
+    fit: bool = False
+    layer: int | None = None
+    head: int | None = None
+    heatmap: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lengths and self.across == LENGTH.field:
+            raise UsageError(
+                "--length chooses the panels of a plot against training steps or a setting; add --x step or --x model.width, "
+                "or leave it out"
+            )
+        if self.across == STEP.field and (self.loglog or self.fit or self.heatmap):
+            raise UsageError("--loglog, --fit and --heatmap draw against the length; leave out --x step")
+        if self.of_setting and (self.fit or self.heatmap):
+            raise UsageError(f"--fit and --heatmap draw against the length; leave out --x {self.across}")
+        if self.heatmap and (self.loglog or self.fit or self.layer is not None):
+            raise UsageError("--heatmap draws all layers; leave out --loglog, --fit and --layer")
+
+    @property
+    def of_setting(self) -> bool:
+        """Whether the horizontal axis is a setting."""
+        return self.across not in (LENGTH.field, STEP.field)
+
+    @property
+    def path(self) -> Path:
+        """Default file of the figure."""
+        kind = f"-by-{self.across}" if self.across != LENGTH.field else "-by-layer" if self.heatmap else ""
+        return Path(f"{self.task or 'overview'}-{self.metric}{kind}.png")
 
 
-def chosen(known: Sequence[str], named: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Entries to draw, and entries left out for want of colours.
+def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) -> Spec:
+    """Figure of a request. `say` gets a sentence for each omission. Raises UsageError for an impossible figure."""
+    inside = _inside(results, asked)
+    if asked.of_setting:
+        return _against_setting(results, asked, inside, say)
+    boards = results.require_some(results.boards(asked.metric, asked.task, asked.protocol, inside=inside), asked.metric)
+    if asked.fit and len(boards) > 1:
+        raise UsageError(f"--fit writes the exponents of one board, and {len(boards)} are found; choose with --task")
+    steps = _steps(results, asked) if asked.across == STEP.field else None
+    found = Counter(row.entry for board in boards for row in board.rows)
+    entries = chosen([entry for entry, _ in found.most_common()], asked.named, say)  # first the entries of most boards
+    if steps is not None:
+        return _against_steps(steps, asked, entries)
+    boards = [board for board in boards if any(row.entry in entries for row in board.rows)]
+    if asked.heatmap:
+        return _by_layer(results, boards, entries, asked.head)
+    _require_room(len(boards), "boards", "--task or --protocol")
+    if asked.loglog:
+        rows = (row for board in boards for row in board.rows if row.entry in entries)
+        _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"], say)
+    return figure.figure(boards, entries, asked.loglog, asked.fit)
 
-    Without named entries, all raw weights are candidates, cut to the first of `known` and sorted by name.
-    """
+
+def chosen(known: Iterable[str], named: Sequence[str], say: Callable[[str], None]) -> list[str]:
+    """Entries to draw: without names, the raw weights of the first entries of `known`, sorted. `say` tells of the others."""
+    known = list(known)
     if named:
         entries = list(dict.fromkeys(find_entry(name, known) for name in named))
         if len(entries) > MAX_ENTRIES:
             raise UsageError(f"{len(entries)} entries are named, and a figure can draw {MAX_ENTRIES}; name fewer with --entry")
-        return entries, []
-    raw = [entry for entry in known if "@" not in entry] or [*known]
-    return sorted(raw[:MAX_UNNAMED]), raw[MAX_UNNAMED:]
+        return entries
+    raw = [entry for entry in known if "@" not in entry] or known
+    if others := raw[MAX_UNNAMED:]:
+        say(f"a figure has {MAX_UNNAMED} colours; not drawn: {', '.join(others)}; choose with --entry")
+    return sorted(raw[:MAX_UNNAMED])
+
+
+def _inside(results: Results, asked: PlotRequest) -> Inside | None:
+    """Layer and head of a drawn probe; None for metrics without layers."""
+    metric = asked.metric
+    also = TRAINING_METRICS if asked.of_setting else ()  # not described in run files
+    if not also and metric in TRAINING_METRICS and metric not in results.metric_names:
+        raise UsageError(f"{metric} is one number of a training; draw it against a setting, as in --x model.layers")
+    results.chosen(metric, also=also)
+    known = [] if metric in also else results.layers(metric)
+    if asked.layer is not None and known and asked.layer not in known:
+        raise UsageError(f"no run has layer {asked.layer} of {metric}; layers that were read: {', '.join(map(str, known))}")
+    if metric not in also and (metric not in results.ranking_names or known):
+        if asked.across == STEP.field:
+            raise UsageError(f"{metric} is a probe, which is read when a model is trained; leave out --x step")
+        return Inside(asked.layer, asked.head)
+    if asked.layer is not None or asked.head is not None or asked.heatmap:
+        raise UsageError(f"--layer, --head and --heatmap are for probes, and {metric} is measured of whole models")
+    return None
+
+
+def _by_layer(results: Results, boards: Sequence[Board], entries: Sequence[str], head: int | None) -> Spec:
+    if len(boards) > 1:
+        raise UsageError(f"--heatmap draws one board, and {len(boards)} are found; choose with --task or --protocol")
+    maps = probe_figures.layer_maps(results, boards[0], entries, head)
+    _require_room(len(maps), "entries", "--entry")
+    return probe_figures.heatmap(boards[0], maps)
+
+
+def _steps(results: Results, asked: PlotRequest) -> list[BoardSteps]:
+    """Curves at the requested lengths. Raises UsageError for a length without measurements on any board."""
+    found = results.steps(asked.metric, asked.task, asked.protocol, lengths=asked.lengths or ())
+    if not found:
+        raise UsageError(
+            f"no {asked.metric} was measured while these models trained: runs need evaluate.points, which protocols have from "
+            "version 5 on, and for measurements of whole strings evaluate.point_strings"
+        )
+    measured = sorted({length for steps in found for length in steps.measured})
+    for length in asked.lengths or ():
+        if length not in measured:
+            known = ", ".join(map(str, measured))
+            raise UsageError(f"length {length} was not measured while models trained; measured: {known}")
+    return found
+
+
+def _against_steps(found: Sequence[BoardSteps], asked: PlotRequest, entries: Sequence[str]) -> Spec:
+    own = [{n: curves for n, curves in each.curves.items() if curves.cells.keys() & {*entries}} for each in found]
+    steps = [replace(each, curves=curves) for each, curves in zip(found, own, strict=True) if curves]
+    if not steps:
+        raise UsageError(
+            f"no {asked.metric} of {' and '.join(entries)} was measured while they trained; name others with --entry"
+        )
+    _require_room(sum(map(len, own)), "boards and lengths", "--task, --protocol or --length")
+    return panel_figures.step_figure(steps, entries)
+
+
+def _against_setting(results: Results, asked: PlotRequest, inside: Inside | None, say: Callable[[str], None]) -> Spec:
+    left_out: dict[str, None] = {}
+    request = SweepRequest(asked.across, asked.metric, asked.task, asked.protocol, asked.lengths or (), inside)
+    found = sweeps(results, request, lambda sentence: left_out.update({sentence: None}))
+    for sentence in left_out:
+        say(f"warning: left out: {sentence}")
+    lines = sorted({entry for sweep in found for entry in sweep.lines})
+    entries = chosen(sorted({entry for sweep in found for entry in sweep.cells}) if asked.named else lines, asked.named, say)
+    if alone := [entry for entry in entries if entry not in lines]:
+        said = f"with one value of {asked.across} alone: {', '.join(alone)}"
+        if alone == entries:
+            raise UsageError(f"all that --entry names has runs {said}; there are lines of {', '.join(lines)}")
+        say(f"not drawn, {said}")
+    entries = [entry for entry in entries if entry in lines]
+    swept = [sweep for sweep in found if {*entries} & {*sweep.lines}]
+    _require_room(len(swept), "boards and lengths", "--task, --protocol or --length")
+    if asked.loglog:
+        _say_left_out([cell.mean for sweep in swept for entry in entries for cell in sweep.cells.get(entry, ())], say)
+    return panel_figures.sweep_figure(swept, asked.across, entries, asked.loglog)
+
+
+def _say_left_out(means: Sequence[float], say: Callable[[str], None]) -> None:
+    if lost := sum(mean <= 0 for mean in means):
+        say(f"{lost} of {len(means)} means are not above 0, and logarithmic axes leave them out")
+
+
+def _require_room(panels: int, things: str, options: str) -> None:
+    if panels > MAX_PANELS:
+        raise UsageError(f"{panels} {things} are found, and a figure has {MAX_PANELS} panels at most; choose with {options}")
 
 
 def known_format(path: Path) -> str:
@@ -91,7 +244,7 @@ def write(spec: Spec, path: Path) -> None:
 
     Raises UsageError if the format is unknown or writing fails, and DrawingFailed if drawing fails.
     """
-    replace(path, FORMATS[known_format(path)](spec))
+    replace_file(path, FORMATS[known_format(path)](spec))
 
 
 def _drawn(function: str, spec: Spec, **options: Any) -> bytes:

@@ -51,7 +51,7 @@ def heatmap(board: Board, maps: Mapping[str, Sequence[Mapping[str, Any]]]) -> Sp
         _layer_panel(board, label, rows, scale, label == labels[-1]) for label, rows in zip(labels, maps.values(), strict=True)
     ]
     spec: Spec = alt.vconcat(*panels, spacing=8).to_dict()
-    title, (*subtitle, _) = heading([board], maps)  # the last line is about intervals, which a heatmap does not show
+    title, subtitle = heading([board], board.metric.headline)
     content = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
     return on_paper(title, [*subtitle, "mean over seeds"]) | content
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +21,10 @@ from markdown_it import MarkdownIt
 import lgbench
 from lgbench.claims.claim import Claim
 from lgbench.claims.verdicts import decide
-from lgbench.contracts import PRIMARY_METRIC
+from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
 from lgbench.errors import UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL
+from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import plots
 from lgbench.reports.boards import notes, overall_notes
 from lgbench.reports.claims import documents as documents_of
@@ -30,14 +33,14 @@ from lgbench.reports.figure import about as axis_of
 from lgbench.reports.files import replace
 from lgbench.reports.marks import LENGTH, STEP, Across
 from lgbench.reports.panel_figures import step_document
-from lgbench.reports.site_data import inside_documents, run_documents
 from lgbench.results.boards import Board, BoardHeader
+from lgbench.results.database import packaged
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import Metric
+from lgbench.results.metrics import Metric, described
+from lgbench.results.run_schema import CHECKSUM
 from lgbench.results.steps import BoardSteps
+from lgbench.results.trainings import trainings
 from lgbench.terminal import counted
-
-PAGE = "index.html"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
 
     Equal results make equal text, on any machine at any time.
     """
-    families = _families(results)
+    by_family = "select family, list(distinct task order by task) from models group by family order by family"
+    families: dict[str, list[str]] = dict(results.rows(by_family))
     boards = _boards(results, families, protocol, baseline)
     if not boards:
         raise UsageError(f"nothing in {results.folder} belongs on a board" + (f" of protocol {protocol!r}" if protocol else ""))
@@ -86,17 +90,9 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
 
 def write(text: str, folder: Path) -> Path:
     """Write the whole page into a folder, in place of an older page. Raises UsageError if writing fails."""
-    path = folder / PAGE
+    path = folder / "index.html"
     replace(path, text.encode())
     return path
-
-
-def _families(results: Results) -> dict[str, list[str]]:
-    """Tasks by family."""
-    found: dict[str, list[str]] = {}
-    for family, task in results.rows("select distinct family, task from models order by all"):
-        found.setdefault(family, []).append(task)
-    return found
 
 
 def _boards(
@@ -208,6 +204,92 @@ def _spec(metric: Metric, across: Across = LENGTH) -> Mapping[str, Any]:
     return plots.page_spec(metric, across)
 
 
+def run_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+    """Metadata and training curves of runs by entry, under the given protocols."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    metadata: dict[str, Mapping[str, Any]] = {}
+    for run_id, about in results.metadata():
+        metadata.setdefault(run_id, about)  # a run may be in several files
+    for training in trainings(results):
+        protocol = training.protocol
+        if protocol in protocols:
+            about = metadata[training.run_id]
+            names = ("run_id", "task", "task_version", "seed", "diverged_step")
+            run = {name: getattr(training, name) for name in names} | {"protocol": str(protocol)}
+            run |= {name: _curve(training.curves.get(name, ())) for name in CURVE_METRICS}
+            tuning, about = _without_tuning(about)
+            shown = {key: value for key, value in about.items() if key not in ("measurements", CHECKSUM)}
+            run |= {"measurements": [metric.key for metric in described(about)], "about": _finite(shown)}
+            run |= {"tuning": _finite(tuning)}
+            found.setdefault(training.entry, []).append(run)
+    order = ("protocol", "task", "task_version", "seed", "run_id")
+    return {
+        entry: _each_tuning_once(sorted(own, key=lambda run: [run[name] for name in order]))
+        for entry, own in sorted(found.items())
+    }
+
+
+def _curve(points: Sequence[tuple[int, float | None]]) -> dict[str, list[Any]]:
+    """Steps and values of a training curve. Four significant digits suffice for a small chart."""
+    values = [None if value is None or not isfinite(value) else float(f"{value:.4g}") for _, value in points]
+    return {"steps": [step for step, _ in points], "values": values}
+
+
+def _finite(content: Any) -> Any:
+    """Content for JSON, with NaN and infinity as text."""
+    if isinstance(content, float) and not isfinite(content):
+        return str(content)
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    return [_finite(value) for value in content] if isinstance(content, list | tuple) else content
+
+
+def inside_documents(results: Results, protocols: Collection[ProtocolUse]) -> dict[str, list[dict[str, Any]]]:
+    """Probe readings by entry: for each task, protocol and probe, means over heads and seeds by layer and length.
+
+    Entries without probe readings are left out.
+    """
+    known = {(metric.name, metric.version): metric for metric in results.metrics}
+    unranked = sorted({metric.name for metric in results.metrics if not metric.ranks})
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (entry, task, version, number, *metric), own in groupby(
+        results.rows(packaged("layers"), {"unranked": unranked}), key=lambda row: row[:6]
+    ):
+        about, protocol = known.get((metric[0], metric[1])), results.protocols[number]
+        if about is not None and protocol in protocols:
+            of = {"task": task, "task_version": version, "protocol": str(protocol)}
+            of |= {"metric": about.key, "title": about.title}
+            layers = groupby(own, key=lambda row: row[6])
+            found.setdefault(entry, []).append(of | {"layers": [_line(layer, list(rows)) for layer, rows in layers]})
+    return found
+
+
+def _line(layer: int | None, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Probe readings of one layer by length. Four significant digits suffice for a small chart."""
+    values = [float(f"{value:.4g}") for *_, value, _ in rows]
+    return {"layer": layer, "lengths": [row[7] for row in rows], "values": values, "seeds": max(row[9] for row in rows)}
+
+
+def _without_tuning(about: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Tuning in the metadata of a run file, and metadata without tuning. Metadata are untrusted: any field may be missing."""
+    experiment = about.get("experiment")
+    if not isinstance(experiment, dict):
+        return None, dict(about)
+    left = {key: value for key, value in experiment.items() if key != "tuning"}
+    return experiment.get("tuning"), {**about, "experiment": left}
+
+
+def _each_tuning_once(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs of an entry. A tuning shared by several runs of a task stays only in the first."""
+    seen: set[str] = set()
+    for run in runs:
+        said = repr((run["protocol"], run["task"], run["task_version"], run["tuning"]))
+        if said in seen:
+            run["tuning"] = None
+        seen.add(said)
+    return runs
+
+
 SCRIPTS = (
     "data.js",
     "elements.js",
@@ -226,8 +308,8 @@ SCRIPTS = (
 
 def filled(documents: Mapping[str, Any], summary: str) -> str:
     """HTML of the whole page. Hashes in the security policy allow only the page's own scripts and style, and no requests."""
-    style = _text("page.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in SCRIPTS) + "})();\n"
+    style = _packaged("page/page.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(_packaged(f"page/{name}") for name in SCRIPTS) + "})();\n"
     libraries = _libraries()
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
@@ -237,7 +319,7 @@ def filled(documents: Mapping[str, Any], summary: str) -> str:
     # The template escapes all foreign text, and writes JSON without characters of HTML markup.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return environment.from_string(_text("page.html")).render(
+    return environment.from_string(_packaged("page/page.html")).render(
         policy=policy,
         generator=f"lgbench {lgbench.__version__}",
         style=style,
@@ -260,10 +342,6 @@ def _libraries() -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _text(name: str) -> str:
-    return _packaged(f"page/{name}")
 
 
 def _packaged(name: str) -> str:

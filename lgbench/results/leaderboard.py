@@ -203,6 +203,13 @@ class Results(Database):
                 f"`lgbench plot --metric {metric}` draws it, and `lgbench sql` has its rows"
             )
 
+    def require_some(self, boards: list[Board], metric: str) -> list[Board]:
+        """The boards. Raises UsageError if there are none."""
+        if not boards:
+            place = printable(str(self.folder))
+            raise UsageError(f"no {metric} in {place} for this task and protocol; leave one out to see all boards")
+        return boards
+
     def layers(self, metric: str) -> list[int]:
         """Layers with readings of a probe; none for a number of whole models."""
         layers = "select distinct layer from results where metric = $metric and layer is not null order by layer"

@@ -172,11 +172,6 @@ def test_a_plugin_or_one_thing_of_it_is_checked_by_its_name(file, built_in, name
     assert lines(done)[:-1] == found
 
 
-def test_a_file_whose_name_has_a_hyphen_is_checked_by_it(file, built_in):
-    done = check("my-average", "--plugin", file(PLUGIN, "my-average.py"))
-    assert lines(done)[:-1] == ["plugin my-average", "averager latest"]
-
-
 def test_a_package_is_checked_by_its_name(installed):
     installed("one_module", PLUGIN, distribution="lgbench-latest")
     done = check("lgbench-latest")
@@ -216,12 +211,6 @@ def test_a_plugin_that_does_not_load_well_fails_with_the_reason(installed, sourc
     assert lines(done)[:2] == ["plugin no_good", f"  FAILED {LOADS}"]
     assert said in lines(done)[2]
     assert "1 of" in done.stderr
-
-
-def test_a_file_that_does_not_load_says_why(file):
-    done = check("--plugin", file("import nowhere_at_all"))
-    assert done.exit_code == 1
-    assert "my_average.py: import failed: ModuleNotFoundError: No module named 'nowhere_at_all'" in done.stderr
 
 
 def test_a_package_without_a_version_fails_and_the_message_says_why(installed):

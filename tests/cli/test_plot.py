@@ -8,23 +8,18 @@ import re
 import struct
 import sys
 import xml.etree.ElementTree as ET
-import zlib
-from dataclasses import replace
 
 import altair as alt
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from helpers import plot_runs
 from helpers.plot_runs import ENTRIES, means
-from helpers.processes import python
 from helpers.run_files import simulated, write_rows
 
 from lgbench.cli.main import main
 from lgbench.errors import DrawingFailed, UsageError
 from lgbench.reports import drawing, marks, plots
 from lgbench.reports import figure as figures
-from lgbench.results.entries import find_entry
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +55,6 @@ def test_a_png_is_a_column_wide_at_300_dots_an_inch(folder, tmp_path):
     at = content.index(b"pHYs")
     across, down, unit = struct.unpack(">IIB", content[at + 4 : at + 13])
     assert across == down == round(300 / 0.0254) and unit == 1  # dots a metre
-    assert pixels(content, width)[0, :3].tolist() == [255, 255, 255]
-
-
-def pixels(content, width):
-    """The first row of a PNG, (width, channels); its filter must leave the first pixel as it is."""
-    data, at = b"", 8
-    while at < len(content):
-        size, kind = struct.unpack(">I4s", content[at : at + 8])
-        data += content[at + 8 : at + 8 + size] if kind == b"IDAT" else b""
-        at += size + 12
-    channels = {2: 3, 6: 4}[content[25]]
-    return np.frombuffer(zlib.decompress(data)[1 : 1 + width * channels], np.uint8).reshape(width, channels)
 
 
 @pytest.mark.slow
@@ -171,30 +154,11 @@ def test_wrong_usage_says_what_would_work_and_exits_with_2(folder, tmp_path, mon
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("transformer+pre-norm", "transformer+pre-norm"),
-        ("pre-norm", "transformer+pre-norm"),
-        ("pre-norm@ema", "transformer+pre-norm@ema"),
-        ("arch+pre-norm", "arch+pre-norm"),
-        ("own", "own"),
-    ],
-)
-def test_an_entry_is_found_by_its_whole_name_or_by_its_norm(name, meant):
-    assert find_entry(name, ["transformer+pre-norm", "transformer+pre-norm@ema", "arch+pre-norm", "own"]) == meant
-
-
-@pytest.mark.parametrize("name", ["", "arc", "pre-norm@bema", "own+pre-norm", "transformers"])
-def test_an_entry_that_is_not_there_is_wrong_usage(name):
-    with pytest.raises(UsageError, match="no entry"):
-        find_entry(name, ["transformer+pre-norm", "arch+pre-norm", "own"])
-
-
-def test_raw_weights_are_drawn_unless_entries_are_named(boards):
-    assert plots.chosen(plots.entries_of(boards), []) == (["arch+norm", *sorted(ENTRIES[:3])], [])
+def test_raw_weights_are_drawn_unless_entries_are_named():
+    known = ["arch+norm", *ENTRIES]
+    assert plots.chosen(known, [], pytest.fail) == ["arch+norm", *sorted(ENTRIES[:3])]
     named = ["post-norm@bema", "transformer+pre-norm", "post-norm@bema"]
-    assert plots.chosen(plots.entries_of(boards), named) == (["transformer+post-norm@bema", "transformer+pre-norm"], [])
+    assert plots.chosen(known, named, pytest.fail) == ["transformer+post-norm@bema", "transformer+pre-norm"]
 
 
 def test_of_many_entries_the_best_are_drawn_and_the_others_told(tmp_path, monkeypatch):
@@ -212,37 +176,17 @@ def test_of_many_entries_the_best_are_drawn_and_the_others_told(tmp_path, monkey
     assert json.loads(path.read_text())["entries"] == every
 
 
-def test_more_entries_than_can_look_different_are_refused(boards):
-    (board,) = [board for board in boards if board.name == "beta"]
-    rows = tuple(replace(board.rows[0], entry=f"arch+n{number}") for number in range(marks.MAX_ENTRIES + 1))
-    names = [row.entry for row in rows]
-    assert plots.chosen(plots.entries_of([replace(board, rows=rows)]), names[1:]) == (names[1:], [])
+def test_more_entries_than_can_look_different_are_refused():
+    names = [f"arch+n{number}" for number in range(marks.MAX_ENTRIES + 1)]
+    assert plots.chosen(names, names[1:], pytest.fail) == names[1:]
     with pytest.raises(UsageError, match="41 entries are named"):
-        plots.chosen(plots.entries_of([replace(board, rows=rows)]), names)
+        plots.chosen(names, names, pytest.fail)
 
 
 def test_a_board_without_any_of_the_entries_has_no_panel(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {"boards": [board.name for board in boards]})
     assert plot("--entry", "pre-norm", "--out", tmp_path / "a.json", "--results", folder).exit_code == 0
     assert json.loads((tmp_path / "a.json").read_text()) == {"boards": ["alpha"]}
-
-
-@pytest.mark.slow
-def test_plot_imports_neither_torch_nor_a_plugin_and_its_help_nothing_heavy(folder, tmp_path):
-    """One process: the help first, then a figure."""
-    code = """if True:
-        import sys
-        from lgbench.cli.main import main
-        for words in (["plot", "--help"], ["plot", *sys.argv[1:]]):
-            main(words, prog_name="lgbench", standalone_mode=False)
-            print("imported", *sorted({name.partition(".")[0] for name in sys.modules}))
-    """
-    done = python(code, "--task", "alpha", "--out", str(tmp_path / "a.json"), "--results", str(folder))
-    assert done.returncode == 0, done.stderr
-    after_help, after_plot = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("imported ")]
-    assert not after_help & {"torch", "duckdb", "altair", "numpy", "vl_convert"}
-    assert "altair" in after_plot and "torch" not in after_plot
-    assert not {name for name in after_plot if name.startswith("lgbench_")}
 
 
 def test_logarithmic_axes_say_how_many_means_they_leave_out(tmp_path):

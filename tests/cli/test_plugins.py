@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from helpers.processes import install
-from rich.console import Console
 
 import lgbench
 from lgbench.cli.main import main
-from lgbench.cli.plugins import table
 from lgbench.contracts import CONTRACT
-from lgbench.reports.tables import show
 
 NORM = """
 import sys
@@ -240,35 +235,3 @@ def test_a_file_is_a_plugin_with_its_path_and_its_content_for_a_version(tmp_path
     assert f"file {path}" in row(shown.stdout, "my_norm") and found["version"][:15] in row(shown.stdout, "my_norm")
     missing = command("--plugin", tmp_path / "nowhere.py")
     assert missing.exit_code == 2 and "no plugin file" in missing.stderr
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-def test_a_table_fits_its_terminal_and_breaks_no_name(registry, width):
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    show(table(registry), console)
-    shown = console.file.getvalue()
-    assert all(len(line) <= width for line in shown.splitlines())
-    found = set(re.split(r"[\s,]+", shown))
-    assert found >= {
-        name for plugin in registry.plugins for names in plugin.provides.values() for name in [*names, plugin.name]
-    }
-
-
-def test_a_terminal_too_narrow_for_a_name_folds_it_and_cuts_nothing(registry):
-    console = Console(file=io.StringIO(), width=30, force_terminal=True, color_system=None)
-    show(table(registry), console)
-    lines = console.file.getvalue().splitlines()
-    assert all(len(line) <= 30 for line in lines)
-    half = lines[1].index("provides")
-    folded = "".join(line[:half].strip() for line in lines) + "".join(line[half:].strip() for line in lines)
-    assert all(word in folded for plugin in registry.plugins for word in (plugin.name, *sum(plugin.provides.values(), [])))
-
-
-def test_a_pipe_has_every_path_and_every_list_in_one_line(site, monkeypatch):
-    deep = "/".join(["a-folder-with-a-long-name"] * 12)
-    install(site, "mine", norm("my-norm"))
-    came_from(site, "mine", {"url": f"file:///{deep}", "dir_info": {"editable": True}})
-    monkeypatch.setenv("LGBENCH_PLUGINS", "mine,lgbench_tasks")
-    output = command().stdout
-    assert f"/{deep} (editable)" in row(output, "mine")
-    assert "set-complement" in row(output, "lgbench_tasks") and "tomita-7" in row(output, "lgbench_tasks")

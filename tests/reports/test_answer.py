@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
 from click.testing import CliRunner
 from helpers.run_files import simulated, write_rows
-from rich.console import Console
 
 from lgbench.cli.main import main
-from lgbench.reports.analyses import answer_table
-from lgbench.reports.tables import as_csv, as_json, show
+from lgbench.reports.tables import as_csv, as_json
 from lgbench.results.leaderboard import Results
 
 
@@ -35,25 +31,6 @@ def objects(names, rows) -> str:
 
 
 QUERY = "select entry, count(*) as rows, null as nothing, '[red]' as markup from results group by entry order by entry"
-
-
-def test_an_answer_is_shown_as_a_table(opened):
-    out = io.StringIO()
-    show(answer_table(*opened.ask(QUERY)), Console(file=out, width=100))
-    lines = [line.split() for line in out.getvalue().splitlines() if "+norm" in line]
-    counts = {"good": 8, "held": 4}
-    assert lines == [[f"{name}+norm", str(count), "[red]"] for name, count in counts.items()]
-
-
-def test_an_answer_is_shown_as_csv(opened):
-    lines = list(csv.DictReader(io.StringIO(as_csv(*opened.ask(QUERY)))))
-    assert lines[0] == {"entry": "good+norm", "rows": "8", "nothing": "", "markup": "[red]"}
-    assert len(lines) == 2
-
-
-def test_an_answer_is_shown_as_json(opened):
-    lines = json.loads(objects(*opened.ask(QUERY)))
-    assert lines[0] == {"entry": "good+norm", "rows": 8, "nothing": None, "markup": "[red]"}
 
 
 def test_an_answer_without_rows_is_still_an_answer(opened):

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from helpers.processes import python
 from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
@@ -120,12 +119,6 @@ def test_a_length_that_some_run_lacks_is_not_drawn(runs):
     assert lines[-1] == "  arch+norm  ▇│▇  0.2500 at 8, 0.2500 at 16"
 
 
-def test_a_run_without_any_value_is_not_drawn(runs):
-    assert curves.lines(runs({4: None, 8: None, 16: None}), "utf-8") == []
-    lines = curves.lines(runs({8: 0.5}, entry="other+norm"), "utf-8")
-    assert lines[-2:] == ["  other+norm  ▅│  0.5000 at 8", "  and 1 more"]
-
-
 def test_families_and_protocols_are_never_mixed(runs):
     for changes in ((), (("train.lr", "0.1"),)):
         for entry in ("a+n", "longer+n"):
@@ -150,15 +143,6 @@ def test_many_entries_are_cut_and_counted_without_reading_them(runs, monkeypatch
     assert len(read) == curves.MAX_LINES
 
 
-def test_many_files_are_not_read_but_for_the_first_line(monkeypatch):
-    monkeypatch.setattr(curves, "curve", lambda paths: curves.LengthCurve(TVD, {8: 1 - len(list(paths)) / 10_000}, 8))
-    protocol = ProtocolUse("p", 1)
-    records = [SimpleNamespace(family="alpha", protocol=protocol, entry=f"arch+n{number // 2000}") for number in range(4000)]
-    runs = [(record, None) for record in records]
-    lines = curves.lines(runs, "utf-8")
-    assert lines[-2:] == ["  arch+n0  ▂│  0.8000 at 8", "  and 1 more"]
-
-
 def test_a_file_that_cannot_be_read_or_has_no_tvd_is_passed_over(runs, tmp_path):
     found = runs({8: 0.25, 16: 0.25})
     (tmp_path / "broken.parquet").write_bytes(b"no Parquet")
@@ -179,9 +163,3 @@ def test_a_run_ends_with_its_curve_whether_it_was_done_before_or_not(tmp_path, t
     for output in outputs:
         assert output.index("results") if "results" in output else True
         assert output.index("1 run") < output.index("TVD by length")
-
-
-def test_drawing_curves_needs_neither_duckdb_nor_scipy_nor_torch():
-    done = python("import sys, lgbench.reports.curves\nprint(*sys.modules)")
-    assert done.returncode == 0, done.stderr
-    assert "numpy" in done.stdout.split() and not {"duckdb", "scipy", "torch"} & set(done.stdout.split())

@@ -13,7 +13,6 @@ from helpers import plot_runs
 from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines
 
 from lgbench.reports import marks, plots
-from lgbench.reports.figure import figure
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +56,6 @@ def test_the_specification_of_a_page_compiles_as_it_is(metric):
     assert vl_convert.vegalite_to_svg(spec, plots.VEGA_LITE)
 
 
-@pytest.mark.slow
-def test_a_specification_is_the_same_whenever_it_is_made(alpha, tmp_path_factory):
-    assert json.dumps(plots.page_spec(METRICS["tvd"])) == page_spec(METRICS["tvd"])
-    assert figure(alpha, ENTRIES) == plot_runs.spec(tmp_path_factory.getbasetemp())
-
-
 @pytest.fixture(scope="module")
 def page(alpha):
     return Drawing(filled(alpha[0]))
@@ -85,27 +78,6 @@ def test_the_page_draws_what_the_figure_draws(page, drawing):
 
 def level_places(drawing):
     return chance_line(drawing)[1]
-
-
-def test_the_page_marks_the_lengths_that_it_says(page):
-    assert [word for word in page.words() if word.isdigit()] == [str(length) for length in LENGTHS]
-
-
-@pytest.mark.slow
-def test_the_page_may_say_which_labels_look_how(alpha):
-    spec = filled(alpha[0])
-    for own in spec["params"]:
-        if own["name"] == "labels":
-            own["value"] = ["someone else", *ENTRIES]
-    colours = {n.get("aria-label").rpartition(": ")[2]: n.get("stroke") for n in entry_lines(Drawing(spec))}
-    assert colours == dict(zip(ENTRIES, marks.COLOURS[1:], strict=False))
-
-
-@pytest.mark.slow
-def test_tooltips_of_the_page_name_every_number(alpha):
-    compiled = json.dumps(vl_convert.vegalite_to_vega(filled(alpha[0]), plots.VEGA_LITE))
-    for said in ("entry", "length", "TVD", "95 % interval", "seeds", "chance"):
-        assert json.dumps(f'"{said}": ')[1:-1] in compiled, said
 
 
 def test_the_page_brings_no_colours_but_those_of_entries():

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from helpers import site_runs
-from helpers.processes import python
 from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
@@ -109,16 +108,6 @@ def test_every_board_of_families_and_tasks_is_embedded_as_the_leaderboard_prints
     assert page.document("overall")
 
 
-@pytest.mark.slow
-def test_notes_are_those_of_the_leaderboard(page, results):
-    index = page.document("index")
-    for place in index["boards"]:
-        boards = results.boards(place["metric"], place["name"], place["protocol"])
-        (board,) = (board for board in boards if str(board.protocol) == place["protocol"])
-        assert index["notes"][place["id"]] == boards_report.notes(board)
-    assert any("Not fitted" in note for notes in index["notes"] for note in notes)
-
-
 def test_runs_bring_their_footers_and_their_training(page, folder):
     index = page.document("index")
     runs = page.document(f"runs-{index['runs'][site_runs.HOSTILE]}")
@@ -181,25 +170,10 @@ def test_the_policy_lets_nothing_be_fetched_and_only_these_scripts_run(page):
     assert set(rules["style-src"].split()) == hashes(page.executed("style"))
 
 
-def test_nothing_on_the_page_names_an_address_to_load(page):
-    for _tag, name, value in page.attributes:
-        if name in ("src", "href", "action", "srcset", "poster", "data", "formaction"):
-            assert value.startswith(("#", "data:"))
-    (style,) = page.executed("style")
-    assert "url(" not in style and "@import" not in style
-    own, _ = page.executed("script")
-    assert set(re.findall(r"https?://[^\"'`]*", own)) == {"http://www.w3.org/2000/svg"}  # a namespace
-
-
 def test_the_scripts_make_no_html_from_text(page):
     own, _ = page.executed("script")
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc", "DOMParser"):
         assert word not in own
-
-
-def test_no_script_is_longer_than_a_sitting():
-    for name in site.SCRIPTS:
-        assert len((Path(site.__file__).parent / "page" / name).read_text(encoding="utf-8").splitlines()) <= 400
 
 
 def test_the_same_results_make_the_same_bytes(page, folder, tmp_path):
@@ -261,19 +235,6 @@ def test_the_command_writes_one_file_and_says_where_and_how_large(folder, tmp_pa
     assert list(path.parent.iterdir()) == [path] and path.read_text(encoding="utf-8") == page.html
 
 
-def test_a_page_that_is_there_is_replaced(tmp_path):
-    for text in ("old", "new"):
-        path = site.write(text, tmp_path)
-    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_that_fails_leaves_the_old_page_and_nothing_else(tmp_path):
-    path = site.write("old", tmp_path)
-    with pytest.raises(UnicodeEncodeError):
-        site.write("new" * 100_000 + "\ud800", tmp_path)
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-
-
 def test_a_folder_that_cannot_be_written_to_is_wrong_usage(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write .*name another place"):
@@ -297,38 +258,6 @@ def test_results_without_boards_are_wrong_usage(tmp_path):
         done = command(*arguments, "--out", tmp_path / "site")
         assert done.exit_code == 2 and said in done.stderr
     assert not (tmp_path / "site").exists()
-
-
-def test_bad_files_are_told_and_left_out(tmp_path):
-    write_rows(tmp_path / "runs" / "good.parquet", simulated({8: 0.5, 16: 0.25}))
-    (tmp_path / "runs" / "empty.parquet").touch()
-    done = command("--results", tmp_path / "runs", "--out", tmp_path / "site")
-    assert done.exit_code == 0 and "empty.parquet is empty" in done.stderr
-    index = Page((tmp_path / "site" / "index.html").read_text(encoding="utf-8")).document("index")
-    assert index["runs"] == {"arch+norm": 0}
-
-
-@pytest.mark.slow
-def test_the_command_imports_neither_torch_nor_a_plugin_and_its_help_nothing_heavy(folder, tmp_path):
-    """One process: the help first, then a page, without the libraries for its curves, which take seconds to bundle."""
-    code = """if True:
-        import sys
-        from lgbench.cli.main import main
-        imported = lambda: print("imported", *sys.modules)
-        main(["site", "--help"], prog_name="lgbench", standalone_mode=False)
-        imported()
-        from lgbench.reports import site
-        site._libraries = str
-        main(["site", *sys.argv[1:]], prog_name="lgbench", standalone_mode=False)
-        imported()
-    """
-    done = python(code, "--results", str(folder), "--out", str(tmp_path))
-    assert done.returncode == 0 and (tmp_path / "index.html").exists(), done.stderr
-    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("imported ")]
-    after_help, after_page = [{name.partition(".")[0] for name in line} for line in lines]
-    assert not after_help & {"torch", "duckdb", "pyarrow", "altair", "vl_convert", "jinja2"}
-    assert {"lgbench", "altair", "jinja2"} <= after_page and "torch" not in after_page
-    assert not {name for name in after_page if name.startswith("lgbench_")}
 
 
 def test_probes_are_means_over_heads_and_seeds_by_layer(tmp_path):

@@ -176,14 +176,6 @@ def cells_of(row: dict) -> dict[tuple[str, int | None], dict]:
     return {(cell["kind"], cell["length"]): cell for cell in row["cells"]}
 
 
-@pytest.mark.slow
-def test_the_page_opens_without_a_network_with_a_table_and_a_curve(look, boards):
-    page = look()
-    assert names(page) == [row["entry"] for row in boards["tvd", "alpha"]["rows"]]
-    expect(curves(page).locator("svg")).to_be_visible()
-    assert page.title() == "alpha, TVD · lgbench leaderboard"
-
-
 @pytest.mark.parametrize(("metric", "name"), [("tvd", "alpha"), ("accuracy", "beta")])
 def test_the_numbers_of_a_board_are_those_of_the_command(look, boards, metric, name):
     page, board = look(f"#/board/{name}/{metric}/{quote('quick/1', safe='')}/1"), boards[metric, name]
@@ -260,19 +252,6 @@ def test_a_header_sorts_by_mouse(look, boards):
     assert names(page) == expected
     expect(header).to_have_attribute("aria-sort", "ascending")
     assert page.locator("th[aria-sort=ascending], th[aria-sort=descending]").count() == 1
-
-
-def test_a_header_sorts_by_keyboard(look):
-    page = look()
-    button = page.get_by_role("button", name="entry", exact=True)
-    button.focus()
-    page.keyboard.press("Enter")
-    assert names(page) == sorted(names(page))
-    expect(page.get_by_role("columnheader", name="entry")).to_have_attribute("aria-sort", "ascending")
-    page.keyboard.press("Space")
-    assert names(page) == sorted(names(page), reverse=True)
-    expect(page.get_by_role("columnheader", name="entry")).to_have_attribute("aria-sort", "descending")
-    expect(button).to_be_focused()
 
 
 @pytest.mark.slow
@@ -576,16 +555,6 @@ def test_dark_is_dark_and_paper_is_white(visit):
     assert label.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(89, 99, 110)"]
     expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
     expect(page.locator("tbody th").first).to_be_visible()
-
-
-@pytest.mark.slow
-def test_nothing_moves_for_those_who_prefer_less_motion(visit):
-    page = visit(reduced_motion="reduce")
-    page.get_by_role("button", name="entry", exact=True).click()
-    curves(page)
-    assert page.evaluate("document.getAnimations().length") == 0
-    durations = "(found) => [...new Set(found.map((one) => getComputedStyle(one).transitionDuration))]"
-    assert page.locator("*").evaluate_all(durations) == ["0s"]
 
 
 @pytest.mark.slow
