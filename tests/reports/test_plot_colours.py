@@ -13,7 +13,7 @@ def test_entries_look_different_to_everyone_and_on_every_paper():
     seen = {kind: [seen_as(colour, kind) for colour in marks.COLOURS] for kind in SIMULATED}
     for first, second in itertools.combinations(range(len(marks.COLOURS)), 2):
         for kind, colours in seen.items():
-            assert np.linalg.norm(colours[first] - colours[second]) > 20, (kind, first, second)  # CIE 1976
+            assert np.linalg.norm(colours[first] - colours[second]) > 15, (kind, first, second)  # CIE 1976
     for colour in marks.COLOURS:
         assert 1.05 / (luminance(colour) + 0.05) >= 3  # WCAG 2.1, 1.4.11
 

@@ -131,6 +131,7 @@ def test_a_dashed_line_stands_at_the_landmark_of_the_metric(extreme):
     assert name in drawing.words()
 
 
+@pytest.mark.slow
 def test_no_axis_names_a_value_that_cannot_be(extreme):
     words = extreme[1].words()
     named = [float(word.replace("−", "-")) for word in words if re.fullmatch(r"−?\d\.\d+", word)]

@@ -41,10 +41,11 @@ const compareView = (first, second, metric, protocol) => {
   const own = INDEX.boards.filter((pageBoard) => pair.some((entry) => pageBoard.entries.includes(entry)));
   const metrics = distinct(own.map((pageBoard) => pageBoard.metric));
   const protocols = distinct(own.map((pageBoard) => pageBoard.protocol));
-  const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? protocols[0] };
+  const shared = own.filter((pageBoard) => pair.every((entry) => pageBoard.entries.includes(entry)));
+  const start = shared.find((pageBoard) => pageBoard.protocol === INDEX.start.protocol) ?? shared[0] ?? own[0];
+  const wanted = { metric: metric ?? metrics[0], protocol: protocol ?? start.protocol };
   const pageBoards = own.filter((pageBoard) => pageBoard.metric === wanted.metric && pageBoard.protocol === wanted.protocol);
   if (!pageBoards.length) return nowhere();
-  const shared = pageBoards.filter((pageBoard) => pair.every((entry) => pageBoard.entries.includes(entry)));
   return {
     title: `${pair[0]} against ${pair[1]}`,
     page: "compare",
@@ -69,7 +70,7 @@ const compareView = (first, second, metric, protocol) => {
     ],
     shown: (main) => {
       colours.keep(pair);
-      main.append(...shared.map((pageBoard) => comparison(pageBoard, pair)));
+      main.append(...shared.filter((pageBoard) => pageBoards.includes(pageBoard)).map((pageBoard) => comparison(pageBoard, pair)));
     },
   };
 };
