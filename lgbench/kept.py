@@ -118,7 +118,10 @@ def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], pr
     if other := _other_protocol(run.metadata):
         raise Refused([other])
     planned, record = planner.experiment(run.record, probes), run.record
-    if not any(plugin.name == BUILT_IN for plugin in record.plugins):
+    if made := [plugin for plugin in record.plugins if plugin.name == BUILT_IN]:
+        if made != [plugin for plugin in planned.record.plugins if plugin.name == BUILT_IN]:
+            raise Refused(["it was made by a checkout of lgbench with changes that this lgbench does not have; run it again"])
+    else:
         # Changes in the checkout of a developer or a reviewer do not make a run of a clean checkout another one.
         released = tuple(plugin for plugin in planned.record.plugins if plugin.name != BUILT_IN)
         planned = replace(planned, record=replace(planned.record, plugins=released))

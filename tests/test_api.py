@@ -10,8 +10,6 @@ import lgbench
 from lgbench import UsageError
 from lgbench.errors import RunFailed
 from lgbench.execution import runner
-from lgbench.extensions.loading import Distribution
-from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.run_schema import SCHEMA
 
@@ -38,22 +36,6 @@ def test_a_run_returns_the_rows_of_its_files_and_a_second_call_trains_nothing(tm
     monkeypatch.setattr(runner, "train", never)
     assert rows(toy_run(tmp_path)) == rows(first)
     assert list(run_files.find(tmp_path)) == files
-
-
-@pytest.mark.slow
-def test_a_later_call_runs_what_is_missing_and_returns_everything_asked_for(tmp_path, toys_alone):
-    toy_run(tmp_path, seeds=(1,))
-    table = toy_run(tmp_path, seeds=(0, 1))
-    assert set(table["seed"].to_pylist()) == {0, 1}
-    alone = toy_run(tmp_path / "other", seeds=(0, 1))
-    assert scores(table) == pytest.approx(scores(alone), abs=1e-5, nan_ok=True)
-
-
-def scores(table: pa.Table) -> list[float]:
-    found = [row for row in table.to_pylist() if row["value"] is not None]
-    return [
-        row["value"] for row in sorted(found, key=lambda r: (r["seed"], r["weights"], r["metric"], r["step"], r["length"] or 0))
-    ]
 
 
 def test_results_are_the_rows_of_a_folder(tmp_path, toys_alone):
@@ -94,30 +76,6 @@ def test_averagers_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_p
     assert variants() == {"raw", "ema", "bema"}
 
 
-def test_an_optimizer_is_part_of_the_entry(tmp_path, toys_alone, monkeypatch):
-    class Descent(lgbench.Optimizer):
-        name = "descent"
-
-        def start(self, weights):
-            return {}
-
-        def update(self, state, weights, gradients, lr, decay, step):
-            return state, {name: w - lr[name] * gradients[name] for name, w in weights.items()}
-
-    load = Registry.load
-
-    def with_descent(**options):
-        registry = load(**options)
-        registry.optimizers.add(Descent(), Distribution("mine", "1"))
-        return registry
-
-    monkeypatch.setattr(Registry, "load", with_descent)
-    table = toy_run(tmp_path, seeds=(0,), optimizer="descent")
-    assert set(table["entry"].to_pylist()) == {"toy-table+toy-nothing+descent"}
-    with pytest.raises(UsageError, match="no optimizer 'decsent'; did you mean 'descent'"):
-        toy_run(tmp_path, optimizer="decsent")
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -135,10 +93,6 @@ def test_wrong_requests_raise_before_anything_is_written(tmp_path, toys_alone, o
     with pytest.raises(UsageError):
         toy_run(tmp_path / "results", **options)
     assert not (tmp_path / "results").exists()
-
-
-def test_a_usage_error_is_a_value_error():
-    assert issubclass(UsageError, ValueError)
 
 
 def test_a_run_that_breaks_raises_with_its_cause(tmp_path, toys_alone):

@@ -101,7 +101,6 @@ class Registry:
         chosen = _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS"))
         if only is not None:
             chosen = [each for each in chosen if each.dist and each.dist.name in (BUILT_IN, *only)]
-            files = [file for file in files if file.name in only]
         for entry_point in chosen:
             registry.take(installed_source(entry_point))
         taken: dict[str, Path] = {}
@@ -110,6 +109,8 @@ class Registry:
                 raise UsageError(f"{taken[path.name]} and {path} have one name, and results name files by it: rename one")
             taken[path.name] = path
             source = function_source(path) if parted(path)[1] else file_source(path)
+            if only is not None and path.name not in only:
+                continue
             plugin = registry.take(source)
             if plugin.error:
                 raise PluginError(f"{path}: {plugin.error}")

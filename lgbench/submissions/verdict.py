@@ -131,7 +131,7 @@ class RerunVerdict:
         diverged = [table.column("diverged_step")[0].as_py() for table in (run.rows, again)]
         if tolerance.points and diverged[0] != diverged[1]:
             found.insert(0, Disagreement(math.inf, f"diverged_step is {diverged[0]} in the file and {diverged[1]} here"))
-        found[:0] = _other_soundness(run.rows, again)
+        found[:0] = _other_validity(run.rows, again)
         compared = sum(1 for place in filed if place.length is not None or tolerance.points)
         largest = max((_apart(filed[p].value, here[p].value) for p in filed if p.length is not None and p in here), default=0.0)
         means = max((abs(a - b) for _, a, b in _means(filed, here, of_scores=True)), default=0.0)
@@ -282,16 +282,16 @@ def _both(there: float | None, here: float | None) -> str:
     return f"{a} in the file and {b} here"
 
 
-def _other_soundness(filed: pa.Table, again: pa.Table) -> Iterator[Disagreement]:
-    """Differences in soundness, which decides the ranking of an entry on boards, without any tolerance."""
-    there, here = _unsound(filed), _unsound(again)
+def _other_validity(filed: pa.Table, again: pa.Table) -> Iterator[Disagreement]:
+    """Differences in validity, which decides the ranking of an entry on boards, without any tolerance."""
+    there, here = _invalid(filed), _invalid(again)
     for weights, metric in sorted(there ^ here):
         what = f"{metric} ({weights}) is above 0"
         flagged = (weights, metric) in there
         yield Disagreement(math.inf, f"{what} in the file and 0 here" if flagged else f"{what} here and not in the file")
 
 
-def _unsound(table: pa.Table) -> set[tuple[str, str]]:
-    """Weights with unsound answers, and the metric of soundness above 0."""
+def _invalid(table: pa.Table) -> set[tuple[str, str]]:
+    """Weights with invalid answers, and the metric of validity above 0."""
     columns = (table.column(name).to_pylist() for name in ("weights", "metric", "value"))
     return {(weights, metric) for weights, metric, value in zip(*columns, strict=True) if metric in SOUNDNESS and value}

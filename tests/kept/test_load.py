@@ -23,7 +23,6 @@ from lgbench.cli.main import main
 from lgbench.errors import RunFileError
 from lgbench.execution.device import threads
 from lgbench.experiment.plan import Replanner
-from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.kept import find
 from lgbench.measurement.evaluate import evaluate
@@ -88,6 +87,7 @@ def test_a_loaded_model_is_a_module_like_others(kept_runs):
     model = lgbench.load(kept_runs.language)
     assert isinstance(model, torch.nn.Module) and isinstance(model, lgbench.LoadedModel)
     assert model.task.name == "dyck-1-2" and model.record.entry == "transformer+peri-norm" and model.weights == "raw"
+    assert model.record.run_id == run_id(kept_runs.language)
     assert not model.training and not any(p.requires_grad for p in model.parameters())
     inputs = model.task.sample(6, lgbench.Random(2)).inputs
     model.requires_grad_()
@@ -262,6 +262,8 @@ def test_a_plugin_file_is_named_again_and_another_content_of_it_is_refused(tmp_p
     (run,) = tmp_path.glob("*.parquet")
     assert lgbench.load(run, plugins=[plugin]).record.entry.startswith("transformer+own-norm~")
     assert "it was made with the plugin file 'own.py'" in refused(run)
+    with pytest.raises(UsageError, match="no plugin file '.*typo.py'"):
+        lgbench.load(run, plugins=[plugin, "typo.py"])
     plugin.write_text(OWN + "\n# edited\n")
     assert "it was made with the plugin file 'own.py'" in refused(run, plugins=[plugin])
 
@@ -320,8 +322,3 @@ def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(kep
         with pytest.raises(UsageError, match="no probe 'nobodys'"):
             lgbench.probe(kept_runs.language, "nobodys")  # any plugin might have it
         assert sys.modules.pop("patches_softmax")
-
-
-def test_a_record_of_a_loaded_model_is_that_of_its_run(kept_runs):
-    record = lgbench.load(kept_runs.vectors).record
-    assert isinstance(record, ExperimentRecord) and record.run_id == run_id(kept_runs.vectors)

@@ -277,12 +277,6 @@ def test_nothing_is_concluded_from_a_comparison_with_such_an_entry(made):
     assert not found.mean.significant and not any(difference.significant for difference in found.lengths)
 
 
-def test_sql_sees_the_flags_as_rows(made):
-    flagged = "metric in ('looks_ahead', 'not_finite') and value > 0"
-    found = Results(made[0]).ask(f"select distinct entry, metric from results where {flagged} order by all")
-    assert found[1] == [("hostile", "looks_ahead"), ("overflows", "not_finite")]
-
-
 def flagged(metric, value=0.5, **columns):
     (row,) = simulated({16: value}, **columns, metric=metric)
     return row

@@ -7,7 +7,7 @@ import pytest
 import torch
 import toys
 from helpers.plain_training import CHEAP, CPU
-from helpers.toy_registries import METRICS, Marked, Weighted, but, toys_and
+from helpers.toy_registries import METRICS, Marked, Weighted, but
 from scipy.optimize import linprog
 
 from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
@@ -88,10 +88,6 @@ def test_the_chance_level_is_that_of_the_best_prediction_that_is_always_the_same
     found = levels(task)
     assert [length for _, length in found] == board_lengths(task, *SETTINGS)
     assert all(value == pytest.approx(level, abs=4 * 0.5 / 1000**0.5) for value in found.values())
-
-
-def test_a_task_whose_answer_is_always_the_same_has_the_chance_level_of_a_perfect_model():
-    assert set(levels(Table([[0.25, 0.5, 0.25]])).values()) == {0.0}
 
 
 def test_the_chance_level_of_set_complement_is_the_share_of_what_was_seen(registry):
@@ -237,30 +233,3 @@ def test_all_runs_of_a_task_hold_its_chance_level_at_the_lengths_that_boards_sho
             assert row["metric_version"] == 1
         assert {r["length"] for r in rows if r["weights"] == "raw" and r["on_boards"]} >= shown
     assert sorted(asked) == ["toy-even", "toy-walk"]  # once for all entries and seeds
-
-
-def test_a_measurement_of_a_plugin_brings_its_own_chance_level_into_run_files(planned, tmp_path):
-    settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 8}
-    experiments = planned(toys_and(measurement=Squared()), "toy-walk", "toy-table", **settings)
-    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), tmp_path, SilentProgress())
-    rows = [row for path in outcome.written for row in run_files.read(path).to_pylist() if row["weights"] == CHANCE]
-    assert {row["metric"] for row in rows} == {"tvd", "squared"}
-    mean = toys.WALK.mean(0)
-    for row in (row for row in rows if row["metric"] == "squared"):
-        assert row["value"] == pytest.approx((toys.WALK - mean).square().sum(-1).mean().item(), abs=0.03)
-
-
-class Squared(Measurement):
-    """Squared distance from p*."""
-
-    name = "squared"
-    label = title = "squared distance"
-    lower_is_better = True
-    range = (0.0, 2.0)
-    worst = 2.0
-
-    def of_contexts(self, predictions):
-        return (predictions.probability - predictions.distribution).square().sum(-1)
-
-    def chance(self, distribution, test):
-        return (test.double() - distribution.double().mean(0)).square().sum(-1)

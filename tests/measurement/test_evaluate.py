@@ -324,11 +324,6 @@ def constant(inputs):
     return torch.tensor([1.0, 0.0, -1.0]).expand(len(inputs), inputs.shape[1], 3)
 
 
-def by_length(task, seen):
-    """The contexts that a model was shown, with what the task says of each."""
-    return {inputs.shape[1]: inputs for inputs in seen}
-
-
 def test_a_score_of_a_task_with_weights_is_the_weighted_mean_of_its_answers():
     seen = []
 

@@ -16,7 +16,6 @@ from helpers import published
 from helpers.folders import TESTS
 from helpers.kept_runs import weights_of
 from helpers.packing import packed, repacked, together
-from helpers.processes import lgbench_command
 from helpers.published import forged, put_right
 from helpers.run_files import write_sealed
 
@@ -361,11 +360,6 @@ def test_an_interrupted_submission_files_nothing(made, board, installed, monkeyp
     done = lgbench("submit", *made, "--to", board, registry=installed)
     assert done.exit_code == 130 and "nothing was filed" in done.stderr
     assert list(board.iterdir()) == []
-
-
-def test_help_of_publishing_imports_nothing_heavy():
-    done = lgbench_command("submit", "--help", then="print(*sys.modules)")
-    assert done.returncode == 0 and not {"torch", "pyarrow", "duckdb", "psutil", "msgspec"} & set(done.stdout.split())
 
 
 def test_the_protocols_of_the_leaderboards_are_published():
