@@ -1,8 +1,5 @@
 """Run every block of code of the site's pages, as a reader would: page by page, in an empty folder, block after block.
 
-    python docs/_generate/run_blocks.py                        all pages
-    python docs/_generate/run_blocks.py how-to/add-a-task.md   these pages
-
 - A block with a title is a file of that name.
 - `python` is run; `sh` is run line by line; `sql` is asked of the results in the folder; `toml` must be readable.
 - `text` is what something prints, and is not run.
@@ -21,7 +18,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 import tomllib
 import unittest.mock
 from collections.abc import Sequence
@@ -58,11 +54,11 @@ def blocks(page: str) -> list[Block]:
     return [Block(page, *match.groups()) for match in BLOCK.finditer((DOCS / page).read_text(encoding="utf-8"))]
 
 
-def sessions(pages: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """Pages in groups that share a folder: all pages with blocks, or those that hold one of `pages`."""
+def sessions() -> list[tuple[str, ...]]:
+    """Pages with blocks, in groups that share a folder."""
     every = [page.relative_to(DOCS).as_posix() for page in sorted(DOCS.rglob("*.md"))]
     alone = [(page,) for page in every if blocks(page) and not any(page in group for group in TOGETHER)]
-    return [group for group in [*TOGETHER, *alone] if not pages or set(pages) & set(group)]
+    return [*TOGETHER, *alone]
 
 
 class Session:
@@ -160,14 +156,3 @@ class Session:
         done = subprocess.run(command, cwd=folder, env=os.environ | paths, capture_output=True, text=True)
         if done.returncode:
             raise Failed(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
-
-
-def main(pages: Sequence[str]) -> None:
-    for pages_together in sessions(pages):
-        with tempfile.TemporaryDirectory(prefix="lgbench-docs-") as folder:
-            print(", ".join(pages_together), flush=True)
-            Session(Path(folder)).read(pages_together)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
