@@ -24,17 +24,17 @@ BLOCK = 256
 """Bits in a block."""
 ROUNDS = 10
 MULTIPLIERS = (0xCA5A826395121157, 0xD2E7470EE14C6C93)
-"""Of the third and of the first word of the counter."""
+"""Multipliers of the third and of the first word of the counter."""
 WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
-"""The numbers that are added to the words of the key before each round but the first."""
+"""Increments of the words of the key before each round except the first."""
 LOW = 0xFFFFFFFF
 
 Key = tuple[int, int]
-"""Two whole numbers below 2^64."""
+"""Two integers from 0 to below 2^64."""
 
 
 class Stretch(NamedTuple):
-    """A stretch of blocks: so many (`length`) from number `first` on, of one call and branch."""
+    """Consecutive blocks of one call and branch: `length` blocks from number `first`."""
 
     first: int
     length: int
@@ -43,10 +43,10 @@ class Stretch(NamedTuple):
 
 
 def stretches(groups: Sequence[tuple[int, Key]], stretch: Stretch, device: torch.device, table: Tensor | None = None) -> Tensor:
-    """The same stretch of blocks for each group, a (step, key): (groups, 4 length) int64, which hold 64 random bits each.
+    """Random bits of one stretch of blocks for each group, a (step, key): (groups, 4 length) int64 with 64 random bits each.
 
-    The counter of a block is (1 + its number, call, step, branch). `table`: (groups, 3) int64 on the device, as
-    :func:`table_of` makes it, for a device other than the CPU.
+    The counter of a block is (1 + its number, call, step, branch). `table`: result of :func:`table_of`, (groups, 3)
+    int64 on the device, for a device other than the CPU.
     """
     if device.type == "cpu":
         return _by_numpy(groups, stretch)
@@ -63,7 +63,7 @@ def table_of(groups: Sequence[tuple[int, Key]], device: torch.device) -> Tensor:
 
 
 def blocks(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
-    """The blocks of counters, in tensor operations: (...) int64 words -> (..., 4). Words of the key broadcast.
+    """Blocks of counters, in tensor operations: (...) int64 words -> (..., 4). Words of the key broadcast.
 
     An int64 stands for the unsigned number with the same bits.
     """
@@ -77,7 +77,7 @@ def blocks(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
 
 
 def _product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The high and the low 64 bits of the 128-bit products of unsigned numbers."""
+    """High and low 64 bits of the 128-bit products of unsigned numbers."""
     a_low, a_high, b_low, b_high = a & LOW, a >> 32 & LOW, b & LOW, b >> 32 & LOW
     middle = a_low * b_high + (a_low * b_low >> 32 & LOW)
     other = a_high * b_low + (middle & LOW)
@@ -85,7 +85,7 @@ def _product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def signed(word: int) -> int:
-    """The int64 with the bits of an unsigned number."""
+    """Int64 with the bits of an unsigned number."""
     return word - 2**64 if word >= 2**63 else word
 
 
@@ -104,17 +104,17 @@ def _by_numpy(groups: Sequence[tuple[int, Key]], stretch: Stretch) -> Tensor:
 
 
 AT_ONCE = 2**17
-"""Numbers that are looked up, and probabilities that are summed up, at once on a CPU: few enough to stay in its cache."""
+"""Table lookups and summed probabilities at once on a CPU: few enough for its cache."""
 MAX_HIGH = 2**31
-"""The largest bound of :meth:`Random.integers`."""
+"""Largest bound of :meth:`Random.integers`."""
 
 
 class Random:
-    """Random numbers for n contexts. Every method gives each context new ones, and returns a tensor with a leading n.
+    """Random numbers for n contexts. Every method draws new numbers for each context: a tensor with a leading n.
 
-    The numbers of a context do not depend on which other contexts they are drawn with, nor on the device. For this, call the
-    methods in the same order whatever they return. A loop that draws until something holds has to use :meth:`branch`.
-    `random[8:]` has numbers for all contexts but the first eight.
+    The numbers of a context depend neither on the other contexts of a draw nor on the device, provided that methods are called
+    in the same order whatever their results. A loop that draws until a condition holds needs :meth:`branch`. `random[8:]` has
+    numbers for all contexts except the first eight.
 
     >>> Random(3, seed=0).integers(10, 5)
     tensor([[6, 3, 4, 0, 2],
@@ -129,9 +129,9 @@ class Random:
     def stacked(
         cls, keys: Sequence[Key], contexts: int, steps: Sequence[int] = (0,), first: int = 0, device: torch.device | str = "cpu"
     ) -> Random:
-        """For `contexts` of each key at each step, ordered by step, key and context: n = steps * keys * contexts.
+        """Random numbers for all contexts of each key at each step, in the order step, key, context.
 
-        The contexts of a key and a step are those numbered from `first` on.
+        n = steps * keys * contexts. The contexts of a key and a step have the numbers from `first` on.
         """
         made = cls.__new__(cls)
         made._set([(step, key) for step in steps for key in keys], contexts, first, torch.device(device))
@@ -146,7 +146,7 @@ class Random:
         self._rows = slice(None)
 
     def __getitem__(self, contexts: slice) -> Random:
-        """The same for a range of the contexts. A method of either counts as a call of both."""
+        """Random numbers for a range of the contexts. A method call of either object counts as a call of both."""
         rows = range(len(self._groups) * self._contexts)[self._rows][contexts]
         if rows.step != 1:
             raise ValueError("contexts are chosen by their first and their last: random[3:8]")
@@ -159,7 +159,7 @@ class Random:
         return self._bits(bits, shape).bitwise_right_shift_(spare).to(dtype).mul_(2.0**-digits).add_(0.5)
 
     def integers(self, high: int | Tensor, *shape: int) -> Tensor:
-        """Whole numbers from 0 to below `high`, at most 2^31, which may be a tensor that broadcasts: (n, *shape) int64.
+        """Integers from 0 to below `high`, at most 2^31, a number or a broadcastable tensor: (n, *shape) int64.
 
         The probability of each is within 2^-32 of 1 / high.
         """
@@ -170,8 +170,8 @@ class Random:
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, (n, *shape) float32: multiples of 1/256 from -4.33 to 4.33.
 
-        Each is one of 65,536 equally likely quantiles, rounded. They come from a table, for logarithms and cosines differ
-        between devices. A sum of squares below 256 is exact in float32, in whatever order a device adds.
+        Each number is one of 65,536 equally likely quantiles, rounded. The quantiles come from a table, since logarithms and
+        cosines differ between devices. A sum of squares below 256 is exact in float32, in any order of addition.
         """
         bits, table = self._bits(16, shape).view(torch.uint16).flatten(), quantiles(self.device)
         found = torch.empty(bits.shape, dtype=torch.float32, device=self.device)
@@ -181,7 +181,7 @@ class Random:
         return found.view(self.n, *shape)
 
     def permutations(self, size: int, first: int | None = None) -> Tensor:
-        """The first numbers, all by default, of random orders of 0 to size - 1: (n, first) int64."""
+        """First elements, by default all, of random permutations of 0 to size - 1: (n, first) int64."""
         wanted = size if first is None else first
         left = torch.arange(size, size - wanted, -1, device=self.device)
         places = (self.integers(left, wanted) + (size - left)).T.contiguous()
@@ -195,9 +195,9 @@ class Random:
         return chosen.T
 
     def categorical(self, distribution: Tensor) -> Tensor:
-        """One index from each distribution: (n, *shape, V) -> (n, *shape) int64. What has the probability 0 is never drawn.
+        """Index drawn from each distribution: (n, *shape, V) -> (n, *shape) int64. An index of probability 0 is never drawn.
 
-        Sums are in float64, so that the order in which a device adds does not matter.
+        Sums are in float64, so the order of addition on a device does not matter.
         """
         shape = distribution.shape[1:-1]
         level = self._bits(32, shape).double().add_(2**31 + 0.5).mul_(2.0**-32).view(-1, 1)
@@ -210,7 +210,7 @@ class Random:
         return index.view(self.n, *shape)
 
     def branch(self) -> Random:
-        """Other random numbers for the same contexts, of which any amount may be drawn: those drawn here stay the same."""
+        """Further random numbers for the same contexts, in any amount: later draws from this object stay the same."""
         return self._changed(_branch=next(self._branches), _calls=count())
 
     def _changed(self, **attributes: object) -> Random:
@@ -231,13 +231,13 @@ class Random:
 
 
 def device_of_data(device: torch.device) -> torch.device:
-    """The device on which the data for models on `device` are drawn: the same, but the CPU for MPS, which lacks float64."""
+    """Device of the data for models on `device`: the same device, or the CPU for MPS, which lacks float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 @cache
 def quantiles(device: torch.device) -> Tensor:
-    """The normal distribution's quantiles (i + 1/2) / 65,536, rounded to multiples of 1/256: (65536,) float32."""
+    """Quantiles (i + 1/2) / 65,536 of the normal distribution, rounded to multiples of 1/256: (65536,) float32."""
     levels = (torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16
     exact: Tensor = torch.special.ndtri(levels)
     return (exact * 2**8).round().div(2**8).float().to(device)

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from lgbench.contracts.executors import Demand, Executor, Pool, Submitted
-from lgbench.contracts.insides import AttentionInside, Insides, Reading, SublayerInside
-from lgbench.contracts.measurements import Measurement, Predictions, Source, StringScores
+from lgbench.contracts.measurements import (
+    AttentionInside,
+    Insides,
+    Measurement,
+    Predictions,
+    Reading,
+    Source,
+    StringScores,
+    SublayerInside,
+)
 from lgbench.contracts.models import (
     Architecture,
     Attention,

@@ -58,7 +58,7 @@ class Executor(ABC):
     name: str
     """Lower-case letters, digits and hyphens."""
     about: str = ""
-    """One sentence, where the class's docstring does not describe this object."""
+    """One sentence, if the class's docstring does not describe this object."""
 
     @abstractmethod
     def open(self, demand: Demand) -> AbstractContextManager[Pool]:

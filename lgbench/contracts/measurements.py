@@ -1,49 +1,121 @@
 """Measurements: numbers computed from a trained model and the exact answers.
 
-Shapes: n contexts or strings, A answers for each context, V classes, L symbols of a string.
+Shapes: n contexts or strings, A answers for each context, V classes, L symbols of a string, T positions; within a model W, the
+width of the residual stream, and in attention H heads of D features, K keys.
 """
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lgbench.contracts.insides import Insides, Reading
+from lgbench.contracts.models import Role
 from lgbench.contracts.tasks import Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Source = Literal["contexts", "strings", "insides"]
-"""The data that a measurement is computed from: predictions on contexts, scores of whole strings, or the insides of a model.
-One that is computed from insides is a probe, and is measured where `lgbench run --probe` asks for it."""
+"""Data of a measurement: predictions on contexts, scores of whole strings, or the internals of a model ("insides").
+
+A measurement of internals is a probe, and needs `lgbench run --probe`.
+"""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's logits and the right answers. logits: (n, A, V). distribution: p*, (n, A, V)."""
+    """Logits of a model and the right answers. logits: (n, A, V). distribution: p*, (n, A, V)."""
 
     logits: Tensor
     distribution: Tensor
 
     @cached_property
     def probability(self) -> Tensor:
-        """The model's distribution, (n, A, V) float64: the softmax of the logits."""
+        """Distribution of the model, (n, A, V) float64: softmax of the logits."""
         return self.logits.double().softmax(-1)
 
 
 class StringScores(NamedTuple):
-    """A model's scores of whole strings, members and non-members of a language.
+    """Scores of whole strings by a model, members and non-members of a language.
 
-    log_probability: (n, L + 1) float64, the log probability of each symbol after those before it, the end of the string last.
+    log_probability: (n, L + 1) float64, log probability of each symbol after the symbols before it, the end of the string last.
     is_member: (n,) bool.
     """
 
     log_probability: Tensor
     is_member: Tensor
+
+
+class Reading(NamedTuple):
+    """Value of a probe at one length."""
+
+    value: Tensor
+    """(n,), a value per context, NaN where undefined, of which the harness takes the mean; or a scalar tensor for all
+    contexts."""
+    layer: int | None = None
+    """Layer from 1; None for a value of the whole model."""
+    head: int | None = None
+    """Head from 1; None for a value of the whole layer."""
+
+
+@dataclass(frozen=True)
+class AttentionInside:
+    """Attention module from :meth:`lgbench.Attention.build`, at one query."""
+
+    layer: int
+    """Layer from 1."""
+    output: Tensor
+    """Output of the query, before the output projection: (n, H, D) float64."""
+    weights: Tensor | None
+    """Attention weights of the query, (n, H, K) float64; None for an output that is not linear in the values."""
+
+    def by_head(self, values: Tensor) -> Iterator[Reading]:
+        """Reading of each head, from (n, H), or from (H,) for values over all contexts."""
+        return (Reading(own, self.layer, head) for head, own in enumerate(values.unbind(-1), 1))
+
+
+@dataclass(frozen=True)
+class SublayerInside:
+    """Sublayer with its norms, as placed by :meth:`lgbench.NormScheme.residual` or :meth:`lgbench.NormScheme.output`."""
+
+    role: Role
+    layer: int
+    """Layer from 1."""
+    before: Tensor | None
+    """Residual stream before the sublayer, (n, W) float64; None without a residual connection."""
+    after: Tensor
+    """Residual stream after the sublayer, or its output without a residual connection: (n, W) float64."""
+    norm_input: Tensor | None
+    """Input of the last norm in the sublayer, (n, W) float64; None without a norm."""
+
+    @property
+    def update(self) -> Tensor:
+        """Update of the residual stream, or the output without a residual connection: (n, W) float64."""
+        return self.after if self.before is None else self.after - self.before
+
+
+@dataclass(frozen=True)
+class Insides:
+    """Internals of a model on contexts of one length, at the position of the answer for the whole length, which sees K keys."""
+
+    length: int
+    inputs: Tensor
+    """Contexts up to the position: (n, T), or (n, T, F)."""
+    logits: Tensor
+    """(n, V) float64."""
+    distribution: Tensor | None
+    """p*, (n, V) float64; None if unknown, as for text."""
+    sources: Tensor | None
+    """Positions relevant to the answer, (n, T) bool, from :meth:`lgbench.Task.sources`; None without this information."""
+    attentions: Sequence[AttentionInside]
+    """Attentions in the order of their execution; empty for an architecture without attention as a part."""
+    sublayers: Sequence[SublayerInside]
+    """Sublayers in the order of their execution."""
+    final: Tensor | None
+    """Final hidden state before the norm in front of the logits, (n, W) float64; None without a place for such a norm."""
 
 
 class Measurement(ABC):
@@ -55,28 +127,28 @@ class Measurement(ABC):
     name: str
     """Lower-case letters, digits and underscores; see :data:`lgbench.contracts.names.METRIC_NAME`."""
     about: str = ""
-    """One sentence, where the class's docstring does not describe this object."""
+    """One sentence, if the class's docstring does not describe this object."""
     version: int = 1
     """Raise it whenever any value could change. Boards never average over versions."""
     label: str
-    """A short title for columns and small plots, such as "TVD"."""
+    """Short title for columns and small plots, such as "TVD"."""
     title: str
-    """The title of an axis, such as "total variation distance (TVD)"."""
+    """Title of an axis, such as "total variation distance (TVD)"."""
     lower_is_better: bool | None
-    """None where no value is better than another. No board ranks entries by such a measurement."""
+    """None if no value is better than another. No board ranks entries by such a measurement."""
     range: tuple[float | None, float | None]
-    """The least and the greatest possible value; None where there is none."""
+    """Least and greatest possible value; None for no bound."""
     worst: float | None = None
-    """The value of an answer that is not finite, as a diverged model gives it. None for a probe, which leaves it out."""
+    """Value of an answer that is not finite, as from a diverged model. None for a probe, which leaves such answers out."""
     threshold: float | None = None
-    """The effective length is the longest length up to which the mean is better than this; None for no effective length."""
+    """Bound for the effective length, the longest length up to which the mean is better; None for no effective length."""
     landmark: tuple[float, str] | None = None
-    """A value to compare with and its name, such as (0.5, "chance"), which plots draw as a dashed line."""
+    """Value for comparison with its name, such as (0.5, "chance"): a dashed line in plots."""
     partial: bool = False
-    """Whether it is undefined for some contexts. `of_contexts` returns NaN for those, and they are left out of the mean."""
+    """Whether some contexts have no value. `of_contexts` returns NaN for these contexts; the mean leaves them out."""
 
     def source(self, task: Task) -> Source | None:
-        """The data that it is computed from on this task; None where it is not defined for the task."""
+        """Data of the measurement on a task; None if undefined for the task."""
         return "contexts"
 
     def of_contexts(self, predictions: Predictions) -> Tensor:

@@ -22,10 +22,10 @@ class Configurable(ABC):
     name: str
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
     about: str = ""
-    """One sentence, where the class's docstring does not describe this object."""
+    """One sentence, if the class's docstring does not describe this object."""
     ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})
-    """The least and the greatest value of its options, by their names; `math.inf` for no greatest. A user's value beyond is
-    refused before a model is built. A whole number without a range may be up to 16384 from 0."""
+    """Least and greatest value by option; `math.inf` for no greatest value. A value out of range is refused before a model is
+    built. An integer without a range is at most 16384 away from 0."""
 
     def configured(self) -> Self:
         """Copy with other options.

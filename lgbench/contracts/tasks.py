@@ -97,7 +97,7 @@ class Task(ABC):
     name: str
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
     about: str = ""
-    """One sentence, where the class's docstring does not describe this object."""
+    """One sentence, if the class's docstring does not describe this object."""
     family: str
     """Label of tasks reported together; the task's own `name` for a single task."""
     version: int

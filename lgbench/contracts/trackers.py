@@ -62,7 +62,7 @@ class Tracker(ABC):
     name: str
     """Lower-case letters, digits and hyphens."""
     about: str = ""
-    """One sentence, where the class's docstring does not describe this object."""
+    """One sentence, if the class's docstring does not describe this object."""
 
     def missing(self) -> str | None:
         """Reason why the tracker cannot be used here, such as "foo is not installed: pip install foo"; None if usable."""

@@ -25,19 +25,19 @@ Names, shapes and dtypes never change after the start, so that a checkpoint can 
 
 
 class Optimizer(Configurable):
-    """A rule that turns gradients into new weights, as pure functions of tensors.
+    """Update rule from gradients to new weights, as pure functions of tensors.
 
-    The harness owns the schedule of the learning rate, and which weights decay. An elementwise optimizer gets all parameters of
-    the population as one tensor, (P, N), under the name "all": one operation is faster than one for each parameter. Any other
-    optimizer gets each parameter by its name, (P, *shape).
+    The harness owns the schedule of the learning rate and the choice of weights with decay. An elementwise optimizer gets all
+    parameters of the population as one tensor, (P, N), under the name "all": one operation is faster than one per parameter.
+    Any other optimizer gets each parameter by name, (P, *shape).
     """
 
     elementwise: bool = True
-    """Whether each weight's update depends on that weight alone, and not on the shape of its matrix."""
+    """Whether the update of a weight depends on no other weight and not on the shape of its matrix."""
 
     @abstractmethod
     def start(self, weights: Weights) -> State:
-        """The state before the first step, such as moments of zeros."""
+        """State before the first step, such as moments of zeros."""
 
     @abstractmethod
     def update(
@@ -45,15 +45,15 @@ class Optimizer(Configurable):
     ) -> tuple[State, Weights]:
         """State and weights after one step.
 
-        lr: the learning rates of this step, broadcasting to each weight. decay: the weight decay, broadcasting to each
-        weight, 0 for parameters of fewer than two dimensions, such as gains and biases. step: optimizer steps including this
-        one, (1,) float64. Nothing may be changed in place, and nothing may wait for the device.
+        lr: learning rates of this step, broadcasting to each weight. decay: weight decay, broadcasting to each weight, 0 for
+        parameters of fewer than two dimensions, such as gains and biases. step: optimizer steps including this one,
+        (1,) float64. The method changes nothing in place and never waits for the device.
         """
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a training is, and how often averages are updated."""
+    """Length of a training, and interval of the updates of averages."""
 
     steps: int
     """Optimizer steps of the whole training."""
@@ -62,32 +62,32 @@ class Schedule:
 
 
 class Averager(ABC):
-    """A running average of the weights. Every operation is elementwise, since tensors have a leading P."""
+    """Running average of the weights. Every operation is elementwise, since tensors have a leading P."""
 
     name: str
     """Lower-case letters, digits and hyphens; see :data:`lgbench.contracts.names.NAME`."""
     about: str = ""
-    """One sentence, where the class's docstring does not describe this object."""
+    """One sentence, if the class's docstring does not describe this object."""
 
     @abstractmethod
     def start(self, weights: Weights, schedule: Schedule) -> State:
-        """The state before training, from copies of the initial weights."""
+        """State before training, from copies of the initial weights."""
 
     @abstractmethod
     def update(self, state: State, weights: Weights, step: Tensor) -> State:
-        """The state after `step` optimizer steps, a float64 without dimensions on the device of the weights.
+        """State after `step` optimizer steps, a scalar float64 tensor on the device of the weights.
 
-        The harness calls it at every multiple of `schedule.every`, with copies of the weights.
+        The harness calls this method at every multiple of `schedule.every`, with copies of the weights.
         """
 
     @abstractmethod
     def weights(self, state: State) -> Weights:
-        """The averaged weights, with names and shapes as `start` got them."""
+        """Averaged weights, with the names and shapes from `start`."""
 
     def reference(self, start: float, path: Sequence[tuple[int, float]], schedule: Schedule) -> float | None:
-        """The average of one weight by the published formula, in another way than `update` finds it.
+        """Average of one weight by the published formula, independent of `update`.
 
-        `start` is the initial weight; `path` has the steps of the updates and the weight at each. `lgbench check` compares
-        `update` with it. None where there is no other way.
+        start: initial weight. path: step and weight of each update. `lgbench check` compares `update` with this reference.
+        None without an independent formula.
         """
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,12 +22,10 @@ from helpers.plain_decoder import (
     standard,
     with_parts,
 )
-from helpers.plain_training import CPU
 from torch import Tensor, nn
 
-from lgbench import Answers, Matrix, NormScheme, Position, SublayerSpec, Unsupported, UsageError
+from lgbench import Matrix, NormScheme, Position, SublayerSpec, Unsupported, UsageError
 from lgbench.extensions.registry import Registry
-from lgbench.training.train import train
 from lgbench_norms import SCHEMES
 from lgbench_norms.placement import Residual
 
@@ -183,13 +181,6 @@ def test_a_model_with_the_scheme_is_the_published_one(registry: Registry, scheme
     torch.testing.assert_close(model(contexts()), METHODS[scheme](model, contexts()))
 
 
-@methods
-def test_the_last_position_alone_gets_what_it_gets_among_all(registry: Registry, scheme: NormScheme) -> None:
-    parts = with_parts(registry, norm=scheme)
-    every, last = (decoder(registry, parts, replace(TOKENS, answers=answers)) for answers in (TOKENS.answers, Answers.LAST))
-    torch.testing.assert_close(last(contexts()), every(contexts())[:, -1:])
-
-
 def initial(registry: Registry, scheme: NormScheme, layers: int) -> dict[str, Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -263,16 +254,6 @@ def test_norms_of_queries_keys_and_heads_act_in_set_attention_too(registry: Regi
     taken = (torch.einsum("bw,bkw->bk", q, k).softmax(-1)[..., None] * v).sum(1)
     taken = standard(taken) if scheme.name == "head-norm" else taken
     torch.testing.assert_close(model(inputs), model.logits(taken)[:, None])
-
-
-@methods
-def test_a_population_trains_as_its_models_alone(scheme: NormScheme, planned) -> None:
-    registry = built_in_and(norm=scheme)
-    both = planned(registry, "tomita-3", scheme.name, seeds=(0, 1), train_steps=3, train_batch=4)
-    together = train(both, CPU)
-    for index, experiment in enumerate(both):
-        for name, weight in train([experiment], CPU).weights["raw"].items():
-            torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_scheme_takes_options(planned) -> None:

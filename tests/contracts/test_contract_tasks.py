@@ -232,21 +232,11 @@ class Unsound(Copy):
         return batch
 
 
-class OutOfRange(Copy):
-    """Has a token more than its signature, but for the first context."""
-
-    def sample(self, length: int, random: Random) -> Batch:
-        batch = super().sample(length, random)
-        batch.inputs[1:] += 1
-        return batch
-
-
-@pytest.mark.parametrize(("task", "said"), [(Unsound(), "1.25.* a sum of 1"), (OutOfRange(), "from 0 to 4")])
-def test_a_run_on_a_task_that_breaks_its_contract_fails_with_its_name_and_the_reason(tmp_path, task: Task, said: str) -> None:
-    outcome = run_plan(Plan(planned(task), ()), Execution(CPU, False, None), tmp_path, SilentProgress())
+def test_a_run_on_a_task_that_breaks_its_contract_fails_with_its_name_and_the_reason(tmp_path) -> None:
+    outcome = run_plan(Plan(planned(Unsound()), ()), Execution(CPU, False, None), tmp_path, SilentProgress())
     (failure,) = outcome.failed
     assert not outcome.written
-    with pytest.raises(RunFailed, match=f"task copy at length .*{said}"):
+    with pytest.raises(RunFailed, match="task copy at length .*1.25.* a sum of 1"):
         raise failure
 
 
