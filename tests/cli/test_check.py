@@ -159,10 +159,8 @@ def test_without_names_files_are_checked_alone_and_otherwise_everything(file, bu
     ("name", "found"),
     [
         ("lgbench_averaging", ["plugin lgbench_averaging", "averager ema", "averager bema"]),
-        ("lgbench-averaging", ["plugin lgbench_averaging", "averager ema", "averager bema"]),
         ("my_average", ["plugin my_average", "averager latest"]),
         ("latest", ["averager latest"]),
-        ("bema", ["averager bema"]),
         ("dyck-1-2", ["task dyck-1-2"]),
     ],
 )

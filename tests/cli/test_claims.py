@@ -136,11 +136,6 @@ def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
     )
 
 
-def test_without_results_everything_is_not_run_and_has_its_command(folder):
-    done = lgbench("claims", "peri-norm", "--claims", folder / "claims", "--results", folder / "nowhere")
-    assert done.exit_code == 0 and "there is no run of it" in done.stdout and "lgbench run --task" in done.stdout
-
-
 def test_a_protocol_leaves_out_the_others(folder):
     write_runs(folder / "results", {"arch+new": around(0.9), "arch+old": around(0.5)}, protocol="standard", protocol_version=1)
     done = lgbench("claims", "new-norm", "--json", "--protocol", "standard", *options(folder))

@@ -79,16 +79,6 @@ def test_threads_and_the_end_of_the_process_spoil_no_output(tmp_path):
 
 
 @pytest.mark.slow
-def test_boards_are_data_alone_though_such_a_plugin_is_installed(tmp_path, results_folder):
-    plugin(tmp_path, "loud", LOUD)
-    folder = ("--results", str(results_folder))
-    boards = command(tmp_path, "leaderboard", "--format", "json", *folder)
-    assert json.loads(boards.stdout)["boards"] and boards.stderr == ""
-    counted = command(tmp_path, "sql", "select count(*) > 0 as found from results", "--format", "json", *folder)
-    assert json.loads(counted.stdout) == [{"found": True}]
-
-
-@pytest.mark.slow
 def test_a_terminal_is_still_known_as_one_with_its_width(tmp_path):
     plugin(tmp_path, "loud", "raise ValueError('broken')")
     ours, theirs = pty.openpty()

@@ -11,9 +11,7 @@ import pytest
 from click.testing import CliRunner
 from helpers.processes import install
 
-import lgbench
 from lgbench.cli.main import main
-from lgbench.contracts import CONTRACT
 
 NORM = """
 import sys
@@ -157,24 +155,6 @@ def test_a_plugin_that_is_a_nuisance_works_and_is_noted(troubled, plugin, versio
     assert len(found["notes"]) == 1 and said in found["notes"][0]
 
 
-def printed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
-    """The real standard output and error of a command, also of processes that it starts."""
-    capfd.readouterr()
-    main(["plugins", *arguments], prog_name="lgbench", standalone_mode=False)
-    return capfd.readouterr()
-
-
-def test_nothing_but_json_is_on_standard_output_though_a_plugin_prints(site, monkeypatch, capfd):
-    install(site, "a_talker", norm("talking", "print('hello'); sys.stdout.write('world'); print('!', file=sys.stderr)"))
-    monkeypatch.setenv("LGBENCH_PLUGINS", "a_talker")
-    out, error = printed(capfd, "--json")
-    found = json.loads(out)
-    contract = ".".join(map(str, CONTRACT))
-    assert (found["lgbench"], found["contract"], found["clashes"], error) == (lgbench.__version__, contract, [], "")
-    (plugin,) = (each for each in found["plugins"] if "command" not in each["provides"])
-    assert len(plugin["notes"]) == 1 and "'hello'" in plugin["notes"][0]
-
-
 def test_not_even_a_package_above_the_plugin_or_a_process_it_starts_writes_to_standard_output(site, monkeypatch, capfd):
     install(site, "a_shouter", norm("shouting", "import os; os.system('echo from a process')"))
     (site / "a_shouter-1.0.dist-info" / "entry_points.txt").write_text("[lgbench]\na_shouter = above.a_shouter\n")
@@ -182,7 +162,9 @@ def test_not_even_a_package_above_the_plugin_or_a_process_it_starts_writes_to_st
     (site / "above" / "__init__.py").write_text("print('from above')\n")
     (site / "a_shouter.py").rename(site / "above" / "a_shouter.py")
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_shouter")
-    out, error = printed(capfd, "--json")
+    capfd.readouterr()
+    main(["plugins", "--json"], prog_name="lgbench", standalone_mode=False)
+    out, error = capfd.readouterr()  # the real ones, of processes that it starts, too
     (plugin,) = (each for each in json.loads(out)["plugins"] if "command" not in each["provides"])
     assert plugin["provides"] == {"norm": ["shouting"]} and "from a process" in error
 

@@ -15,7 +15,6 @@ from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 
 TVD = Metric.of(lgbench_measurements.TotalVariation())
-ACCURACY = Metric.of(lgbench_measurements.Accuracy())
 
 
 @pytest.fixture
@@ -39,26 +38,6 @@ def test_a_line_has_a_block_a_length_and_the_numbers_at_both_ends(runs):
     assert lines[-1] == "  arch+norm  ██│▅▁▁  0.1000 at 8, 1.0000 at 64"
     assert lines[-2] == "alpha, protocol quick/1, lengths 4 to 64"
     assert "TVD" in lines[0] and "▁ is 1, █ is 0; training ends at │" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("share", "block"),
-    [
-        (0.0, "▁"),
-        (0.1249, "▁"),
-        (0.1251, "▂"),
-        (0.374, "▃"),
-        (0.376, "▄"),
-        (0.5, "▅"),
-        (0.751, "▇"),
-        (0.874, "▇"),
-        (0.875, "█"),
-        (1.0, "█"),
-    ],
-)
-def test_blocks_are_eighths(share, block):
-    assert curves.block_line(curves.LengthCurve(TVD, {8: 1 - share}, None), curves.BLOCKS, "│") == block
-    assert curves.block_line(curves.LengthCurve(ACCURACY, {8: share}, None), curves.BLOCKS, "│") == block
 
 
 def test_without_utf8_shares_are_tenths_in_ascii(runs):
@@ -104,13 +83,6 @@ def test_a_seed_that_lacks_tasks_of_the_family_is_left_out_as_on_a_board(runs):
     runs({8: 0.4, 16: 0.4}, seed=0, task="alpha-2", family="alpha")
     lines = curves.lines(runs({8: 1.0, 16: 1.0}, seed=1, task="alpha-2", family="alpha"), "utf-8")
     assert lines[-1].endswith("0.3000 at 8, 0.3000 at 16")
-
-
-def test_another_version_of_the_metric_and_the_chance_level_are_not_drawn(runs):
-    found = runs({8: 0.25, 16: 0.25})
-    runs({8: 1.0, 16: 1.0}, seed=1, metric_version=2)
-    runs({8: 1.0, 16: 1.0}, seed=2, weights="chance")
-    assert curves.lines(found, "utf-8")[-1].endswith("0.2500 at 8, 0.2500 at 16")
 
 
 def test_a_length_that_some_run_lacks_is_not_drawn(runs):

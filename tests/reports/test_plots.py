@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import plot_runs
-from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines, means
+from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, TRAINED, Drawing, chance_line, entry_lines, means
 from helpers.run_files import simulated, write_rows
 
 from lgbench.experiment.record import ProtocolUse
@@ -136,28 +136,6 @@ def test_no_axis_names_a_value_that_cannot_be(extreme):
     words = extreme[1].words()
     named = [float(word.replace("−", "-")) for word in words if re.fullmatch(r"−?\d\.\d+", word)]
     assert min(named) == 0 and max(named) == 1
-
-
-@pytest.fixture(scope="module")
-def unbounded(tmp_path_factory):
-    """A drawing of a metric that has no greatest value."""
-    folder = tmp_path_factory.mktemp("unbounded")
-    same = {"metric": "kl", "entry": "arch+norm"}
-    rows = [*simulated({8: 0.0, 16: 3.0, 32: 12.0}, **same), *simulated({8: 2.0, 16: 2.5, 32: 2.5}, weights="chance", **same)]
-    write_rows(folder / "run.parquet", rows, experiment={}, measurements=[asdict(METRICS["tvd"]), asdict(KL)])
-    (board,) = Results(folder).boards("kl")
-    return Drawing(figure([board], ["arch+norm"]))
-
-
-@pytest.mark.slow
-def test_a_metric_without_a_greatest_value_has_an_axis_from_zero_to_its_data(unbounded):
-    words = unbounded.words()
-    numbers = [float(word.replace("−", "-")) for word in words if re.fullmatch(r"−?[\d.]+", word)]
-    assert min(numbers) == 0 and {2, 4, 6, 8, 10, 12} <= set(numbers)
-    assert {"alpha: KL, lower is better", "exact", "chance"} <= set(words)
-    points, (_, places) = unbounded.points(), chance_line(unbounded)
-    bottom, top = points["arch+norm", 8][1], points["arch+norm", 32][1]
-    assert [y for _, y in places] == pytest.approx([bottom + value / 12 * (top - bottom) for value in (2, 2.5, 2.5)], abs=0.01)
 
 
 @pytest.mark.slow

@@ -231,15 +231,6 @@ def test_notes_stand_under_the_board(look, folder):
     assert note.startswith("Not fitted") and note in printed
 
 
-def test_tiers_are_bands_while_the_table_is_in_their_order(look, boards):
-    page = look()
-    tiers = [row["tier"] for row in boards["tvd", "alpha"]["rows"]]
-    assert tiers == [1, 1, 2, 3, 4]
-    assert page.locator("tbody tr.starts th").all_inner_texts() == names(page)[2:]
-    page.get_by_role("button", name="entry", exact=True).click()
-    assert page.locator("tbody tr.starts, tbody tr.even").count() == 0
-
-
 def test_a_header_sorts_by_mouse(look, boards):
     page = look("#/board/alpha/accuracy/" + quote("quick/1", safe="") + "/1")
     expected = by_mean(boards["accuracy", "alpha"])
@@ -456,12 +447,6 @@ def test_two_entries_are_chosen_by_keyboard_and_a_hostile_name_is_one_word_to_a_
     expect(page.locator("p.verdict").first).to_have_text(f"{POOR} is significantly better than {HOSTILE}.")
 
 
-def test_the_rules_are_there(look):
-    page = look("#/rules")
-    expect(page.locator("h1")).to_have_text("How boards are made")
-    assert page.locator("main li").count() == 14
-
-
 def test_an_address_of_nothing_says_so(look):
     page = look("#/nonsense")
     for view in ("#/entry/nobody", "#/board/alpha/beauty", "#/%E0%A4%A", "#/compare/a/b", "#/entry/toString", "#/toString"):
@@ -522,15 +507,6 @@ def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
     assert [name for name in controls if name in ("tier", "rank interval", "entry", "seeds", "OOD", "63")] == [
         "tier", "rank interval", "entry", "seeds", "OOD", "63",
     ]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_the_skip_link_goes_to_the_content(visit):
-    page = visit("#/rules")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    expect(page.locator("#main")).to_be_focused()
-    assert page.url.endswith("#/rules")
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import io
 import json
 import random
 import re
-from types import SimpleNamespace
 
 import pytest
 from helpers.run_files import simulated, write_rows
@@ -86,29 +85,6 @@ def test_where_everything_is_fitted_nothing_is_noted(tmp_path):
     assert "fitted" not in drawn([board])
 
 
-@pytest.mark.parametrize(
-    ("length", "multiple", "shown"),
-    [
-        (0, 0.0, "-"),
-        (8, 0.5, "0.5x"),
-        (16, 1.3333, "1.33x"),
-        (16, 12.8, "12.8x"),
-        (16, 1365.3333, "1365x"),
-        (32, 4096.0, ">=4096x"),
-    ],
-)
-def test_the_effective_length_is_shown_in_training_lengths(length, multiple, shown):
-    row = SimpleNamespace(effective_length=length, effective_multiple=multiple)
-    assert boards_report.effective_length(SimpleNamespace(all_lengths=[8, 16, 32]), row) == shown
-
-
-@pytest.mark.parametrize("width", [118, 90, 70, 62])
-def test_a_table_fits_the_width_of_its_console(boards, width):
-    text = drawn(boards, width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "…" not in text
-
-
 def test_a_narrow_console_drops_whole_lengths_and_says_so(boards):
     said = "no room for"
     headers = {width: next(line for line in drawn(boards, width).splitlines() if "tier" in line) for width in (200, 122, 95)}
@@ -118,17 +94,6 @@ def test_a_narrow_console_drops_whole_lengths_and_says_so(boards):
         95: [],
     }
     assert [said in drawn(boards, width) for width in headers] == [False, True, True]
-
-
-def test_a_console_too_narrow_for_any_length_goes_over_several_lines_and_keeps_the_numbers(boards):
-    text = drawn(boards, 62)
-    assert "no room for rank interval, 8, 16, 32; a wider" in text.replace("\n", " ")
-    for row in boards[0].rows:
-        for kind in ("ID", "OOD"):
-            cell = row.cell(kind)
-            assert cell is None or f"{cell.mean:.4f}" in text
-            assert cell is None or cell.low is None or (f"{cell.low:.3f}" in text and f"{cell.high:.3f}" in text)
-    assert ">=4x" in text
 
 
 BASELINE = "transformer+pre-norm"
