@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import cast
 
 import numpy as np
 import torch
@@ -135,8 +134,8 @@ def _global_states() -> dict[str, object]:
     }
 
 
-def built(build: Callable[[], object], seed: int = 0) -> nn.Module:
-    """Module whose initial weights depend on `seed` alone. Raises NotChecked with the reason of a refusal."""
+def built_or_none(build: Callable[[], object], seed: int = 0) -> nn.Module | None:
+    """Module whose initial weights depend on `seed` alone, or None. Raises NotChecked with the reason of a refusal."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -144,9 +143,17 @@ def built(build: Callable[[], object], seed: int = 0) -> nn.Module:
         except Unsupported as refusal:
             expect(bool(str(refusal).strip()), "it raises Unsupported without a reason: say what it cannot do")
             raise NotChecked(str(refusal)) from refusal
-    is_module = module is None or isinstance(module, nn.Module)  # some methods may give None
-    expect(is_module, f"it gives {type(module).__name__}, expected a torch.nn.Module")
-    return cast(nn.Module, module)
+    if not (module is None or isinstance(module, nn.Module)):
+        raise CheckFailed(f"it gives {type(module).__name__}, expected a torch.nn.Module")
+    return module
+
+
+def built(build: Callable[[], object], seed: int = 0, what: str = "it") -> nn.Module:
+    """Module whose initial weights depend on `seed` alone. Raises NotChecked with the reason of a refusal."""
+    module = built_or_none(build, seed)
+    if module is None:
+        raise CheckFailed(f"{what} gives None, expected a torch.nn.Module: end it with `return`, or return nn.Identity()")
+    return module
 
 
 def stirred(module: nn.Module) -> nn.Module:

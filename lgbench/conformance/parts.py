@@ -16,6 +16,7 @@ from lgbench.conformance.check import (
     NotChecked,
     Outcome,
     built,
+    built_or_none,
     expect,
     expect_close,
     expect_gradients,
@@ -96,23 +97,17 @@ def _linear() -> nn.Module:
 def _slots(scheme: NormScheme) -> Iterator[tuple[str, nn.Module, tuple[int, ...]]]:
     """Slot, module and input shape of every module of a scheme."""
     stream = (2, POSITIONS, WIDTH)
-    yield "embed", built(lambda: scheme.embed(WIDTH)), stream
-    yield "final", built(lambda: scheme.final(WIDTH)), stream
+    yield "embed", built(lambda: scheme.embed(WIDTH), what="embed"), stream
+    yield "final", built(lambda: scheme.final(WIDTH), what="final"), stream
     for spec in _specs():
         where = f"{spec.role} of layer {spec.layer}"
-        yield f"output, {where}", built(lambda spec=spec: scheme.output(spec)), stream  # type: ignore[misc]
-        yield f"residual, {where}", built(lambda spec=spec: scheme.residual(spec, _linear())), stream  # type: ignore[misc]
+        yield f"output, {where}", built(lambda spec=spec: scheme.output(spec), what="output"), stream  # type: ignore[misc]
+        yield f"residual, {where}", built(lambda spec=spec: scheme.residual(spec, _linear()), what="residual"), stream  # type: ignore[misc]
         if spec.role == "attention":
             for slot, method in (("query", scheme.query), ("key", scheme.key), ("head", scheme.head)):
-                module = _built_or_none(lambda method=method, spec=spec: method(spec))  # type: ignore[misc]
+                module = built_or_none(lambda method=method, spec=spec: method(spec))  # type: ignore[misc]
                 if module is not None:
                     yield f"{slot}, {where}", module, (2, HEADS, POSITIONS, spec.head_dim)
-
-
-def _built_or_none(build: Callable[[], object]) -> nn.Module | None:
-    """Module with initial weights of seed 0, or None. Raises NotChecked with the reason of a refusal."""
-    module: object = built(build)
-    return module if isinstance(module, nn.Module) else None
 
 
 def _norm_keeps_shape(scheme: NormScheme) -> Outcome:
@@ -311,7 +306,7 @@ class Acts:
             "rotate": lambda: position.rotate(spec),
             "bias": lambda: position.bias(spec),
         }
-        found = {name: _built_or_none(method) for name, method in methods.items()}
+        found = {name: built_or_none(method) for name, method in methods.items()}
         self.modules = {name: stirred(module).eval() for name, module in found.items() if module is not None}
 
     def __call__(self, method: str, *given: Tensor, tokens: Tensor) -> Any:

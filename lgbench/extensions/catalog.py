@@ -160,7 +160,8 @@ def require_declared(thing: Any, contract: type) -> None:
     for name, declared in _methods(contract):
         if getattr(type(thing), name, None) is not declared and not _can_be_called_as(getattr(thing, name), declared):
             own, expected = (_called(name, method) for method in (getattr(thing, name), declared))
-            raise PluginError(f"{what} has the method {own}; lgbench.{contract.__name__} declares {expected}: {outdated()}")
+            declared = f"lgbench.{contract.__name__} declares {expected}"
+            raise PluginError(f"{what} has the method {own}; {declared}: take these arguments, or {outdated()}")
     _require_name(thing.name, what, contract)  # which every contract declares
 
 

@@ -138,8 +138,8 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an import or a hook may raise anything
-            at_import = plugin.module is None and not isinstance(error, PluginError)
-            plugin.error = ("import failed: " if at_import else "") + _message(error)
+            stage = "its hooks failed" if plugin.module else "import failed"
+            plugin.error = _message(error) if isinstance(error, PluginError) else f"{stage}: {_message(error)}"
             return plugin
         for catalog, item in found:
             catalog.add(item, plugin.distribution)

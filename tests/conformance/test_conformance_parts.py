@@ -104,6 +104,7 @@ GAINS = "gains of initial weights are finite numbers"
 LAST_ONLY = "a sublayer may answer for the last position only"
 
 NORMS = [
+    (but(RMS, embed=lambda self, width: None), STAYS, "embed gives None, expected a torch.nn.Module: end it with `return`, or"),
     (
         normalizing(lambda x: x.float() / (x.float().norm(dim=-1, keepdim=True) + 1e-6)),
         STAYS,

@@ -151,7 +151,7 @@ TASKS = [
     (
         but(WALK, sibling=lambda self: None),
         DECLARED,
-        "has the method sibling(); lgbench.Task declares sibling(name): upgrade the plugin to a release for contract 3",
+        "has the method sibling(); lgbench.Task declares sibling(name): take these arguments, or upgrade the plugin",
     ),
     (but(WALK, __doc__=None), DOCUMENTED, "it has no docstring: say what it is"),
     (but(WALK, version=0), DESCRIBED, "its version is 0, expected a number from 1 up"),
