@@ -39,7 +39,7 @@ def lgbench_tasks():
 def kl(tmp_path_factory):
     """Results of toys and of the measurement, which is installed as anybody's plugin, and the commands of lgbench."""
     folder = tmp_path_factory.mktemp("kl")
-    install(folder / "site", "kl", (TESTS / "kl.py").read_text(), "1.0", "lgbench-kl")
+    install(folder / "site", "kl", (TESTS / "helpers" / "kl.py").read_text(), "1.0", "lgbench-kl")
     install(folder / "site", "toys", (TESTS / "toys.py").read_text(), "1.2.3", "lgbench-toys")
     install(folder / "site", "small_tasks", SMALL_TASKS, "1.0", "lgbench-small")
     with pytest.MonkeyPatch.context() as patch:

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from helpers.combinations import pairwise, population
-from helpers.registries import with_averager, with_model
+from helpers.registries import with_model
 from helpers.toy_registries import toys_and
 from lgbench import Batch, Measurement, Optimizer
 from lgbench.contracts import Language, Predictions, Strings, StringScores
@@ -247,7 +247,7 @@ def faults() -> dict[str, tuple[Experiment, ...]]:
     }
     made = {name: _planned(with_model(partial(Own, change)), arch="toy-own") for name, change in models.items()}
     return made | {
-        "an averager on the CPU": _planned(with_averager(Elsewhere()), averagers=["toy-elsewhere"]),
+        "an averager on the CPU": _planned(toys_and(averager=Elsewhere()), averagers=["toy-elsewhere"]),
         "an optimizer on the CPU": _planned(toys_and(optimizer=Momentum()), optimizer="toy-momentum"),
         "a task on the CPU": _planned(toys_and(task=Drawn()), task="toy-drawn"),
         "a measurement on the CPU": _planned(toys_and(measurement=Constant())),

@@ -9,7 +9,7 @@ import toys
 import lgbench
 import lgbench_measurements
 import lgbench_optimizers
-from lgbench import Averager, Parts, hookimpl
+from lgbench import Parts, hookimpl
 from lgbench.extensions.registry import Distribution, Registry
 
 BUILT_IN = (
@@ -45,17 +45,8 @@ def with_model(model) -> Registry:
         def build(self, signature, parts):
             return model()
 
-    return _with("lgbench_architectures", Own())
-
-
-def with_averager(averager: Averager) -> Registry:
-    """The toys and this averager."""
-    return _with("lgbench_averagers", averager)
-
-
-def _with(hook: str, thing: object) -> Registry:
     module = ModuleType("own")
-    setattr(module, hook, hookimpl(specname=hook)(lambda: [thing]))
+    module.lgbench_architectures = hookimpl(specname="lgbench_architectures")(lambda: [Own()])
     registry = with_essentials()
     for plugin in (toys, module):
         registry.add(plugin, plugin.__name__, Distribution(plugin.__name__, "1"))

@@ -10,10 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import kl
 import pytest
 import torch
-from helpers import published
+from helpers import kl, published
 from helpers.plain_training import CPU
 from helpers.published import forged, identity, put_right
 from helpers.toy_registries import METRICS, experiment_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from helpers.plain_training import CPU
-from helpers.registries import with_averager
+from helpers.toy_registries import toys_and
 from helpers.trainings import bits, numbers, stopping_after
 from safetensors.torch import save_file
 
@@ -442,7 +442,7 @@ class Transposed(toys.Mean):
 
 
 def test_an_averager_may_lay_out_its_tensors_as_it_likes(planned, path):
-    registry = with_averager(Transposed())
+    registry = toys_and(averager=Transposed())
     settings = {"train_steps": 6, "train_average_every": 1}
     experiments = planned(registry, "toy-walk", "toy-table", averagers=["toy-transposed"], **settings)
     whole = numbers(train(experiments, CPU))

@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from helpers.combinations import pairwise, population
-from helpers.registries import with_averager, with_model
+from helpers.registries import with_model
 from helpers.replay import Draws, Waits, assert_replay_is_equal
 from helpers.toy_registries import toys_and
 from torch import nn
@@ -156,7 +156,7 @@ def test_whatever_waits_for_the_device_is_caught(asked):
     averager = Asking()
     averager.asked = asked
     with pytest.raises(Waits, match="waits for the device"):
-        assert_replay_is_equal(toys_planned(with_averager(averager), averagers=["toy-asking"]))
+        assert_replay_is_equal(toys_planned(toys_and(averager=averager), averagers=["toy-asking"]))
 
 
 def test_a_step_that_draws_is_caught(monkeypatch):

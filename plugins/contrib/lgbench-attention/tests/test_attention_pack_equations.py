@@ -230,23 +230,6 @@ def test_training_on_a_single_position_is_possible(name: str) -> None:
     assert call(BY_NAME[name].build(spec), inputs(BY_NAME[name], spec, 5, 5, dtype=torch.float32)).isfinite().all()
 
 
-def test_ssmax_is_neither_of_its_wrong_copies() -> None:
-    spec = spec_of(heads=1)
-    given = inputs(BY_NAME["ssmax"], spec, 1, 6)
-    module = built(BY_NAME["ssmax"], spec)
-    found, s = call(module, given), module.s.item()
-    logits = given.q @ given.k.mT / math.sqrt(3)
-    for wrong in (1 + s * math.log(6)) * logits, logits - s * math.log(6):
-        assert not torch.allclose(found, wrong.softmax(-1) @ given.v, rtol=1e-2)
-
-
-def test_log_length_doubles_the_logits_at_the_square_of_the_training_length() -> None:
-    spec = spec_of(train_keys=4)
-    given = inputs(BY_NAME["log-length"], spec, 1, 16)
-    expected = F.scaled_dot_product_attention(2 * given.q, given.k, given.v)
-    torch.testing.assert_close(call(BY_NAME["log-length"].build(spec), given), expected)
-
-
 @pytest.mark.parametrize(
     ("n", "b"), [(1, 1), (4, 1.750), (8, 2.121), (16, 2.227), (64, 2.408), (256, 1.783), (512, 1), (16384, 1)]
 )
@@ -289,47 +272,6 @@ def test_halves_hold_whole_pairs(head_dim: int, first: int, second: int) -> None
     in_first = BY_NAME["differential"].build(spec_of(head_dim=head_dim)).first_half.tolist()
     assert (in_first.count(1), in_first.count(0)) == (first, second)
     assert all(in_first[feature] == in_first[feature + 1] for feature in range(0, head_dim - 1, 2))
-
-
-def test_sigmoid_weights_of_equal_keys_sum_to_a_little_less_than_one() -> None:
-    spec = spec_of(heads=1)
-    given = inputs(BY_NAME["sigmoid"], spec, 6, 6, scale=0.0)
-    out = call(BY_NAME["sigmoid"].build(spec), given._replace(v=torch.ones_like(given.v)))
-    expected = torch.tensor([n / (n + 1) for n in range(1, 7)], dtype=torch.float64)
-    torch.testing.assert_close(out[0, 0, :, 0], expected)
-
-
-def test_sticks_are_broken_in_halves_where_logits_are_zero() -> None:
-    spec = spec_of(heads=1, head_dim=6)
-    given = inputs(BY_NAME["stick-breaking"], spec, 6, 6, scale=0.0, batch=1)
-    weights = call(BY_NAME["stick-breaking"].build(spec), given._replace(v=torch.eye(6, dtype=torch.float64)[None, None]))
-    expected = [[2.0 ** (j - i) if j < i else 0.0 for j in range(6)] for i in range(6)]
-    torch.testing.assert_close(weights[0, 0], torch.tensor(expected, dtype=torch.float64))
-
-
-def test_the_nearest_key_that_wants_a_query_has_it_however_many_come_before() -> None:
-    spec, keys = spec_of(heads=1, head_dim=1, cross_attention=True), 4097
-    k = torch.full((1, 1, keys, 1), -30.0)
-    k[0, 0, [5, 17]] = 30.0
-    v = torch.arange(keys, dtype=torch.float32)[None, None, :, None]
-    q = torch.ones(1, 1, 1, 1)
-    assert BY_NAME["stick-breaking"].build(spec)(q, k, v, None).item() == pytest.approx(17)
-
-
-def test_the_first_query_of_broken_sticks_takes_nothing() -> None:
-    spec = spec_of()
-    given = inputs(BY_NAME["stick-breaking"], spec, 3, 3)
-    assert (call(BY_NAME["stick-breaking"].build(spec), given)[:, :, 0] == 0).all()
-
-
-def test_normalized_weights_do_not_care_for_scale_and_shift_of_the_logits() -> None:
-    spec = spec_of()
-    given = inputs(BY_NAME["nap"], spec, 5, 5, "of all contexts", scale=0.0)
-    module = built(BY_NAME["nap"], spec)
-    assert given.bias is not None
-    moved = given._replace(bias=7 * given.bias + 3)
-    later = slice(1, None)  # with two keys or more
-    torch.testing.assert_close(call(module, moved)[:, :, later], call(module, given)[:, :, later], rtol=1e-3, atol=1e-3)
 
 
 def test_normalized_weights_begin_with_gain_one_and_sum_to_zero() -> None:

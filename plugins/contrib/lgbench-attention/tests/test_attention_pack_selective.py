@@ -68,27 +68,6 @@ def test_no_more_logits_are_made_at_a_time_than_a_block(queries: int) -> None:
     assert largest.size <= max(2 * 2 * 300 * 10, 2 * 11 * 300, given.q.numel())
 
 
-def test_what_an_earlier_token_masks_is_gone_for_later_queries_and_not_for_itself() -> None:
-    spec = spec_of(heads=1, head_dim=1)
-    bias = torch.zeros(1, 4, 4)
-    bias[0, 2, 1] = 50.0  # the third position masks the second
-    zeros = torch.zeros(1, 1, 4, 1)
-    v = torch.tensor([0.0, 1.0, 0.0, 0.0])[None, None, :, None]
-    taken = SELECTIVE.build(spec)(zeros, zeros, v, bias, query_input=torch.zeros(1, 4, 1)).flatten()
-    torch.testing.assert_close(taken, torch.tensor([0.0, 0.5, 1.0, 0.0]))
-
-
-def test_the_first_token_is_never_masked_and_none_masks_itself() -> None:
-    spec = spec_of(heads=1, head_dim=1)
-    bias = torch.zeros(1, 4, 4)
-    bias[0, :3, 0] = 50.0
-    bias[0, :3, :3] += 50.0 * torch.eye(3)
-    zeros = torch.zeros(1, 1, 4, 1)
-    v = torch.arange(4.0)[None, None, :, None]
-    taken = SELECTIVE.build(spec)(zeros, zeros, v, bias, query_input=torch.zeros(1, 4, 1)).flatten()
-    assert taken[3].item() == pytest.approx(1.5)  # the mean of all four values
-
-
 def test_it_refuses_cross_attention() -> None:
     with pytest.raises(Unsupported, match="cross attention"):
         SELECTIVE.build(spec_of(cross_attention=True))

@@ -57,14 +57,6 @@ def test_eight_heads_have_the_slopes_of_the_paper() -> None:
     assert slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
 
 
-def test_twelve_heads_have_those_of_eight_and_every_other_of_sixteen() -> None:
-    assert slopes(12) == pytest.approx([2.0**-n for n in (1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5)])
-
-
-def test_a_single_head_has_the_mildest_slope() -> None:
-    assert slopes(1) == [1 / 256]
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is not supported:DeprecationWarning")

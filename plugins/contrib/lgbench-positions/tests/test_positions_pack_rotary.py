@@ -61,22 +61,6 @@ def test_logits_are_the_published_function_of_the_difference(
         assert actual[b, h, i, j].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_rope_rotates_each_query_and_key_by_its_own_position() -> None:
-    q, k = drawn(2, 4, 2)
-    module = Rope().rotate(spec_of(2))
-    for rotated, x, first in zip(module(q, k), (q, k), (2, 0), strict=True):
-        for m in range(x.shape[-2]):
-            expected = torch.view_as_complex(x[:, :, m].contiguous()) * cmath.exp(1j * (first + m))
-            torch.testing.assert_close(torch.view_as_complex(rotated[:, :, m].contiguous()), expected)
-
-
-@EVERY_ROTATING
-def test_logits_do_not_move_when_all_positions_shift(position: Position) -> None:
-    q, k = drawn(6, 6, 5)
-    shifted_q, shifted_k = (torch.cat((torch.ones_like(x), x), dim=-2) for x in (q, k))
-    torch.testing.assert_close(products(position, shifted_q, shifted_k)[..., 6:, 6:], products(position, q, k))
-
-
 @EVERY_ROTATING
 def test_the_odd_feature_is_left_as_it_is(position: Position) -> None:
     q, k = drawn(4, 6, 7)
@@ -118,19 +102,6 @@ def test_xpos_refuses_more_positions_in_words() -> None:
     q, k = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, MAX_POSITIONS + 1, 2)
     with pytest.raises(ValueError, match="30000 positions.* 30001"):
         products(XPos(), q, k)
-
-
-def test_the_logits_of_xpos_fade_with_the_distance_pair_by_pair() -> None:
-    keys = 513
-    for i, zeta in enumerate([0.4 / 1.4, 0.65 / 1.4, 0.9 / 1.4, 1.15 / 1.4]):
-        q = torch.zeros(1, 1, keys, 8, dtype=torch.float64)
-        q[..., 2 * i] = 1.0
-        module = XPos().rotate(spec_of(8, heads=1))
-        rotated_q, rotated_k = module(q, q)
-        lengths = rotated_q[0, 0, -1].norm() * rotated_k[0, 0].norm(dim=-1)
-        assert lengths[0].item() == pytest.approx(zeta)
-        assert lengths[-1].item() == pytest.approx(1.0)
-        assert (lengths.diff() > 0).all()
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
