@@ -104,11 +104,9 @@ def evaluate(experiment: Tested, models: Mapping[str, Predict], device: torch.de
     Contexts derive from (seed, task, length) alone: every entry on every device reads the same contexts. Not in inference mode:
     tensors of inference mode do not count writes by measurements.
     """
-    extent = Extent.of_end(experiment.task, experiment.train, experiment.evaluate)
-    models, device = _where_data_are(models, device)
-    finite, in_parts = FiniteAnswers(), InParts(device)
-    scores = _scores(experiment, models, extent, device, finite, in_parts)
-    return [*scores, *finite.scores(), *_leakage(experiment, models, device, in_parts)]
+    test = _Test(experiment, models, device)
+    scores = test.scores(Extent.of_end(experiment.task, experiment.train, experiment.evaluate))
+    return [*scores, *test.finite.scores(), *test.leakage()]
 
 
 @torch.no_grad()
@@ -118,71 +116,79 @@ def evaluate_point(experiment: Tested, models: Mapping[str, Predict], device: to
     Not in inference mode: autograd refuses tensors made in inference mode, and a model may keep a tensor from here.
     """
     extent = Extent.of_point(experiment.task, experiment.train, experiment.evaluate)
-    models, device = _where_data_are(models, device)
-    return _scores(experiment, models, extent, device, FiniteAnswers(), InParts(device))
+    return _Test(experiment, models, device).scores(extent)
 
 
-def _scores(
-    experiment: Tested,
-    models: Mapping[str, Predict],
-    extent: Extent,
-    device: torch.device,
-    finite: FiniteAnswers,
-    in_parts: InParts,
-) -> list[Score]:
-    """Every measurement within an extent."""
-    task = experiment.task
-    on_contexts, on_strings = by_source(task, experiment.measurements)
-    scores: list[Score] = []
-    for length in extent.drawn:
-        batches = _contexts(task, length, extent.contexts, experiment.seed, device)
-        found = _score_contexts(task, models, on_contexts, length, batches, device, finite, in_parts)
-        scores += (score for score in found if extent.keeps(score.length))
-    if isinstance(task, Language) and on_strings:
-        for length in extent.of_strings:
-            inputs, members = _strings(task, length, extent.strings, experiment.seed, device)
-            scores += _score_strings(models, on_strings, length, inputs, members, finite, in_parts)
-    return scores
+class _Test:
+    """Test of the weight variants of one model."""
 
+    def __init__(self, experiment: Tested, models: Mapping[str, Predict], device: torch.device) -> None:
+        self.experiment = experiment
+        self.device = device_of_data(device)  # scores need float64
+        self.models = models
+        if self.device != device:
+            self.models = {variant: _answering(predict, device) for variant, predict in models.items()}
+        self.finite, self.in_parts = FiniteAnswers(), InParts(self.device)
 
-def _where_data_are(models: Mapping[str, Predict], device: torch.device) -> tuple[Mapping[str, Predict], torch.device]:
-    """Models with inputs and logits on the device for scores, and this device. Scores need float64."""
-    where = device_of_data(device)
-    if where == device:
-        return models, device
-    return {variant: _answering(predict, device) for variant, predict in models.items()}, where
+    def scores(self, extent: Extent) -> list[Score]:
+        """Every measurement within an extent."""
+        task, seed = self.experiment.task, self.experiment.seed
+        on_contexts, on_strings = by_source(task, self.experiment.measurements)
+        scores: list[Score] = []
+        for length in extent.drawn:
+            found = self._of_contexts(on_contexts, length, _contexts(task, length, extent.contexts, seed, self.device))
+            scores += (score for score in found if extent.keeps(score.length))
+        if isinstance(task, Language) and on_strings:
+            for length in extent.of_strings:
+                scores += self._of_strings(on_strings, length, *_strings(task, length, extent.strings, seed, self.device))
+        return scores
 
+    def _of_contexts(self, measurements: Sequence[Measurement], length: int, batches: Iterator[Batch]) -> Iterator[Score]:
+        """Scores of contexts of `length`, and of all prefixes for tasks with an answer at every prefix."""
+        task, device = self.experiment.task, self.device
+        rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
+        counted: list[Tensor] = []
+        for inputs, distribution, weights in batches:
+            inputs, distribution = inputs.to(device), distribution.to(device)
+            counted += [] if weights is None else [weights.to(device).double()]
+            for variant, predict in self.models.items():
+                predictions = Predictions(self.in_parts(predict, inputs), distribution)
+                self.finite.add(variant, length, predictions.logits.isfinite().all(-1), weights)
+                for measurement in measurements:
+                    rows[variant, measurement.name].append(values_of(measurement, predictions))
+        share = torch.cat(counted) if counted else None
+        for (variant, metric), chunks in rows.items():
+            values = torch.cat(chunks)
+            weights = share
+            if task.signature.answers is Answers.MARKED:
+                values, weights = values.reshape(-1, 1), None if share is None else share.reshape(-1, 1)
+            means, counts = _means(values, weights)
+            for answered, value, count in zip(answered_lengths(task, length, len(means)), means, counts, strict=True):
+                yield Score(variant, metric, answered, value if count else None, count)
 
-def _score_contexts(
-    task: Task,
-    models: Mapping[str, Predict],
-    measurements: Sequence[Measurement],
-    length: int,
-    batches: Iterator[Batch],
-    device: torch.device,
-    finite: FiniteAnswers,
-    in_parts: InParts,
-) -> Iterator[Score]:
-    """Scores of contexts of `length`, and of all prefixes for tasks with an answer at every prefix."""
-    rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
-    counted: list[Tensor] = []
-    for inputs, distribution, weights in batches:
-        inputs, distribution = inputs.to(device), distribution.to(device)
-        counted += [] if weights is None else [weights.to(device).double()]
-        for variant, predict in models.items():
-            predictions = Predictions(in_parts(predict, inputs), distribution)
-            finite.add(variant, length, predictions.logits.isfinite().all(-1), weights)
+    def _of_strings(
+        self, measurements: Sequence[Measurement], length: int, inputs: Tensor, is_member: Tensor
+    ) -> Iterator[Score]:
+        """Scores of whole strings of `length`."""
+        for variant, predict in self.models.items():
+            taken = self.in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
+            self.finite.add(variant, length, taken.isfinite())
             for measurement in measurements:
-                rows[variant, measurement.name].append(values_of(measurement, predictions))
-    share = torch.cat(counted) if counted else None
-    for (variant, metric), chunks in rows.items():
-        values = torch.cat(chunks)
-        weights = share
-        if task.signature.answers is Answers.MARKED:
-            values, weights = values.reshape(-1, 1), None if share is None else share.reshape(-1, 1)
-        means, counts = _means(values, weights)
-        for answered, value, count in zip(answered_lengths(task, length, len(means)), means, counts, strict=True):
-            yield Score(variant, metric, answered, value if count else None, count)
+                given = StringScores(taken, is_member)
+                with unwritten(measurement, given):
+                    value = measurement.of_strings(given).item()
+                yield Score(variant, measurement.name, length, value, len(inputs))
+
+    def leakage(self) -> Iterator[Score]:
+        """Share of cuts with leakage, at the longest length."""
+        own = self.experiment
+        asked = causality.question(own.task, own.train, own.evaluate, own.seed)
+        if asked is None:
+            return
+        asked = asked.to(self.device)
+        for variant, predict in self.models.items():
+            found = causality.moved(partial(self.in_parts, predict), asked, causality.TOLERANCES[own.record.precision])
+            yield Score(variant, LOOKS_AHEAD, asked.length, len(found.cuts) / len(asked.cuts), len(asked.cuts))
 
 
 def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
@@ -242,37 +248,6 @@ def _strings(task: Language, length: int, n: int, seed: int, device: torch.devic
     key = seeds.key(seed, "evaluate", task.name, "strings", length)
     inputs, is_member = task.strings(length, Random.stacked([key], n, device=device_of_data(device)))
     return inputs.to(device), is_member.to(device)
-
-
-def _score_strings(
-    models: Mapping[str, Predict],
-    measurements: Sequence[Measurement],
-    length: int,
-    inputs: Tensor,
-    is_member: Tensor,
-    finite: FiniteAnswers,
-    in_parts: InParts,
-) -> Iterator[Score]:
-    """Scores of whole strings of `length`."""
-    for variant, predict in models.items():
-        taken = in_parts(lambda part, predict=predict: step_log_probability(predict(part), part), inputs)  # type: ignore[misc]
-        finite.add(variant, length, taken.isfinite())
-        for measurement in measurements:
-            given = StringScores(taken, is_member)
-            with unwritten(measurement, given):
-                value = measurement.of_strings(given).item()
-            yield Score(variant, measurement.name, length, value, len(inputs))
-
-
-def _leakage(experiment: Tested, models: Mapping[str, Predict], device: torch.device, in_parts: InParts) -> Iterator[Score]:
-    """Share of cuts with leakage, at the longest length."""
-    asked = causality.question(experiment.task, experiment.train, experiment.evaluate, experiment.seed)
-    if asked is None:
-        return
-    asked = asked.to(device)
-    for variant, predict in models.items():
-        found = causality.moved(partial(in_parts, predict), asked, causality.TOLERANCES[experiment.record.precision])
-        yield Score(variant, LOOKS_AHEAD, asked.length, len(found.cuts) / len(asked.cuts), len(asked.cuts))
 
 
 def step_log_probability(logits: Tensor, inputs: Tensor) -> Tensor:
