@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 
@@ -26,11 +27,11 @@ def replace(path: Path, content: bytes) -> None:
 FORMATS = (".parquet", ".csv")
 
 
-def known_format(path: Path) -> str:
-    """Extension of a file for rows. Raises UsageError for an unknown format."""
+def known_format(path: Path, formats: Iterable[str] = FORMATS) -> str:
+    """Extension of a file, by default of rows. Raises UsageError for an unknown format."""
     ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise unknown("format", ending or path.name, FORMATS)
+    if ending not in formats:
+        raise unknown("format", ending or path.name, formats)
     return ending
 
 

@@ -90,11 +90,6 @@ class ValueScale:
     metric: Metric
 
     @property
-    def best(self) -> float | None:
-        """Value of a perfect answer, None for a metric without a perfect value."""
-        return self.metric.perfect
-
-    @property
     def up(self) -> int:
         """1 if most values are above the landmark, -1 if most are below. 1 without a landmark."""
         if self.metric.landmark is None:
@@ -111,7 +106,11 @@ class ValueScale:
     @property
     def always_shown(self) -> list[float]:
         """Values always on the axis, besides the landmark, so that tiny differences look tiny."""
-        return [value for value in (self.metric.threshold, self.best) if value is not None and value != self.metric.landmark]
+        return [
+            value
+            for value in (self.metric.threshold, self.metric.perfect)
+            if value is not None and value != self.metric.landmark
+        ]
 
     @property
     def impossible(self) -> str:
@@ -128,7 +127,7 @@ class ValueScale:
 
     @property
     def _landmark_is_best(self) -> bool:
-        return self.metric.landmark is not None and self.metric.landmark == self.best
+        return self.metric.landmark is not None and self.metric.landmark == self.metric.perfect
 
 
 COLOURS = ("#332288", "#EE3377", "#009988", "#000000", "#999933", "#AA4499", "#882255", "#117733")

@@ -16,11 +16,10 @@ from typing import Any
 import altair as alt
 
 from lgbench.contracts import TRAINING_METRICS
-from lgbench.errors import UsageError, unknown
-from lgbench.reports import figure, panel_figures, probe_figures
+from lgbench.errors import UsageError
+from lgbench.reports import figure, files, panel_figures, probe_figures
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
-from lgbench.reports.files import replace as replace_file
 from lgbench.reports.marks import COLOURS, LENGTH, MAX_ENTRIES, SCREEN, STEP, Across, Axes, Data, Styles, ValueScale, layers
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
@@ -233,10 +232,7 @@ def _require_room(panels: int, things: str, options: str) -> None:
 
 def known_format(path: Path) -> str:
     """Extension of a file for a figure. Raises UsageError for an unknown format."""
-    ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise unknown("format", ending or path.name, FORMATS)
-    return ending
+    return files.known_format(path, FORMATS)
 
 
 def write(spec: Spec, path: Path) -> None:
@@ -244,7 +240,7 @@ def write(spec: Spec, path: Path) -> None:
 
     Raises UsageError if the format is unknown or writing fails, and DrawingFailed if drawing fails.
     """
-    replace_file(path, FORMATS[known_format(path)](spec))
+    files.replace(path, FORMATS[known_format(path)](spec))
 
 
 def _drawn(function: str, spec: Spec, **options: Any) -> bytes:
