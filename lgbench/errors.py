@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -56,6 +57,14 @@ class Unverified(LgbenchError):
     """Results without confirmation by a second run."""
 
 
+class WorkerError(Exception):
+    """Error in another process, as a sentence with type, file and line."""
+
+
+class WorkerKilled(WorkerError):
+    """Death of a worker process in the middle of a population, most often for lack of memory."""
+
+
 def first_line(error: BaseException) -> str:
     """First line of an error's message, or the error's type without a message. Cuts the C++ stack appended by torch."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -64,7 +73,15 @@ def first_line(error: BaseException) -> str:
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error reports a lack of memory. Torch raises a RuntimeError, on a CPU without a type of its own."""
     torch_says = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torch_says)
+    return isinstance(error, MemoryError | WorkerKilled) or (isinstance(error, RuntimeError) and torch_says)
+
+
+def located(error: Exception) -> str:
+    """Message of an error with file and line, for the plugin's author."""
+    if isinstance(error, WorkerError | LgbenchError):  # the message is a sentence already
+        return str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 NAMES = 40

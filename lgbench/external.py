@@ -16,11 +16,11 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from lgbench.atomic_files import require_writable
 from lgbench.contracts import NAME, RESERVED_NAMES, Signature, Task
-from lgbench.errors import LgbenchError, RunFailed, RunFileError, UsageError, unknown
+from lgbench.errors import LgbenchError, RunFailed, RunFileError, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
-from lgbench.execution.executor import located
-from lgbench.execution.runner import loaded_plugin, require_writable
+from lgbench.execution.runner import loaded_plugin
 from lgbench.experiment.components import find_tasks, plugins_used, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lgbench.execution.device import ExecutionOptions
+from lgbench.execution.device import Execution
 from lgbench.execution.engines import Command, carry_out, executor_named
 from lgbench.execution.jobs import run_population
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
@@ -85,7 +85,7 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
         tuning = bool(unfinished(stage.of(planned.experiments), stage.tuning))
         planned = replace(stage, first=tuning).plan(planned)
         folder = stage.tuning if tuning else stage.results
-    scheduler = Scheduler(planned, folder, command.execution.here(), command.display, lambda group, error: None)
+    scheduler = Scheduler(planned, folder, Execution.of(command.options), command.display, lambda group, error: None)
     return list(scheduler.planned(tuning))
 
 
@@ -97,19 +97,10 @@ def _command(options: RunOptions) -> Command:
 def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:
     """Command with all names resolved. Raises UsageError for unknown names and for values out of range."""
     request = _request(options)
-    execution = ExecutionOptions(
-        device=options.device,
-        compile=options.compile,
-        population=options.population,
-        checkpoint=options.checkpoint,
-        workers=options.workers,
-        keep_weights=options.keep_weights,
-    )
     own = {option: str(value) for option, value in options.executor_options.items()}
     executor = executor_named(options.executor, own, registry.executors)
     trackers = usable(_listed(options.track), registry.trackers)
-    plugins = [*map(Path, options.plugins)]
-    return Command(request, resolve(request, registry), execution, plugins, display, executor, trackers=trackers)
+    return Command(options, request, resolve(request, registry), display, executor, trackers)
 
 
 def with_functions(options: RunOptions) -> RunOptions:

@@ -19,8 +19,7 @@ from lgbench.terminal import counted
 
 if TYPE_CHECKING:
     from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.engines import Command
-    from lgbench.execution.runner import PlanOutcome
+    from lgbench.execution.engines import Command, PlanOutcome
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan, Request
     from lgbench.extensions.registry import Registry
@@ -71,11 +70,12 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
 
 def _forecast(command: Command, results: Path) -> None:
     """Print a forecast. Raises RunFailed if any first training step fails."""
+    from lgbench.execution.device import Execution
     from lgbench.execution.progress import duration
     from lgbench.execution.scheduler import Forecast
     from lgbench.execution.tuning import Stage
 
-    plan, execution, display = command.plan, command.execution.here(), command.display
+    plan, execution, display = command.plan, Execution.of(command.options), command.display
     stage = Stage.begin(results)
     stages = [("run", plan, stage.results)]
     if any(experiment.tuning_runs for experiment in plan.experiments):
@@ -108,7 +108,7 @@ def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> s
 
 def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool) -> None:
     """Print the outcome of a command with training curves. Raises RunFailed if any run failed."""
-    from lgbench.execution.scheduler import path_of
+    from lgbench.execution.work_queue import path_of
     from lgbench.reports import curves
 
     experiments = {path_of(experiment, Path()).name: experiment for experiment in planned.experiments}

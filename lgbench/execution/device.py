@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ import torch
 import lgbench
 from lgbench.checkout import git_commit
 from lgbench.errors import UsageError
-from lgbench.experiment.experiment import Experiment
+from lgbench.options import RunOptions
 
 
 @dataclass(frozen=True)
@@ -43,26 +43,16 @@ class Execution:
         if not self.checkpoint >= 0:
             raise UsageError(f"--checkpoint is {self.checkpoint}, expected seconds, at least 0")
 
+    @classmethod
+    def of(cls, options: RunOptions) -> Execution:
+        """Execution on this machine. Raises UsageError for a number out of range, or a device absent from this machine.
 
-@dataclass(frozen=True)
-class ExecutionOptions:
-    """Options of `lgbench run` about device and processes as plain values, valid for any machine."""
-
-    device: str = "auto"
-    compile: bool | None = None
-    population: int | None = None
-    checkpoint: float = 60.0
-    workers: int | None = None
-    """None for one worker on a GPU; on a CPU for as many as torch has threads, a number limited by OMP_NUM_THREADS."""
-    keep_weights: bool = False
-    """For the runs of the plan. Tuning runs keep no weights."""
-
-    def here(self) -> Execution:
-        """Execution on this machine. Raises UsageError for a number out of range, or a device absent from this machine."""
-        device = choose_device(self.device)
+        By default one worker on a GPU; on a CPU as many as torch has threads, a number limited by OMP_NUM_THREADS.
+        """
+        device = choose_device(options.device)
         default = torch.get_num_threads() if device.type == "cpu" else 1
-        workers = default if self.workers is None else self.workers
-        return Execution(device, self.compile, self.population, self.checkpoint, workers, self.keep_weights)
+        workers = default if options.workers is None else options.workers
+        return cls(device, options.compile, options.population, options.checkpoint, workers, options.keep_weights)
 
 
 def choose_device(name: str) -> torch.device:
@@ -175,14 +165,3 @@ def environment(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str, str]:
-    """Versions of lgbench, torch, plugins and the plugins' libraries, and the device type.
-
-    A process continues a training only with equal versions.
-    """
-    versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
-    for experiment in population:  # one population may have tasks of several plugins
-        versions |= {**experiment.plugins, **experiment.libraries}
-    return versions

@@ -10,19 +10,73 @@ from typing import Any
 
 import msgspec
 
+from lgbench.atomic_files import require_writable
 from lgbench.contracts import Demand, Executor, Tracker
 from lgbench.contracts.executors import option_types
-from lgbench.errors import RunFailed, UsageError, first_line, unknown
-from lgbench.execution.device import ExecutionOptions, choose_device
-from lgbench.execution.jobs import Jobs, JobSettings
+from lgbench.errors import RunFailed, UsageError, first_line, lacks_memory, located, unknown
+from lgbench.execution.device import Execution, choose_device
+from lgbench.execution.dispatcher import Dispatcher
+from lgbench.execution.jobs import Jobs
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.runner import PlanOutcome, run_plan
+from lgbench.execution.scheduler import Scheduler
 from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
-from lgbench.execution.work_queue import unfinished
-from lgbench.execution.workers import ONE_THREAD, Workers
+from lgbench.execution.work_queue import path_of, title_of, unfinished
+from lgbench.execution.workers import ONE_THREAD, Setup, Workers
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request
 from lgbench.extensions.catalog import Catalog, Found
+from lgbench.options import RunOptions
+from lgbench.results import run_files
+
+
+@dataclass(frozen=True)
+class PlanOutcome:
+    """Outcome of a command: run files written by the command, run files found at its end, and failures."""
+
+    written: list[Path]
+    found: list[Path]
+    failed: list[RunFailed]
+
+
+def run_plan(
+    plan: Plan,
+    execution: Execution,
+    folder: Path,
+    display: ProgressDisplay,
+    dispatcher: Dispatcher,
+    later: Sequence[Experiment] = (),
+) -> PlanOutcome:
+    """Run all experiments of a plan without a run file in `folder`. A failed population does not stop the plan.
+
+    Other commands may run the same plan at the same time. Returns when each run has a file or failed in this command. The
+    display adds the experiments in `later` to the time left. Raises UsageError before any training if `folder` is not writable.
+    """
+    require_writable(folder)
+    written: list[Path] = []
+    failed: list[RunFailed] = []
+    not_made: set[str] = set()
+
+    def fail(population: Sequence[Experiment], error: Exception) -> None:
+        failure = RunFailed(f"{title_of([each.record for each in population])} failed: {located(error)}")
+        failure.__cause__ = error
+        failed.append(failure)
+        not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
+
+    scheduler = Scheduler(plan, folder, execution, display, fail)
+    left = [experiment for group in scheduler.groups for experiment in group]
+    with display.all([*left, *later], execution.workers):
+        for done in dispatcher.run(scheduler):
+            written += done.written
+            planned = done.population.planned
+            if done.error and lacks_memory(done.error) and scheduler.halve(done.population):
+                half = -(-planned.models // 2)
+                display.say(f"{planned.title} needed more memory than is free; trained again, at most {half} at once")
+            elif done.error:
+                fail(done.population.experiments, done.error)
+    others = set(os.listdir(folder)) - {path.name for path in written} - not_made
+    found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
+    return PlanOutcome(written, found, failed)
+
 
 LOCAL = "local"
 """Name of the core's executor: worker processes on this machine."""
@@ -34,19 +88,17 @@ PASSED_ON = ("LGBENCH_PLUGINS", "LGBENCH_TRACE")
 class Command:
     """A user's command of `lgbench run`, without the results folder."""
 
+    options: RunOptions
     request: Request
     plan: Plan
     """Plan of the request."""
-    execution: ExecutionOptions
-    plugins: Sequence[Path]
-    """Plugin files of the command, with which the plan was made."""
     display: ProgressDisplay
     executor: Executor | None = None
     """None for worker processes on this machine."""
-    later: Sequence[Experiment] = ()
-    """Experiments to run after the plan. The time left includes theirs."""
     trackers: Sequence[Found[Tracker]] = ()
     """Trackers of the runs. Tuning runs have no trackers."""
+    later: Sequence[Experiment] = ()
+    """Experiments to run after the plan. The time left includes theirs."""
 
 
 def carry_out(command: Command, results: Path) -> PlanOutcome:
@@ -63,7 +115,7 @@ def carry_out(command: Command, results: Path) -> PlanOutcome:
         known = {experiment.run_id for experiment in first.tuned(planned)}
         tuning = replace(
             _of_stage(command, first),
-            execution=replace(command.execution, keep_weights=False),
+            options=replace(command.options, keep_weights=False),
             trackers=(),
             later=unfinished(planned, first.results),
         )
@@ -81,19 +133,19 @@ def _of_stage(command: Command, stage: Stage) -> Command:
 
 
 def _run(command: Command, folder: Path) -> PlanOutcome:
-    plan, display, trackers = command.plan, command.display, command.trackers
+    options, display = command.options, command.display
+    plugins = tuple(map(Path, options.plugins))
+    trackers = {each.thing.name: each.origin.name for each in command.trackers}
     if command.executor is None:
-        execution = command.execution.here()
-        workers = Workers(execution, folder, command.plugins, display, trackers)
-        return run_plan(plan, execution, folder, display, workers, later=command.later, trackers=trackers)
-    gpu = choose_device(command.execution.device).type == "cuda"
+        setup = Setup(folder, Execution.of(options), plugins, trackers)
+        return run_plan(command.plan, setup.execution, folder, display, Workers(setup, display), command.later)
+    gpu = choose_device(options.device).type == "cuda"
     environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     hidden = folder.resolve() / f".{command.executor.name}"
-    with command.executor.open(Demand(command.execution.workers, gpu, environ, hidden)) as pool:
-        execution = replace(command.execution, workers=pool.workers).here()
-        settings = JobSettings(execution, command.plugins, {each.thing.name: each.origin.name for each in trackers})
-        jobs = Jobs(pool, settings, len(plan.experiments), display)
-        return run_plan(plan, execution, folder, display, jobs, later=command.later)
+    with command.executor.open(Demand(options.workers, gpu, environ, hidden)) as pool:
+        setup = Setup(folder, Execution.of(replace(options, workers=pool.workers)), plugins, trackers)
+        jobs = Jobs(pool, setup, len(command.plan.experiments), display)
+        return run_plan(command.plan, setup.execution, folder, display, jobs, command.later)
 
 
 def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executor]) -> Executor | None:

@@ -10,27 +10,17 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lgbench.atomic_files import created
 from lgbench.contracts.executors import Pool, Submitted
-from lgbench.errors import RunFailed, first_line
+from lgbench.errors import RunFailed, WorkerError, WorkerKilled, first_line, lacks_memory, located
 from lgbench.execution.device import Execution, choose_device
-from lgbench.execution.executor import (
-    WAIT_SECONDS,
-    Done,
-    RunPopulation,
-    WorkerError,
-    WorkerKilled,
-    ended,
-    located,
-    out_of_memory,
-)
+from lgbench.execution.dispatcher import WAIT_SECONDS, Dispatcher, Done, released
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
-from lgbench.execution.scheduler import path_of
 from lgbench.execution.tuning import FOLDER
-from lgbench.execution.work_queue import RECORD, LockedPopulation, PlannedPopulation, WorkQueue, unfinished
+from lgbench.execution.work_queue import RECORD, LockedPopulation, PlannedPopulation, WorkQueue, path_of, unfinished
 from lgbench.execution.workers import Setup, trained_alone
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.loading import parted
@@ -128,9 +118,7 @@ class Job:
     """Picklable function for training and testing a population on another machine."""
 
     population: PlannedPopulation
-    device: str
-    checkpoint: float
-    keep_weights: bool
+    execution: Execution
     folder: str
     """Folder of the checkpoint, perhaps invisible to other machines."""
     plugins: tuple[tuple[str, bytes], ...]
@@ -144,16 +132,17 @@ class Job:
         try:
             return Outcome(self._made(display), display.sentences)
         except Exception as error:  # a plugin's model may raise anything
-            return Outcome({}, display.sentences, located(error), memory=out_of_memory(error))
+            return Outcome({}, display.sentences, located(error), memory=lacks_memory(error))
 
     def _made(self, display: ProgressDisplay) -> dict[str, bytes]:
         own = Path(self.folder)
         shared = (own / RECORD).exists()
-        execution = Execution(choose_device(self.device), checkpoint=self.checkpoint, keep_weights=self.keep_weights)
-        with tempfile.TemporaryDirectory(prefix="lgbench-", dir=own if shared else None) as name:
-            folder, checkpoints = Path(name, "runs"), own if shared else Path(name)
+        # Another machine has devices of its own, and a job is one worker.
+        execution = replace(self.execution, device=choose_device(self.execution.device.type), workers=1)
+        with tempfile.TemporaryDirectory(prefix="lgbench-", dir=own if shared else None) as scratch:
+            folder, checkpoints = Path(scratch, "runs"), own if shared else Path(scratch)
             folder.mkdir()
-            plugins = [Path(name) / file for file, _ in self.plugins]
+            plugins = [Path(scratch) / file for file, _ in self.plugins]
             for path, (_, content) in zip(plugins, self.plugins, strict=True):
                 parted(path)[0].write_bytes(content)
             return made_in(Setup(folder, execution, tuple(plugins), self.trackers), checkpoints, self.population, display)
@@ -169,67 +158,45 @@ class _Said(SilentProgress):
         self.sentences.append(sentence)
 
 
-@dataclass(frozen=True)
-class JobSettings:
-    """Settings shared by all jobs of a command."""
-
-    execution: Execution
-    plugins: Sequence[Path]
-    """Plugin files."""
-    trackers: Mapping[str, str]
-    """Plugin of each tracker of the runs, by tracker."""
-
-
-class Jobs:
+class Jobs(Dispatcher):
     """Dispatcher for jobs on an engine, at most one per worker of the pool at the same time."""
 
-    def __init__(self, pool: Pool, settings: JobSettings, runs: int, display: ProgressDisplay) -> None:
+    def __init__(self, pool: Pool, setup: Setup, runs: int, display: ProgressDisplay) -> None:
         """runs: number of runs of the whole plan, for the display."""
-        self.pool, self.runs, self.display = pool, runs, display
-        self._settings = settings
-        self._plugins = tuple((path.name, parted(path)[0].read_bytes()) for path in settings.plugins)
+        self.pool, self.most, self.runs, self.display = pool, pool.workers, runs, display
+        self._setup = setup
+        self._plugins = tuple((path.name, parted(path)[0].read_bytes()) for path in setup.files)
         self._running: list[tuple[Submitted, LockedPopulation]] = []
         self._written = 0
 
-    def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
-        """`run_population` is unused: each job trains in a worker process."""
-        try:
-            yield from self._run(left)
-        finally:
-            self._cancel()
+    @property
+    def busy(self) -> int:
+        return len(self._running)
 
-    def _run(self, left: Iterable[LockedPopulation | None]) -> Iterator[Done]:
-        source: Iterator[LockedPopulation | None] | None = iter(left)
-        look_again = 0.0
-        while True:
-            while source and len(self._running) < self.pool.workers and time.monotonic() >= look_again:
-                match next(source, _END):
-                    case LockedPopulation() as locked:
-                        self._running.append((self._submitted(locked), locked))
-                    case None:
-                        look_again = time.monotonic() + WAIT_SECONDS
-                    case _:
-                        source = None
-            if not source and not self._running:
-                return
-            time.sleep(LOOK_SECONDS)
-            for submitted, locked in [each for each in self._running if each[0].done()]:
-                self._running.remove((submitted, locked))
-                yield self._ended(locked, _outcome(submitted))
-                source = source or iter(left)  # the scheduler may try its runs again
-
-    def _submitted(self, locked: LockedPopulation) -> Submitted:
+    def begin(self, locked: LockedPopulation) -> None:
         """Submit a population. If the engine raises an error, release the population and raise the error."""
         try:
-            return self.pool.submit(self._job(locked))
-        except Exception:  # whatever the engine raises, the lock is given back, and the error goes on
-            with locked:
-                raise
+            self._running.append((self.pool.submit(self._job(locked)), locked))
+        except Exception as error:  # whatever the engine raises, the lock is given back, and the error goes on
+            locked.release(error)
+            raise
+
+    def ended(self, seconds: float | None) -> Iterator[Done]:
+        time.sleep(LOOK_SECONDS)
+        for submitted, locked in [each for each in self._running if each[0].done()]:
+            self._running.remove((submitted, locked))
+            yield self._ended(locked, _outcome(submitted))
+
+    def stop(self) -> None:
+        for submitted, locked in self._running:
+            with suppress(Exception):  # the engine may be gone
+                submitted.cancel()
+            locked.release(KeyboardInterrupt())
+        self._running.clear()
 
     def _job(self, locked: LockedPopulation) -> Job:
-        execution, folder = self._settings.execution, str(locked.folder.resolve())
-        device, trackers = execution.device.type, self._settings.trackers
-        return Job(locked.planned, device, execution.checkpoint, execution.keep_weights, folder, self._plugins, trackers)
+        folder = str(locked.folder.resolve())
+        return Job(locked.planned, self._setup.execution, folder, self._plugins, self._setup.trackers)
 
     def _ended(self, locked: LockedPopulation, outcome: Outcome) -> Done:
         """Write the files of a job, and release its population."""
@@ -247,19 +214,7 @@ class Jobs:
         if not error:
             self._written += len(written)
             self.display.say(f"{locked.planned.title}: done, {self._written} runs written of {self.runs}")
-        return ended(locked, written, error)
-
-    def _cancel(self) -> None:
-        """Cancel running jobs, and release their populations as after an interrupt."""
-        for submitted, locked in self._running:
-            with suppress(Exception):  # the engine may be gone
-                submitted.cancel()
-            with suppress(KeyboardInterrupt), locked:
-                raise KeyboardInterrupt
-        self._running.clear()
-
-
-_END = object()
+        return released(locked, written, error)
 
 
 def _outcome(submitted: Submitted) -> Outcome:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,19 +12,13 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from lgbench.contracts import Tracker
-from lgbench.errors import RunFailed, UsageError
 from lgbench.execution.device import Execution, environment, full_float32, keep_freed_memory, threads
-from lgbench.execution.executor import Dispatcher, InProcess, located, out_of_memory
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.execution.scheduler import Scheduler, path_of
 from lgbench.execution.tracking import Following, Tracking
-from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, title_of
+from lgbench.execution.work_queue import CHECKPOINT, PlannedPopulation, path_of
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan
 from lgbench.experiment.record import LoadedPlugin
-from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import Distribution
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate, evaluate_point
@@ -54,58 +46,6 @@ def points_of(population: Sequence[Experiment], device: torch.device) -> Points:
 def scores_at_points(trained: Trained, index: int) -> Mapping[int, Sequence[Score]]:
     """Scores of one model during training, by step, as measured by :func:`points_of`."""
     return {step: [Score(*score) for score in found[index]] for step, found in trained.measured.items()}
-
-
-@dataclass(frozen=True)
-class PlanOutcome:
-    """Outcome of a command: run files written by the command, run files found at its end, and failures."""
-
-    written: list[Path]
-    found: list[Path]
-    failed: list[RunFailed]
-
-
-def run_plan(
-    plan: Plan,
-    execution: Execution,
-    folder: Path,
-    display: ProgressDisplay,
-    dispatcher: Dispatcher | None = None,
-    later: Sequence[Experiment] = (),
-    trackers: Sequence[Found[Tracker]] = (),
-) -> PlanOutcome:
-    """Run all experiments of a plan without a run file in `folder`. A failed population does not stop the plan.
-
-    Other commands may run the same plan at the same time. Returns when each run has a file or failed in this command. The
-    default of `dispatcher` is this process, whose trainings the `trackers` follow. The display adds the experiments in `later`
-    to the time left. Raises UsageError before any training if `folder` is not writable.
-    """
-    require_writable(folder)
-    written: list[Path] = []
-    failed: list[RunFailed] = []
-    not_made: set[str] = set()
-
-    def fail(population: Sequence[Experiment], error: Exception) -> None:
-        failure = RunFailed(f"{_title(population)} failed: {located(error)}")
-        failure.__cause__ = error
-        failed.append(failure)
-        not_made.update(path.name for each in population if not run_files.is_run(path := path_of(each, folder), each.run_id))
-
-    runner = PopulationRunner(execution, folder, display, plan.loaded, Tracking([each.thing for each in trackers], display.say))
-    scheduler = Scheduler(plan, folder, execution, display, fail)
-    left = [experiment for group in scheduler.groups for experiment in group]
-    with display.all([*left, *later], execution.workers):
-        for done in (dispatcher or InProcess()).run(scheduler, runner.run):
-            written += done.written
-            planned = done.population.planned
-            if done.error and out_of_memory(done.error) and scheduler.halve(done.population):
-                half = -(-planned.models // 2)
-                display.say(f"{planned.title} needed more memory than is free; trained again, at most {half} at once")
-            elif done.error:
-                fail(done.population.experiments, done.error)
-    others = set(os.listdir(folder)) - {path.name for path in written} - not_made
-    found = [folder / name for experiment in plan.experiments if (name := run_files.name_for(experiment.record)) in others]
-    return PlanOutcome(written, found, failed)
 
 
 @dataclass
@@ -229,16 +169,3 @@ def loaded_plugin(distribution: Distribution, took_part: Collection[str]) -> Loa
     """Entry of the metadata for a loaded distribution; `took_part` has the names of all distributions that took part."""
     about = distribution.name, distribution.version, distribution.source, distribution.installed, distribution.origin
     return LoadedPlugin(*about, distribution.name in took_part, distribution.libraries)
-
-
-def _title(population: Sequence[Experiment]) -> str:
-    return title_of([experiment.record for experiment in population])
-
-
-def require_writable(folder: Path) -> None:
-    """Make a results folder. Raises UsageError if the folder is not writable."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error

@@ -9,14 +9,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lgbench.errors import RunFailed
+from lgbench.errors import RunFailed, located
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
-from lgbench.execution.executor import located
 from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, point_tokens, training_tokens
 from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation, WorkQueue, named, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
-from lgbench.results import run_files
 from lgbench.training import cost
 from lgbench.training.cost import free_memory, readable, step_seconds
 
@@ -31,11 +29,6 @@ class Stacking:
     compile: bool
     limit: float = math.inf
     """Largest stack size to try after a larger stack ran out of memory."""
-
-
-def path_of(experiment: Experiment, folder: Path) -> Path:
-    """Path of an experiment's run file."""
-    return run_files.path_for(folder, experiment.record)
 
 
 def grouped(experiments: Sequence[Experiment]) -> list[list[Experiment]]:

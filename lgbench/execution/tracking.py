@@ -22,8 +22,7 @@ import lgbench
 from lgbench.atomic_files import replaced
 from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.trackers import Setting
-from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line
-from lgbench.execution.executor import located
+from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line, located
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.catalog import Catalog, Found

@@ -26,9 +26,9 @@ from types import TracebackType
 import msgspec
 import torch
 
+import lgbench
 from lgbench.atomic_files import replaced
 from lgbench.errors import UsageError, first_line
-from lgbench.execution.device import made_by
 from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
@@ -116,7 +116,11 @@ class LockedPopulation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _end(self.lock, keep=kind is not None and self._worth_keeping(interrupted=not issubclass(kind, Exception)))
+        self.release(error)
+
+    def release(self, error: BaseException | None = None) -> None:
+        """Release the lock, after the end of the training or its error."""
+        _end(self.lock, keep=error is not None and self._worth_keeping(interrupted=not isinstance(error, Exception)))
 
     def _worth_keeping(self, *, interrupted: bool) -> bool:
         written = [_has_file(record, self.results) for record in self.planned.runs]
@@ -185,7 +189,7 @@ class WorkQueue:
             return None
         population = LockedPopulation(planned, [self._by_id[record.run_id] for record in planned.runs], lock, self.results)
         with ExitStack() as otherwise:
-            otherwise.push(population)
+            otherwise.callback(population.release)
             if not _planned(folder):
                 folder.mkdir(exist_ok=True)
                 with replaced(folder / RECORD) as partial:
@@ -227,6 +231,11 @@ def unfinished(experiments: Iterable[Experiment], results: Path) -> list[Experim
     return [experiment for experiment in experiments if not _has_file(experiment.record, results)]
 
 
+def path_of(experiment: Experiment, folder: Path) -> Path:
+    """Path of an experiment's run file."""
+    return run_files.path_for(folder, experiment.record)
+
+
 def _has_file(record: ExperimentRecord, results: Path) -> bool:
     return run_files.is_run(run_files.path_for(results, record), record.run_id)
 
@@ -257,3 +266,14 @@ def _end(lock: Lock, keep: bool) -> None:
 def _remove_empty(folder: Path) -> None:
     with suppress(OSError):  # the folder is gone, or not empty
         folder.rmdir()
+
+
+def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str, str]:
+    """Versions of lgbench, torch, plugins and the plugins' libraries, and the device type.
+
+    A process continues a training only with equal versions.
+    """
+    versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
+    for experiment in population:  # one population may have tasks of several plugins
+        versions |= {**experiment.plugins, **experiment.libraries}
+    return versions

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -24,24 +24,14 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from lgbench.contracts import Tracker
+from lgbench.errors import WorkerError, WorkerKilled, lacks_memory, located
 from lgbench.execution.device import Execution
-from lgbench.execution.executor import (
-    WAIT_SECONDS,
-    Done,
-    RunPopulation,
-    WorkerError,
-    WorkerKilled,
-    ended,
-    located,
-    out_of_memory,
-)
+from lgbench.execution.dispatcher import Dispatcher, Done, released
 from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation
 from lgbench.experiment.components import experiments_of
-from lgbench.extensions.catalog import Found
 from lgbench.extensions.registry import Registry
 
 PATIENCE_SECONDS = 10.0
@@ -192,89 +182,52 @@ class Worker:
         return WorkerError(f"the worker process ended with exit code {code}; it had loaded the plugins {loaded}")
 
 
-class Workers:
+class Workers(Dispatcher):
     """Dispatcher for worker processes of this machine."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        results: Path,
-        plugins: Sequence[Path],
-        display: ProgressDisplay,
-        trackers: Sequence[Found[Tracker]] = (),
-    ) -> None:
-        """`plugins` are plugin files; `trackers` are the trackers of the runs."""
-        self.execution, self.display = execution, display
-        self._setup = Setup(results, execution, tuple(plugins), {each.thing.name: each.origin.name for each in trackers})
+    def __init__(self, setup: Setup, display: ProgressDisplay) -> None:
+        self.most, self.display = setup.execution.workers, display
+        self._setup = setup
         self._said: set[str] = set()
         self._workers: list[Worker] = []
 
-    def run(self, left: Iterable[LockedPopulation | None], run_population: RunPopulation) -> Iterator[Done]:
-        """`run_population` is unused: each worker has a :class:`PopulationRunner`."""
-        try:
-            yield from self._run(left)
-        finally:
-            self._stop()
-
-    def _run(self, left: Iterable[LockedPopulation | None]) -> Iterator[Done]:
-        source: Iterator[LockedPopulation | None] | None = iter(left)
-        look_again = 0.0
-        while True:
-            while source and len(self._busy()) < self.execution.workers and time.monotonic() >= look_again:
-                match next(source, _END):
-                    case LockedPopulation() as locked:
-                        self._give(locked)
-                    case None:
-                        look_again = time.monotonic() + WAIT_SECONDS
-                    case _:
-                        source = None
-            busy = self._busy()
-            if not source and not busy:
-                return
-            ready = wait([worker.pipe for worker in busy], WAIT_SECONDS if source else None)
-            for worker in busy:
-                if worker.pipe in ready and (done := self._heard(worker)):
-                    yield done
-                    source = source or iter(left)  # the scheduler may try its runs again
+    @property
+    def busy(self) -> int:
+        return len(self._busy())
 
     def _busy(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.locked]
 
-    def _give(self, locked: LockedPopulation) -> None:
+    def begin(self, locked: LockedPopulation) -> None:
         """Give a population to a worker with exactly the same plugins, if necessary a new worker."""
         population = locked.planned
         idle = [worker for worker in self._workers if not worker.locked]
         worker = next((each for each in idle if each.plugins == population.plugins and not each.died), None)
         if not worker:
-            if len(self._workers) == self.execution.workers:
+            if len(self._workers) == self.most:
                 idle[0].close()
                 self._workers.remove(idle[0])
             worker = Worker(self._setup, population.plugins, self.display, self._said)
             self._workers.append(worker)
         worker.train(population, locked.folder, locked)
 
-    def _heard(self, worker: Worker) -> Done | None:
-        """Handle the next message of a worker. Returns the population if it has ended."""
-        if not (finished := worker.heard()):
-            return None
-        assert worker.locked
-        locked, worker.locked = worker.locked, None
-        return ended(locked, worker.written, finished.error)
+    def ended(self, seconds: float | None) -> Iterator[Done]:
+        busy = self._busy()
+        ready = wait([worker.pipe for worker in busy], seconds)
+        for worker in busy:
+            if worker.pipe in ready and (finished := worker.heard()) and (locked := worker.locked):
+                worker.locked = None
+                yield released(locked, worker.written, finished.error)
 
-    def _stop(self) -> None:
-        """Stop all workers. Populations in training are released as after an interrupt."""
+    def stop(self) -> None:
         for worker in self._workers:
             worker.stop()
         latest = time.monotonic() + PATIENCE_SECONDS
         for worker in self._workers:
             worker.close(latest - time.monotonic())
             if worker.locked:
-                with suppress(KeyboardInterrupt), worker.locked:
-                    raise KeyboardInterrupt
+                worker.locked.release(KeyboardInterrupt())
         self._workers.clear()
-
-
-_END = object()
 
 
 def trained_alone(population: PlannedPopulation, folder: Path, setup: Setup, display: ProgressDisplay) -> list[Path]:
@@ -347,7 +300,7 @@ class Trainer:
 
 def _sendable(error: Exception) -> Exception:
     """Picklable error with the message, file and line of another error."""
-    return (WorkerKilled if out_of_memory(error) else WorkerError)(located(error))
+    return (WorkerKilled if lacks_memory(error) else WorkerError)(located(error))
 
 
 @dataclass(frozen=True)

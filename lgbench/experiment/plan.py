@@ -71,8 +71,6 @@ class Plan:
 
     experiments: tuple[Experiment, ...]
     refusals: tuple[str, ...]
-    loaded: tuple[Distribution, ...] = ()
-    """Distributions of all loaded plugins, sorted by name."""
     every: tuple[Experiment, ...] = ()
     """All experiments of the command, if `experiments` is a single stage of it; else empty."""
 
@@ -90,7 +88,7 @@ class _Chosen:
     seeds: tuple[int, ...]
     precision: str
     loaded: tuple[Distribution, ...]
-    """See :class:`Plan`."""
+    """Distributions of all loaded plugins, sorted by name."""
     positions: dict[str, dict[int, int]] = field(default_factory=dict)
     """`Experiment.positions` by task."""
     unanswered: dict[Hashable, str | None] = field(default_factory=dict)
@@ -137,7 +135,7 @@ def plan(request: Request, registry: Registry) -> Plan:
             experiments |= dict.fromkeys(map(first.with_seed, chosen.seeds))
     if not experiments:
         raise UsageError("\n".join(refusals))
-    return Plan(tuple(experiments), tuple(refusals), chosen.loaded)
+    return Plan(tuple(experiments), tuple(refusals))
 
 
 def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], chosen: _Chosen) -> Experiment:

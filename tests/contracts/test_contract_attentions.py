@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers.checking import assert_sound
+from helpers.in_process import run_here
 from helpers.plain_decoder import PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
 from helpers.plain_training import CHEAP, CPU
 from torch import Tensor, nn
@@ -17,8 +18,6 @@ from torch import Tensor, nn
 from lgbench import Attention, AttentionSpec, Need, Unsupported, UsageError
 from lgbench.attending import masked_logits, visible
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -138,7 +137,7 @@ def test_an_option_of_the_attention_decides_the_model_and_names_the_run(planned,
     settings = {key: str(value) for key, value in CHEAP.items()} | {"attention.window": "2,16"}
     asked = plan(Request(["tomita-3"], ["window"], (), (0,), "quick", settings), registry)
     assert [experiment.parts["attention"] for experiment in asked.experiments] == [Window(2), Window(16)]
-    outcome = run_plan(asked, Execution(CPU, False, None), tmp_path, SilentProgress())
+    outcome = run_here(asked, Execution(CPU, False, None), tmp_path)
     footers = [run_files.metadata(path)["experiment"] for path in outcome.written]
     assert [dict(footer["options"])["attention.window"] for footer in footers] == [2, 16]
     assert {footer["entry"] for footer in footers} == {"transformer+pre-norm+window"}

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 import toys
 from helpers.checking import assert_sound
+from helpers.in_process import run_here
 from helpers.number_positions import ByNumber
 from helpers.plain_decoder import built_in_and, learning_rates
 from helpers.plain_training import CPU, initial
@@ -19,8 +20,6 @@ from torch import Tensor
 from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights, seeds
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.measurement.evaluate import evaluate
@@ -201,7 +200,7 @@ def runs(tmp_path_factory) -> dict[str, list[dict]]:
     found = {}
     for task in (FlipFlop(), Copy()):
         asked = Plan(planned(task), ())
-        outcome = run_plan(asked, Execution(CPU, False, None), tmp_path_factory.mktemp("runs"), SilentProgress())
+        outcome = run_here(asked, Execution(CPU, False, None), tmp_path_factory.mktemp("runs"))
         assert not outcome.failed
         found[task.name] = run_files.read(outcome.written[0]).to_pylist()
     return found
@@ -233,7 +232,7 @@ class Unsound(Copy):
 
 
 def test_a_run_on_a_task_that_breaks_its_contract_fails_with_its_name_and_the_reason(tmp_path) -> None:
-    outcome = run_plan(Plan(planned(Unsound()), ()), Execution(CPU, False, None), tmp_path, SilentProgress())
+    outcome = run_here(Plan(planned(Unsound()), ()), Execution(CPU, False, None), tmp_path)
     (failure,) = outcome.failed
     assert not outcome.written
     with pytest.raises(RunFailed, match="task copy at length .*1.25.* a sum of 1"):

@@ -18,12 +18,12 @@ from helpers.tracked import SETTINGS, numbers_in, numbers_of
 import lgbench
 from lgbench import Executor, Pool, UsageError
 from lgbench.errors import RunFailed
-from lgbench.execution.device import ExecutionOptions
-from lgbench.execution.engines import Command, carry_out, executor_named
+from lgbench.execution.engines import carry_out, executor_named
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
+from lgbench.functions import command_of
+from lgbench.options import RunOptions
 from lgbench.results import run_files
 
 GUIDE = ROOT / "docs" / "how-to" / "write-an-executor.md"
@@ -103,9 +103,9 @@ class Sentences(SilentProgress):
 def carried_out(executor, arch, folder, task="toy-largest"):
     """Outcome of a command with two seeds of a toy, and what it said."""
     registry, display = Registry.load(), Sentences()
-    request = Request([task], [arch], ["toy-mean"], (0, 1), "quick", {k: str(v) for k, v in SETTINGS.items()})
-    execution = ExecutionOptions("cpu", False, population=2)
-    outcome = carry_out(Command(request, plan(request, registry), execution, (), display, executor), folder)
+    asked = {"average": "toy-mean", "seeds": (0, 1), "protocol": "quick", "set": SETTINGS, "compile": False}
+    command = command_of(RunOptions(task, arch, **asked, device="cpu", population=2), registry, display)
+    outcome = carry_out(replace(command, executor=executor), folder)
     return outcome, display.said
 
 

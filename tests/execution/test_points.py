@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_model
 from helpers.toy_registries import Marked
@@ -16,10 +17,10 @@ from torch import nn
 from lgbench import UsageError, seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress, point_tokens, training_tokens
-from lgbench.execution.runner import points_of, run_plan, scores_at_points
+from lgbench.execution.progress import point_tokens, training_tokens
+from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
-from lgbench.experiment.plan import Plan, Replanner, Request, plan
+from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
@@ -237,7 +238,7 @@ def test_models_are_in_evaluation_mode_at_points_and_each_part_in_its_own_afterw
 
 def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, planned, tmp_path):
     experiments = planned(toy_registry, "toy-even", "toy-table", averagers=["toy-mean"], **SMALL, **STRINGS)
-    assert not run_plan(Plan(experiments, ()), Execution(CPU, compile=False), tmp_path, SilentProgress()).failed
+    assert not run_here(experiments, Execution(CPU, compile=False), tmp_path).failed
     (path,) = tmp_path.glob("*.parquet")
     rows = [row for row in run_files.read(path).to_pylist() if row["length"] is not None]
     assert {row["step"] for row in rows} == {1, 2, 5, 10, 20}
@@ -299,5 +300,5 @@ def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
 
 def test_a_results_folder_has_no_other_files_than_before(toy_registry, planned, tmp_path: Path):
     experiments = planned(toy_registry, "toy-walk", "toy-table", **SMALL)
-    run_plan(Plan(experiments, ()), Execution(CPU, compile=False, checkpoint=0), tmp_path, SilentProgress())
+    run_here(experiments, Execution(CPU, compile=False, checkpoint=0), tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]

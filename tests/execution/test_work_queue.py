@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 import toys
 from helpers.folders import TESTS
+from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import work_queue
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
-from lgbench.execution.scheduler import path_of
-from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue
-from lgbench.experiment.plan import Plan
+from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue, path_of
 from lgbench.extensions.loading import Distribution
 from lgbench.results import run_files
 
@@ -274,7 +271,7 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
 def test_a_population_that_other_commands_finish_is_removed(tmp_path, runs):
     abandon(take(tmp_path, runs[:4]))
     for part in (runs[:2], runs[2:4]):
-        assert not run_plan(Plan(part, ()), Execution(CPU, False), tmp_path, SilentProgress()).failed
+        assert not run_here(part, Execution(CPU, False), tmp_path).failed
     assert left(tmp_path) == set()
 
 

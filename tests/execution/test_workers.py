@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.in_process import run_here
 from helpers.made_runs import made, rows_of, wait_until
 from helpers.plain_training import CPU
 
 from lgbench.execution.device import Execution
+from lgbench.execution.engines import PlanOutcome, run_plan
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
 from lgbench.execution.workers import Setup, Train, Workers
 from lgbench.experiment.components import experiments_of
@@ -49,9 +50,14 @@ class Told(SilentProgress):
 def alone(registry, tmp_path_factory) -> dict[str, str]:
     """The run files that one process makes."""
     folder = tmp_path_factory.mktemp("alone")
-    outcome = run_plan(planned(registry), Execution(CPU, False, 1), folder, SilentProgress())
+    outcome = run_here(planned(registry), Execution(CPU, False, 1), folder)
     assert len(outcome.written) == 4
     return made(folder)
+
+
+def in_workers(plan: Plan, execution: Execution, folder: Path) -> PlanOutcome:
+    setup, display = Setup(folder, execution, (), {}), SilentProgress()
+    return run_plan(plan, execution, folder, display, Workers(setup, display))
 
 
 def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
@@ -67,9 +73,7 @@ def test_a_population_survives_the_way_to_a_worker(registry, tmp_path):
 def test_two_workers_make_the_run_files_of_one_process_to_the_bit(registry, alone, tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(sorted({plugin.name for plugin in registry.plugins})))
     execution = Execution(CPU, False, 1, workers=2)
-    outcome = run_plan(
-        planned(registry), execution, tmp_path, SilentProgress(), Workers(execution, tmp_path, (), SilentProgress())
-    )
+    outcome = in_workers(planned(registry), execution, tmp_path)
     assert len(outcome.written) == 4 and not outcome.failed
     assert made(tmp_path) == alone
     assert not (tmp_path / UNFINISHED).exists()
@@ -81,19 +85,19 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
     monkeypatch.setenv("LGBENCH_PLUGINS", ",".join(sorted({plugin.name for plugin in registry.plugins})))
     execution = Execution(CPU, False, 2, workers=2)
     display = Told()
-    workers = Workers(execution, tmp_path, (), display)
+    workers = Workers(Setup(tmp_path, execution, (), {}), display)
     killed: list[int] = []
 
-    give = workers._give
+    begin = workers.begin
 
-    def give_and_kill(work) -> None:
-        give(work)
+    def begin_and_kill(locked) -> None:
+        begin(locked)
         if not killed:
             process = workers._workers[0].process
             killed.append(process.pid)
             process.send_signal(signal.SIGKILL)
 
-    monkeypatch.setattr(workers, "_give", give_and_kill)
+    monkeypatch.setattr(workers, "begin", begin_and_kill)
     outcome = run_plan(planned(registry), execution, tmp_path, display, workers)
     assert killed and len(outcome.written) == 4 and not outcome.failed
     assert any("trained again, at most 1 at once" in sentence for sentence in display.said)
@@ -104,9 +108,7 @@ def test_a_worker_that_is_killed_costs_its_steps_alone(registry, alone, tmp_path
 def test_a_worker_that_cannot_start_fails_its_runs_with_a_sentence(registry, tmp_path, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "gone")
     execution = Execution(CPU, False, 2, workers=2)
-    outcome = run_plan(
-        planned(registry), execution, tmp_path, SilentProgress(), Workers(execution, tmp_path, (), SilentProgress())
-    )
+    outcome = in_workers(planned(registry), execution, tmp_path)
     assert not outcome.written and len(outcome.failed) == 2
     for failure in outcome.failed:
         assert "failed: a worker process cannot start: LGBENCH_PLUGINS: no plugin 'gone'; known: " in str(failure)

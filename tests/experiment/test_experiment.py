@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 import toys
+from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.processes import python
 from helpers.toy_registries import but, toys_and
@@ -14,10 +15,8 @@ from helpers.toy_registries import but, toys_and
 from lgbench import UsageError
 from lgbench.errors import PluginError
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import grouped, path_of
-from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.tuning import Tuning
@@ -224,7 +223,7 @@ def test_planning_looks_names_up_once_and_nothing_after_it_does(planned, tmp_pat
     for catalog in known.catalogs().values():
         catalog._items.clear()
     assert experiments == again
-    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), tmp_path, SilentProgress())
+    outcome = run_here(experiments, Execution(CPU, False), tmp_path)
     assert not outcome.failed and len(outcome.written) == len(experiments) == 8
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.processes import install
 
-from lgbench.execution.device import made_by
+from lgbench.execution.work_queue import made_by
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions import loading
 from lgbench.extensions.loading import Distribution, libraries_of

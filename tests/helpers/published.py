@@ -13,13 +13,12 @@ import pyarrow as pa
 import pytest
 import toys
 
+from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_essentials
 from lgbench import Budget, Task, hookimpl
 from lgbench.execution import device
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.results import run_files
@@ -70,9 +69,10 @@ def make(
     keeps = request.pop("keep_weights", False)
     execution = Execution(CPU, compile=False, population=request.pop("population", None), keep_weights=keeps)
     asked = Request(request.pop("tasks", ["small"]), archs, request.pop("averagers", ["toy-mean"]), seeds, **request)
+    known = installed or registry()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "git_commit", lambda: COMMIT)
-        outcome = run_plan(plan(asked, installed or registry()), execution, folder, SilentProgress())
+        outcome = run_here(plan(asked, known), execution, folder, loaded=known.loaded())
     assert not outcome.failed
     return outcome.written
 

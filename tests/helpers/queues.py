@@ -7,8 +7,7 @@ from pathlib import Path
 
 from helpers.plain_training import CPU
 from helpers.run_files import simulated, write_rows
-from lgbench.execution.scheduler import path_of
-from lgbench.execution.work_queue import CHECKPOINT, LockedPopulation, WorkQueue
+from lgbench.execution.work_queue import CHECKPOINT, LockedPopulation, WorkQueue, path_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.lock import machine
 

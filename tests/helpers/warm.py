@@ -21,15 +21,19 @@ from typing import IO
 
 import pytest
 
+from helpers.folders import TESTS
+
 SERVER = """
 import json, os, socket, sys, traceback
+import pytest
 from importlib.metadata import entry_points
 import torch._dynamo, torch.utils.flop_counter  # the first gradient and the first count of operators import them
-import lgbench.execution.runner, lgbench.execution.console, lgbench.reports.curves
+import lgbench.execution.engines, lgbench.execution.console, lgbench.reports.curves
 from lgbench.cli.main import main
-from lgbench.execution import engines
-from lgbench.execution.executor import InProcess
-engines.Workers = lambda *given, **named: InProcess()  # a worker would be another process, which takes seconds to start
+sys.path.insert(0, sys.argv[2])
+from helpers.in_process import train_here
+train_here(pytest.MonkeyPatch())  # a worker would be another process, which takes seconds to start
+del sys.path[0]
 for entry_point in entry_points(group="lgbench"):
     if entry_point.dist.name == "lgbench":
         entry_point.load()
@@ -95,7 +99,7 @@ class Warm:
 
     def __init__(self) -> None:
         self.socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-c", SERVER, str(other.fileno())]
+        command = [sys.executable, "-c", SERVER, str(other.fileno()), str(TESTS)]
         self.process = subprocess.Popen(command, pass_fds=[other.fileno()])
         other.close()
 

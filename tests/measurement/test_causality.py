@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from helpers.in_process import run_here
 from helpers.plain_training import CPU, initial
 from helpers.run_files import simulated, write_rows
 from helpers.toy_registries import METRICS, Marked, experiment_of, toys_and
@@ -18,7 +19,6 @@ from lgbench.conformance.check import stirred
 from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.extensions.registry import Registry
@@ -239,7 +239,7 @@ def made(tmp_path_factory):
     request = Request(["toy-walk"], ["hostile", "honest", "overflows"], (), tuple(range(5)), "quick", SMALL)
     display = SilentProgress()
     display.say = (heard := []).append
-    outcome = run_plan(plan(request, registry), Execution(CPU, False), folder, display)
+    outcome = run_here(plan(request, registry), Execution(CPU, False), folder, display)
     assert not outcome.failed
     return folder, heard
 

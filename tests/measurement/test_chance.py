@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from helpers.in_process import run_here
 from helpers.plain_training import CHEAP, CPU
 from helpers.toy_registries import METRICS, Marked, Weighted, but
 from scipy.optimize import linprog
@@ -13,10 +14,7 @@ from scipy.optimize import linprog
 from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
 from lgbench.execution import runner
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.experiment.contexts import board_lengths
-from lgbench.experiment.plan import Plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import chance as chance_module
 from lgbench.measurement.chance import CHANCE, chance
@@ -213,7 +211,7 @@ def runs(toy_registry, planned, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(runner, "chance", counted)
-        outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), folder, SilentProgress())
+        outcome = run_here(experiments, Execution(CPU, False), folder)
     assert not outcome.failed and len(outcome.written) == 8
     return experiments, folder, asked
 

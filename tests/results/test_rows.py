@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 import torch
 import toys
+from helpers.in_process import run_here
 from helpers.plain_training import CHEAP, CPU
 from helpers.toy_registries import experiment_of
 
 import lgbench
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import points_of, run_plan, scores_at_points
-from lgbench.experiment.plan import Plan
+from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
@@ -122,7 +121,7 @@ def made(toy_registry, planned, tmp_path_factory):
     settings = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 12}
     tasks = ["toy-walk", "toy-even", "toy-largest"]
     experiments = planned(toy_registry, tasks, "toy-table", seeds=(0, 1), averagers=["toy-mean"], **settings)
-    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), folder, SilentProgress())
+    outcome = run_here(experiments, Execution(CPU, False), folder)
     assert not outcome.failed
     return {experiment: run_files.read(run_files.path_for(folder, experiment.record)) for experiment in experiments}
 

@@ -22,14 +22,15 @@ from lgbench import hookimpl
 from lgbench.contracts import Answers
 from lgbench.errors import Refused
 from lgbench.execution import device
-from lgbench.execution.device import ExecutionOptions
-from lgbench.execution.engines import Command, carry_out
+from lgbench.execution.engines import carry_out
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.tuning import FOLDER
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.extensions.registry import Registry
+from lgbench.functions import command_of
 from lgbench.measurement.evaluate import evaluate
+from lgbench.options import RunOptions
 from lgbench.results import run_files
 from lgbench.submissions.inspection import inspected, keys_in, row_keys
 from lgbench.submissions.submission import check_filed, submit
@@ -360,8 +361,8 @@ def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):
 def tuned_runs(tmp_path_factory, installed, tuned) -> list[Path]:
     """Both tasks of a family, seeds 0 to 4, of a checkout without changes."""
     folder = tmp_path_factory.mktemp("made")
-    request = Request(["small"], ["toy-table"], ["toy-mean"], range(5), "tuned")
-    command = Command(request, plan(request, installed), ExecutionOptions("cpu", False, workers=1), (), SilentProgress())
+    options = RunOptions("small", "toy-table", average="toy-mean", seeds=range(5), protocol="tuned", compile=False, workers=1)
+    command = command_of(options, installed, SilentProgress())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "git_commit", lambda: published.COMMIT)
         outcome = carry_out(command, folder)

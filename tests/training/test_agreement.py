@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_model
 from torch import nn
@@ -16,10 +17,8 @@ from torch.func import grad, vmap
 from lgbench.contracts import Answers
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import grouped
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream, training_lengths
@@ -52,7 +51,7 @@ class Listening(SilentProgress):
 def numbers(experiments, folder, execution) -> tuple[dict[tuple[object, ...], float | None], list[str]]:
     """Every number of the run files by what it is a number of, and what was said."""
     display = Listening()
-    outcome = run_plan(Plan(tuple(experiments), ()), execution, folder, display)
+    outcome = run_here(experiments, execution, folder, display)
     assert not outcome.failed and len(outcome.written) == len(experiments)
     rows = [row for path in outcome.written for row in run_files.read(path).to_pylist()]
     names = ("task", "entry", "seed", "weights", "metric", "step", "length", "n")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.in_process import run_here
 from helpers.plain_training import CHEAP, CPU, plain_training
 from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.execution.scheduler import Scheduler, grouped
 from lgbench.execution.tuning import Stage
 from lgbench.experiment.plan import Plan, Request, plan
@@ -88,7 +88,7 @@ def test_a_run_that_does_not_fit_into_memory_is_refused_in_a_sentence_and_the_ot
 ):
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_batch="4,16384", train_steps=3)
     monkeypatch.setattr(cost, "free_memory", lambda device: 2 * 10**6)
-    outcome = run_plan(Plan(experiments, ()), Execution(CPU, False), tmp_path, SilentProgress())
+    outcome = run_here(experiments, Execution(CPU, False), tmp_path)
     (failure,) = outcome.failed
     assert len(outcome.written) == 1
     for words in (
@@ -157,7 +157,7 @@ def test_each_stack_is_divided_by_itself(toy_registry, planned, tmp_path):
 
 
 def rows(experiments, folder, population) -> dict[tuple[object, ...], float | None]:
-    outcome = run_plan(Plan(tuple(experiments), ()), Execution(CPU, False, population), folder, SilentProgress())
+    outcome = run_here(experiments, Execution(CPU, False, population), folder)
     assert not outcome.failed
     found = [row for path in outcome.written for row in run_files.read(path).to_pylist()]
     names = ("task", "seed", "weights", "metric", "step", "length", "n")

@@ -1,16 +1,15 @@
-"""The seam between who knows what is left and who runs it: any executor makes the same run files."""
+"""Dispatch of populations: every run has a file or a reason, in whatever order and whoever else writes files."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 import torch
 import toys
+from helpers.in_process import InProcess, run_here
 from helpers.made_runs import made
 from helpers.plain_training import CHEAP, CPU
 from helpers.queues import checkpoint_of, left, take
@@ -20,38 +19,31 @@ from lgbench import Random, seeds
 from lgbench.errors import RunFailed
 from lgbench.execution import runner
 from lgbench.execution.device import Execution
-from lgbench.execution.executor import Done, InProcess
-from lgbench.execution.progress import SilentProgress
-from lgbench.execution.runner import run_plan
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.experiment.plan import Plan
 from lgbench.results import run_files
 
 SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 8}
 
 
-class Reversed:
+class Reversed(InProcess):
     """Takes everything first and runs the last population first."""
 
-    def run(self, left, run_population) -> Iterator[Done]:
-        everything = list(left)
-        assert len(everything) > 1
-        yield from InProcess().run(reversed(everything), run_population)
+    most = 100
 
+    def __init__(self, runner) -> None:
+        super().__init__(runner)
+        self.taken = []
 
-class InAThread:
-    """Runs each population in another thread, and reports when all are through."""
+    @property
+    def busy(self) -> int:
+        return len(self.taken)
 
-    def run(self, left, run_population) -> Iterator[Done]:
-        here = threading.get_ident()
+    def begin(self, locked) -> None:
+        self.taken.append(locked)
 
-        def done(locked) -> list[Done]:
-            assert threading.get_ident() != here
-            return list(InProcess().run([locked], run_population))
-
-        with ThreadPoolExecutor(1) as threads:
-            for outcomes in [*threads.map(done, list(left))]:
-                yield from outcomes
+    def ended(self, seconds):
+        super().begin(self.taken.pop())
+        yield from super().ended(seconds)
 
 
 def planned_grid(planned, known=None):
@@ -60,8 +52,8 @@ def planned_grid(planned, known=None):
     return planned(known, ["toy-walk", "toy-largest"], "toy-table", (0, 1, 2), averagers=["toy-mean"], **SETTINGS)
 
 
-def run(experiments, folder, executor=None, population=2):
-    return run_plan(Plan(tuple(experiments), ()), Execution(CPU, False, population), folder, SilentProgress(), executor)
+def run(experiments, folder, kind=InProcess, population=2):
+    return run_here(experiments, Execution(CPU, False, population), folder, kind=kind)
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +65,8 @@ def local(planned, tmp_path_factory) -> dict[str, str]:
     return made(folder)
 
 
-@pytest.mark.parametrize("executor", [InProcess(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
-def test_every_executor_makes_the_same_run_files_to_the_bit_and_leaves_nothing_else(planned, local, tmp_path, executor):
-    outcome = run(planned_grid(planned), tmp_path, executor)
+def test_the_order_of_populations_changes_no_bit_and_nothing_else_is_left(planned, local, tmp_path):
+    outcome = run(planned_grid(planned), tmp_path, Reversed)
     assert made(tmp_path) == local
     assert {path.name for path in outcome.written} == local.keys() and not outcome.failed and not outcome.found
     assert left(tmp_path) == set()
@@ -103,30 +94,30 @@ def failing_at(planned):
     return experiments
 
 
-@pytest.mark.parametrize("executor", [InProcess(), Reversed(), InAThread()], ids=lambda executor: type(executor).__name__)
-def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(planned, tmp_path, executor):
+def test_a_population_that_fails_is_reported_with_its_place_and_stops_no_other(planned, tmp_path):
     experiments = failing_at(planned)
-    outcome = run(experiments, tmp_path, executor, population=None)
+    outcome = run(experiments, tmp_path, population=None)
     failed = [e for e in experiments if e.record.task == "toy-failing" and e.seed > 0]
     expected = {run_files.path_for(tmp_path, e.record) for e in experiments if e not in failed}
     assert set(outcome.written) == expected == set(run_files.find(tmp_path)) and len(failed) == 4
     assert len(outcome.failed) == 2
     for failure, entry in zip(sorted(outcome.failed, key=str), ("toy-fragile", "toy-table"), strict=True):
         assert isinstance(failure, RunFailed) and isinstance(failure.__cause__, ValueError)
-        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_executor.py:"):
+        for said in ("toy-failing", entry, "3 models", "ValueError: no contexts today", "test_dispatcher.py:"):
             assert said in str(failure)
     assert left(tmp_path) == set()
-    again = run(experiments, tmp_path, executor=InProcess(), population=None)
+    again = run(experiments, tmp_path, population=None)
     assert set(again.found) == expected and not again.written and len(again.failed) == 2
 
 
-def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned, tmp_path):
+def test_a_first_step_that_fails_is_reported_before_any_dispatcher_sees_it(planned, tmp_path):
     """And a plugin's error in one group stops no other."""
     seen = []
 
     class Watching(InProcess):
-        def run(self, left, run_population):
-            yield from super().run((seen.append(each) or each for each in left), run_population)
+        def begin(self, locked):
+            seen.append(locked)
+            super().begin(locked)
 
     def fails(self, length, random):
         raise ValueError("no contexts today")
@@ -134,41 +125,39 @@ def test_a_first_step_that_fails_is_reported_before_any_executor_sees_it(planned
     broken = toys_and(task=but(toys.Walk(), name="toy-none", family="toy-none", sample=toys.Walk.sample))
     experiments = planned(broken, ["toy-none", "toy-largest"], "toy-table", (0, 1), **SETTINGS)
     type(experiments[0].task).sample = fails
-    outcome = run(experiments, tmp_path, Watching(), population=None)
+    outcome = run(experiments, tmp_path, Watching, population=None)
     (failure,) = outcome.failed
     assert "toy-none" in str(failure) and "no contexts today" in str(failure)
     assert [each.experiments[0].record.task for each in seen] == ["toy-largest"] and len(outcome.written) == 2
     assert left(tmp_path) == set()
 
 
-def test_a_population_is_locked_when_an_executor_takes_it_and_free_when_it_ends(planned, tmp_path):
+def test_a_population_is_locked_when_a_dispatcher_takes_it_and_free_when_it_ends(planned, tmp_path):
     experiments = planned_grid(planned)
     walks = [e for e in experiments if e.record.task == "toy-walk"]
     held = []
 
-    class Watching:
-        def run(self, left, run_population):
-            for number, locked in enumerate(left):
-                running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
-                held.append((number, running == [locked.folder], take(tmp_path, locked.experiments)))
-                yield from InProcess().run([locked], run_population)
+    class Watching(InProcess):
+        def begin(self, locked):
+            running = [path for path in (tmp_path / UNFINISHED).iterdir() if path.is_dir()]
+            held.append((running == [locked.folder], take(tmp_path, locked.experiments)))
+            super().begin(locked)
 
-    run(experiments, tmp_path, Watching())
-    assert held == [(number, True, None) for number in range(4)]
+    run(experiments, tmp_path, Watching)
+    assert held == [(True, None)] * 4
     assert len(walks) == 3 and left(tmp_path) == set()
 
 
 def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(planned, local, tmp_path):
-    class Impatient:
-        def run(self, left, run_population):
-            for number, locked in enumerate(left):
-                with locked:
-                    if number == 2:
-                        raise KeyboardInterrupt
-                    yield Done(locked, list(run_population(locked.planned, locked.experiments, locked.folder)))
+    class Impatient(InProcess):
+        def begin(self, locked):
+            if len(made(tmp_path)) == 3:
+                locked.release(KeyboardInterrupt())
+                raise KeyboardInterrupt
+            super().begin(locked)
 
     with pytest.raises(KeyboardInterrupt):
-        run(planned_grid(planned), tmp_path, Impatient())
+        run(planned_grid(planned), tmp_path, Impatient)
     before = made(tmp_path)
     assert len(before) == 3 and before.items() <= local.items() and left(tmp_path) == set()
     run(planned_grid(planned), tmp_path)
@@ -195,18 +184,17 @@ def test_a_population_can_be_ended_by_another_thread_than_took_it(planned, tmp_p
 def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_written_again(planned, local, tmp_path):
     experiments = planned_grid(planned)
 
-    class Late:
+    class Late(InProcess):
         """Somebody else finishes the runs of the first population while it is trained."""
 
-        def run(self, left, run_population):
-            for number, locked in enumerate(left):
-                if number == 0:
-                    run(experiments, tmp_path / "other")
-                    for path in run_files.find(tmp_path / "other"):
-                        path.rename(tmp_path / path.name)
-                yield from InProcess().run([locked], run_population)
+        def begin(self, locked):
+            if not (tmp_path / "other").exists():
+                run(experiments, tmp_path / "other")
+                for path in run_files.find(tmp_path / "other"):
+                    path.rename(tmp_path / path.name)
+            super().begin(locked)
 
-    outcome = run(experiments, tmp_path, Late())
+    outcome = run(experiments, tmp_path, Late)
     assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()
     assert made(tmp_path) == local
 
@@ -214,7 +202,7 @@ def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_writt
 def test_the_seconds_of_a_run_are_its_own_and_not_those_of_the_runs_before_it(toy_registry, planned, tmp_path, monkeypatch):
     """Each look at the clock is a second later: a test takes one, whichever model of a population it is of."""
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=count().__next__))
-    outcome = run(planned(toy_registry, ["toy-largest"], ["toy-table"], (0, 1, 2), **SETTINGS), tmp_path, InProcess())
+    outcome = run(planned(toy_registry, ["toy-largest"], ["toy-table"], (0, 1, 2), **SETTINGS), tmp_path)
     seconds = [run_files.metadata(path)["seconds"] for path in outcome.written]
     assert len(seconds) == 3 and {each["total"] - each["train"] for each in seconds} == {1.0}
 
@@ -225,5 +213,5 @@ def test_a_damaged_file_whose_run_fails_again_is_not_called_done_before(planned,
     damaged = run_files.path_for(tmp_path, failed.record)
     damaged.parent.mkdir(exist_ok=True)
     damaged.write_bytes(b"half")
-    outcome = run(experiments, tmp_path, InProcess(), population=None)
+    outcome = run(experiments, tmp_path, population=None)
     assert outcome.failed and outcome.found == [] and damaged.read_bytes() == b"half"
