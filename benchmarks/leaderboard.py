@@ -32,7 +32,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lgbench import user_cache
 from lgbench.experiment.contexts import spaced_lengths
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
@@ -133,7 +132,7 @@ def measure(folder: Path, rounds: int) -> dict[str, tuple[float, float]]:
     """Median seconds and MB of every side, each time in a new process: this script with --side."""
     found: dict[str, list[list[float]]] = {side: [] for side in SIDES}
     for _ in range(rounds):
-        shutil.rmtree(os.environ[user_cache.VARIABLE], ignore_errors=True)
+        shutil.rmtree(os.environ["LGBENCH_CACHE"], ignore_errors=True)
         for side, results in found.items():
             process = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
             results.append(json.loads(subprocess.run(process, check=True, stdout=subprocess.PIPE).stdout))
@@ -151,7 +150,7 @@ def compare(largest: int, rounds: int) -> Table:
         table.add_column(name, justify="right")
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as own:
-        os.environ[user_cache.VARIABLE] = own
+        os.environ["LGBENCH_CACHE"] = own
         for before, size in zip([0, *sizes], sizes, strict=False):
             simulate(Path(name), range(before, size))
             results = measure(Path(name), rounds)

@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from leaderboard import runs, simulate
 from playwright.sync_api import sync_playwright
 
-from lgbench import user_cache
 from lgbench.results import run_files
 from lgbench.results.submission_files import SubmittedRun, written
 
@@ -77,7 +76,7 @@ def main() -> None:
         for folder in folders:
             folder.mkdir()
         files, submissions, out, own = folders
-        os.environ[user_cache.VARIABLE] = str(own)
+        os.environ["LGBENCH_CACHE"] = str(own)
         simulate(files, range(chosen.runs))
         submitted(files, submissions, chosen.runs)
         sizes = [sum(path.stat().st_size for path in folder.iterdir()) / 2**20 for folder in (files, submissions)]

@@ -131,7 +131,9 @@ def _read(path: Path) -> tuple[str, float] | None:
 
 
 def _is_stale(path: Path, content: str, touched: float) -> bool:
-    holder = _CONTENT.fullmatch(content)  # None before the holder has written the file
+    # Empty before the holder has written the file. If the holder was killed before, the lock is stale after STALE_SECONDS as
+    # any lock of an unknown process, so it blocks its population for a minute at most.
+    holder = _CONTENT.fullmatch(content)
     if holder and holder["machine"] == machine() and not is_running(int(holder["pid"])):
         return True
     # Clocks of machines differ, so a new file on the same file system gives the time.

@@ -18,7 +18,6 @@ from helpers.tuned import tuned, tuned_everywhere  # noqa: F401  # fixtures
 from helpers.warm import warm  # noqa: F401  # a fixture
 
 import lgbench
-from lgbench import user_cache
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Distribution, Registry
@@ -28,7 +27,7 @@ from lgbench.extensions.registry import Distribution, Registry
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes the cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(user_cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LGBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +14,8 @@ from typing import Protocol
 import psutil
 import pytest
 from helpers.commands import GRID, left, lgbench, rows
-from helpers.warm import COMMAND
 
 from lgbench.results import run_files
-
-LGBENCH = [sys.executable, "-c", COMMAND]
 
 
 class Command(Protocol):
@@ -95,16 +91,6 @@ def _runs(command: Command, seconds: float) -> bool:
     return command.poll() is None
 
 
-def processes_of(folder: Path, *words: str) -> list[int]:
-    """The processes that name a folder, and have all these words in their command line."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if str(folder) in line and all(word in line for word in words):
-            found.append(process.pid)
-    return found
-
-
 @pytest.fixture
 def grid(tmp_path, toys_alone) -> Callable[[Path, str], None]:
     """A check: a folder holds what an undisturbed command makes, to the bit, and nothing else."""
@@ -138,26 +124,3 @@ def test_ten_kills_of_a_run_in_two_workers_and_of_its_workers(tmp_path, warm, en
         return [child.pid for child in psutil.Process(command.pid).children()]
 
     kill_at_random(start, grid, tmp_path / "killed", 10, 12.0, workers)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("command", ["leaderboard", "site"])
-def test_ten_kills_of_a_report(tmp_path, warm, results_folder, command):
-    """The cache that a killed report keeps for the next one is whole, or not there."""
-
-    def start(folder: Path) -> Command:
-        folder.mkdir(parents=True, exist_ok=True)
-        out = ["--out", folder / "site"] if command == "site" else []
-        return warm.start([command, "--results", results_folder, *out], LGBENCH_CACHE=str(folder / "cache"))
-
-    def report(folder: Path, said: str) -> str:
-        return (folder / "site" / "index.html").read_text(encoding="utf-8") if command == "site" else said
-
-    with start(tmp_path / "whole") as undisturbed:
-        expected = report(tmp_path / "whole", undisturbed.communicate()[0])
-
-    def check(folder: Path, said: str) -> None:
-        assert report(folder, said) == expected
-        assert not [path for path in folder.rglob("*") if "partial" in path.name]
-
-    kill_at_random(start, check, tmp_path / "killed", 10, 0.8)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import platform
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from platformdirs import user_cache_path
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
@@ -23,7 +26,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.overrides import TorchFunctionMode
 
-from lgbench import user_cache
 from lgbench.atomic_files import replaced
 from lgbench.lock import Lock
 
@@ -84,6 +86,12 @@ class _SplitLinear(TorchFunctionMode):
         return found if given.get("bias") is None else found + given["bias"]
 
 
+CACHE = "LGBENCH_CACHE"
+"""Environment variable with another cache folder."""
+
+KEPT_SECONDS = 30 * 24 * 3600.0
+"""Time from the latest use of a program to its removal."""
+
 SUFFIX = ".pt2"
 
 SETTINGS = {"aot_inductor.compile_wrapper_opt_level": "O0"}
@@ -107,7 +115,7 @@ def program(
     """
     arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
     graph = traced(_as_tuple(function), arguments, varying)
-    kept = user_cache.folder("programs")
+    kept = _folder()
     if kept is None:
         report()
         with _compiled(graph, arguments, varying) as made:
@@ -116,11 +124,30 @@ def program(
     with Lock.waited_for(path.with_suffix(".lock")):  # other processes wait instead of compiling the same program
         if not path.exists():
             report()
-            user_cache.remove_old(kept)
+            _remove_old(kept)
             with replaced(path) as partial, _compiled(graph, arguments, varying) as made:
                 shutil.copyfile(made, partial)
-    user_cache.used(path)
+    with suppress(OSError):
+        os.utime(path)  # as a note of the use
     return _loaded(path)
+
+
+def _folder() -> Path | None:
+    """Folder of programs in the user's cache, or in the folder named by CACHE; None if it cannot be made."""
+    named = os.environ.get(CACHE)
+    path = (Path(named).resolve() if named else user_cache_path("lgbench", appauthor=False)) / "programs"
+    with suppress(OSError):
+        path.mkdir(parents=True, exist_ok=True)
+    return path if os.access(path, os.W_OK | os.X_OK) else None
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove files without a use for KEPT_SECONDS."""
+    oldest = time.time() - KEPT_SECONDS
+    for file in folder.iterdir():
+        with suppress(OSError):  # another process was faster
+            if file.stat().st_mtime < oldest:
+                file.unlink()
 
 
 def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import toys
 from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.registries import with_model
-from helpers.toy_registries import Marked
 from helpers.trainings import numbers, stopping_after
 from torch import nn
 
 from lgbench import UsageError, seeds
-from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers
+from lgbench.contracts import Answers
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import point_tokens, training_tokens
 from lgbench.execution.runner import points_of, scores_at_points
@@ -23,7 +20,6 @@ from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, poin
 from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
 from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import Random
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
@@ -168,29 +164,6 @@ def test_numbers_of_a_point_are_those_of_its_weights_computed_by_hand(registry, 
     assert {length for _, length in found} == {8, 12, 16, 24, 32} - {8}
 
 
-def test_a_model_that_does_not_move_has_at_its_points_what_it_has_at_the_end(registry, planned):
-    changes = SMALL | {"train_lr": 0, "train_weight_decay": 0, "evaluate_contexts": 6, "evaluate_max_length": 64}
-    (experiment,) = planned(registry, "max-retrieval", "set-attention", **changes, model_width=8)
-    trained = train([experiment], CPU, points=points_of([experiment], CPU))
-    end = {(s.metric, s.length): s for s in evaluate(experiment, trained.models(0), CPU)}
-    for scores in scores_at_points(trained, 0).values():
-        assert scores and all(end[s.metric, s.length] == s for s in scores)
-
-
-def test_points_have_every_metric_at_every_length_of_points(population, measured):
-    for index, experiment in enumerate(population):
-        lengths = point_lengths(experiment.task, experiment.train, experiment.evaluate)
-        for scores in scores_at_points(measured, index).values():
-            assert {s.weights for s in scores} == {*measured.weights}
-            assert {s.length for s in scores if s.metric == "tvd"} == {*lengths}
-            assert not {s.metric for s in scores} & {LOOKS_AHEAD, NOT_FINITE}
-
-
-def test_a_task_that_answers_at_marked_positions_has_points():
-    asked = settings(2, 6, 16, points=2, point_contexts=5, point_max_length=16)
-    assert point_lengths(Marked(), *asked) == [6, 8, 16]
-
-
 def _metrics():
     import lgbench_measurements
 
@@ -296,9 +269,3 @@ def test_points_cost_less_than_a_tenth_of_the_training(registry, protocol):
         for experiment in plan(Request([family], [entry], None, (0,), protocol, {}), registry).experiments:
             share = UNCOMPILED * point_tokens(experiment) / training_tokens(experiment)
             assert share < 0.1, (experiment.record.title, share)
-
-
-def test_a_results_folder_has_no_other_files_than_before(toy_registry, planned, tmp_path: Path):
-    experiments = planned(toy_registry, "toy-walk", "toy-table", **SMALL)
-    run_here(experiments, Execution(CPU, compile=False, checkpoint=0), tmp_path)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]

@@ -250,18 +250,6 @@ def test_a_check_asks_a_tracker_whether_it_can_be_used(toy_registry, tmp_path, m
 
 
 @pytest.mark.slow
-def test_workers_tell_what_one_process_tells(pages, tmp_path):
-    found = []
-    for workers in (1, 2):
-        folder = tmp_path / f"workers-{workers}"
-        followed("all", "toy-table", folder, track="notebook", plugins=[NOTEBOOK], workers=workers, population=1)
-        found.append({name: numbers_of(page) for name, page in notebook.read(pages).items()})
-        for path in pages.glob("*.jsonl"):
-            path.unlink()
-    assert found[0] == found[1] and len(found[0]) > 2
-
-
-@pytest.mark.slow
 def test_a_command_that_was_killed_goes_on_in_the_same_page(pages, tmp_path, warm):
     settings = SETTINGS | {"train.steps": 2500}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

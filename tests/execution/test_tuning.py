@@ -139,15 +139,6 @@ def test_a_finished_run_keeps_its_rate_and_gives_it_to_other_seeds_where_the_tun
 
 
 @pytest.mark.slow
-def test_worker_processes_make_the_same_files(tuned_everywhere, tmp_path):
-    how = HOW | {"population": 2}
-    lgbench.run(**ASKED, **how, seeds=[0, 1], results=tmp_path / "here")
-    lgbench.run(**ASKED, **(how | {"workers": 2}), seeds=[0, 1], results=tmp_path / "workers")
-    for place in (".", FOLDER):
-        assert made(tmp_path / "workers" / place) == made(tmp_path / "here" / place) != {}
-
-
-@pytest.mark.slow
 def test_a_command_killed_in_the_middle_of_tuning_goes_on_to_the_same_bits(tuned_everywhere, tmp_path, warm: Warm):
     code = REGISTER + "\nfrom lgbench.cli.main import main\nmain(prog_name='lgbench')"
     words = ["run", "--task", "toy-walk,toy-even", "--arch", "toy-table", "--average", "toy-mean", "--protocol", "tuned"]

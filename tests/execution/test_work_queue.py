@@ -10,30 +10,19 @@ from pathlib import Path
 import pytest
 import toys
 from helpers.folders import TESTS
-from helpers.in_process import run_here
 from helpers.plain_training import CPU
 from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import work_queue
-from lgbench.execution.device import Execution
 from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue, path_of
 from lgbench.extensions.loading import Distribution
-from lgbench.results import run_files
 
 
 @pytest.fixture(scope="module")
 def runs(toy_registry, planned):
     """Ten experiments that can train together."""
     return planned(toy_registry, "toy-walk", "toy-table", seeds=range(10), train_steps=2)
-
-
-def test_a_finished_population_leaves_run_files_alone(tmp_path, runs):
-    with take(tmp_path, runs) as population:
-        assert population.experiments == list(runs) and not checkpoint_of(population).exists()
-        checkpoint_of(population).write_text("a state")
-        finish(tmp_path, runs)
-    assert left(tmp_path) == set() and len(list(tmp_path.iterdir())) == 10
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -76,22 +65,6 @@ def test_a_run_that_is_taken_is_taken_by_no_one_else(tmp_path, runs):
     assert left(tmp_path) == set()
 
 
-def test_a_process_that_was_slower_takes_the_next_population(tmp_path, runs, monkeypatch):
-    """Both have looked before either took a lock."""
-    slower, faster = queue_on(tmp_path, runs), []
-    free = slower._free
-
-    def looked(*arguments):
-        found = free(*arguments)
-        if not faster:
-            faster.append(take(tmp_path, runs, most=4))
-        return found
-
-    monkeypatch.setattr(slower, "_free", looked)
-    with slower.take({experiment.run_id: experiment for experiment in runs}, 4) as population, faster[0]:
-        assert faster[0].experiments == list(runs[:4]) and population.experiments == list(runs[4:8])
-
-
 @pytest.mark.parametrize("content", ["empty", "cut short", "of another run"])
 def test_a_file_that_is_no_whole_file_of_a_run_does_not_count(tmp_path, runs, content):
     finish(tmp_path, runs)
@@ -122,22 +95,6 @@ def test_a_population_has_as_many_members_as_there_are_up_to_its_stack(tmp_path,
     assert [experiment for experiments in taken for experiment in experiments] == list(runs)
 
 
-def test_taking_a_population_looks_at_its_own_runs_alone(tmp_path, runs, monkeypatch):
-    """Or a grid of n runs would take n looks for each population."""
-    looked: list[str] = []
-    is_run = run_files.is_run
-    monkeypatch.setattr(run_files, "is_run", lambda path, run: looked.append(run) or is_run(path, run))
-    todo, queue = {experiment.run_id: experiment for experiment in runs}, queue_on(tmp_path, runs)
-    for taken in (runs[:2], runs[2:4]):
-        with queue.take(todo, 2) as population:
-            assert population.experiments == list(taken)
-            assert set(looked) == {experiment.run_id for experiment in taken}
-            finish(tmp_path, taken)
-        looked.clear()
-        for experiment in taken:
-            del todo[experiment.run_id]
-
-
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("written", [0, 3])
 def test_a_population_of_a_killed_process_is_trained_with_the_same_members(tmp_path, runs, checkpoint, written):
@@ -148,15 +105,6 @@ def test_a_population_of_a_killed_process_is_trained_with_the_same_members(tmp_p
         assert population.folder == folder and population.experiments == list(runs[:4])
         assert population.planned.models == 4 and checkpoint_of(population).exists() == checkpoint
         assert written or take(tmp_path, runs[:4]) is None
-
-
-def test_a_population_of_a_killed_process_comes_before_what_is_free(tmp_path, runs):
-    with take(tmp_path, runs, most=4):
-        folder = abandon(take(tmp_path, runs, most=3))
-    with take(tmp_path, runs, most=100) as population:
-        assert population.folder == folder and population.experiments == list(runs[4:7])
-        with take(tmp_path, runs, most=100) as other:
-            assert other.experiments == [*runs[:4], *runs[7:]]
 
 
 def test_a_command_that_asks_for_more_goes_on_with_the_population_of_a_killed_one(tmp_path, runs):
@@ -268,13 +216,6 @@ def test_a_population_that_cannot_be_begun_leaves_nothing_and_its_runs_free(tmp_
         }
 
 
-def test_a_population_that_other_commands_finish_is_removed(tmp_path, runs):
-    abandon(take(tmp_path, runs[:4]))
-    for part in (runs[:2], runs[2:4]):
-        assert not run_here(part, Execution(CPU, False), tmp_path).failed
-    assert left(tmp_path) == set()
-
-
 HOLDS = """
 import signal, sys
 sys.path.insert(0, sys.argv[1])
@@ -283,11 +224,6 @@ from conftest import planned
 from helpers.queues import finish, queue_on, take
 from helpers.toy_registries import toys_and
 runs = planned.__wrapped__()(toys_and(), "toy-walk", "toy-table", seeds=range(10), train_steps=2)
-"""
-ONE = """
-population = take(Path(sys.argv[2]), runs, most=4)
-print("took", *(experiment.seed for experiment in population.experiments), flush=True)
-signal.pause()
 """
 ALL = """
 folder, name = Path(sys.argv[2]), sys.argv[3]
@@ -299,19 +235,6 @@ while population := take(folder, runs, most=1):
         finish(folder, [experiment])
 queue_on(folder, runs).clear()  # as every command does at its end
 """
-
-
-@pytest.mark.slow
-def test_another_process_keeps_what_it_took_until_it_is_killed(tmp_path, warm, runs):
-    with warm.start([TESTS, tmp_path], HOLDS + ONE) as other:
-        assert other.stdout.readline() == "took 0 1 2 3\n", other.stderr.read()
-        with take(tmp_path, runs) as population:
-            assert population.experiments == list(runs[4:])
-        assert take(tmp_path, runs[:4]) is None
-        other.kill()
-        assert other.wait() == -9
-        with take(tmp_path, runs) as population:
-            assert population.experiments == list(runs[:4])
 
 
 @pytest.mark.slow

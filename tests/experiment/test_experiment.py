@@ -15,7 +15,8 @@ from helpers.toy_registries import but, toys_and
 from lgbench import UsageError
 from lgbench.errors import PluginError
 from lgbench.execution.device import Execution
-from lgbench.execution.scheduler import grouped, path_of
+from lgbench.execution.scheduler import grouped
+from lgbench.execution.work_queue import path_of
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ExperimentRecord, ProtocolUse

@@ -25,7 +25,6 @@ from lgbench import (
     Unsupported,
     UsageError,
     hookimpl,
-    randomness,
 )
 from lgbench.experiment.components import find_entries
 from lgbench.experiment.experiment import Experiment
@@ -36,9 +35,7 @@ from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
-from lgbench.training.data import CHUNK
 from lgbench.training.population import Population
-from lgbench.training.step import Gradients
 from lgbench.training.train import train
 
 
@@ -408,21 +405,6 @@ def test_noise_is_another_one_at_every_step_and_for_every_seed(known, planned):
     assert population.buffers["position.noise.value"].flatten().tolist() == seen[:3]
 
 
-def test_noise_is_drawn_for_all_models_and_many_steps_in_one_call(known, planned, monkeypatch):
-    population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), CPU)
-    seen, calls, original = {}, [], randomness.stretches
-    monkeypatch.setattr(randomness, "stretches", lambda groups, *others: calls.append(len(groups)) or original(groups, *others))
-    for step in range(1, CHUNK + 1):
-        population.draw_noise(step)
-        seen[step] = population.buffers["position.noise.value"].clone()
-    assert calls == [3 * CHUNK]
-    monkeypatch.setattr("lgbench.training.population.NOISE_AT_ONCE", 1)
-    for step in (7, CHUNK + 1, 3):
-        population.draw_noise(step)
-        assert step not in seen or torch.equal(population.buffers["position.noise.value"], seen[step])
-    assert calls == [3 * CHUNK, 3, 3]  # step 7 was there
-
-
 class Branching(nn.Module):
     """Reads the value of a tensor, which differs between the models of a stack."""
 
@@ -484,19 +466,6 @@ def test_a_model_that_torch_func_cannot_take_trains_by_ordinary_autograd_to_equa
     for name, weights in others.weights["raw"].items():
         torch.testing.assert_close(own.weights["raw"][name], weights, rtol=0, atol=1e-6)
     torch.testing.assert_close(own.curve.loss, others.curve.loss)
-
-
-def test_every_way_to_a_gradient_gives_the_same():
-    def loss(weights, x):
-        return (weights["a"] * x).tanh().sum() + (weights["b"] ** 2).sum()
-
-    weights = {"a": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), "b": torch.ones(3, 2)}
-    x = torch.linspace(-1, 1, 12).view(3, 4)
-    found = [way(weights, x) for way, _ in Gradients(loss, print)._ways]
-    expected = {"a": x / (weights["a"] * x).cosh() ** 2, "b": 2 * weights["b"]}
-    for gradients, losses in found:
-        torch.testing.assert_close(gradients, expected)
-        torch.testing.assert_close(losses, (weights["a"] * x).tanh().sum(1) + 2)
 
 
 @pytest.mark.parametrize(

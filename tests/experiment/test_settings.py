@@ -293,12 +293,6 @@ def test_a_label_names_the_changed_settings_in_one_order(registry):
     assert str(*labels) == f"quick/{version} model.layers=1 train.steps=5"
 
 
-def test_a_protocol_without_changes_has_its_name_and_version_alone():
-    assert str(ProtocolUse("standard", 3)) == "standard/3"
-    assert ProtocolUse("standard", 3) == ProtocolUse("standard", 3, ()) != ProtocolUse("standard", 4)
-    assert len({ProtocolUse("standard", 3), ProtocolUse("standard", 3, ()), ProtocolUse("quick", 3)}) == 2
-
-
 def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_registry):
     assert changes(toy_registry, train_lr="1e-3,3e-3") == [{"train.lr": "0.001"}, {}]  # quick's own is 0.003
     assert changes(toy_registry, train_lr="1e-3, 2e-3", train_steps="5,7") == [
@@ -322,21 +316,3 @@ def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):
     known = toys_and(task=Scaled())
     (own,), (asked,) = (planned(known, "toy-scaled", "toy-table", **settings) for settings in ({}, {"model_scale": "2"}))
     assert own.record == asked.record and own.run_id == asked.run_id
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "bound"),
-    [
-        ("train.batch", "10000000", "from 1 to 1048576"),
-        ("train.steps", "2147483647", "from 1 to 10000000"),
-        ("model.layers", "16384", "from 1 to 256"),
-        ("model.width", "100000", "from 1 to 16384"),
-        ("evaluate.max_length", "16777216", "from 1 to 32768"),
-        ("train.max_length", "1000000", "from 1 to 32768"),
-        ("evaluate.strings", "2147483647", "from 4 to 1048576"),
-        ("evaluate.contexts", "2147483647", "from 1 to 1048576"),
-    ],
-)
-def test_what_would_fill_the_memory_is_refused_with_what_would_work(registry, planned, key, value, bound):
-    with pytest.raises(UsageError, match=rf"^{key}={value} is out of range for (tomita-1|transformer): it must be {bound}$"):
-        planned(registry, "tomita-1", "pre-norm", **{key.replace(".", "_", 1): value})

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from helpers.toy_registries import toys_and
 from helpers.trainings import bits, numbers, stopping_after
 from safetensors.torch import save_file
 
-from lgbench.atomic_files import replaced
 from lgbench.errors import RunFileError
 from lgbench.training import checkpoint as checkpoint_module
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
@@ -152,16 +150,8 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"\xff" * 1000)
 
 
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
 def without_a_step(path: Path) -> None:
     save_file(state(), path)
-
-
-def with_a_step_that_is_no_number(path: Path) -> None:
-    save_file(state(), path, metadata={"step": "many", "compiled": "False", "seconds": "1.0"})
 
 
 def of_an_older_version(path: Path) -> None:
@@ -184,13 +174,8 @@ def with_a_tensor_too_few(path: Path) -> None:
     saved(path, {name: tensor for name, tensor in state().items() if name != "diverged"})
 
 
-def with_a_tensor_too_many(path: Path) -> None:
-    saved(path, state() | {"more": torch.zeros(1)})
-
-
-UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, folder]
-UNREADABLE += [without_a_step, with_a_step_that_is_no_number, of_an_older_version]
-FOREIGN = [of_more_models, of_another_type, of_another_averager, with_a_tensor_too_few, with_a_tensor_too_many]
+UNREADABLE = [truncated, truncated_in_its_header, empty, garbage, without_a_step, of_an_older_version]
+FOREIGN = [of_more_models, of_another_type, of_another_averager, with_a_tensor_too_few]
 
 
 @pytest.mark.parametrize("spoil", UNREADABLE + FOREIGN)
@@ -201,42 +186,6 @@ def test_a_file_that_is_no_state_of_these_models_is_refused_and_leaves_them_as_t
     with pytest.raises(RunFileError, match=said) as raised:
         Checkpoint(path, every=60).restore(tensors)
     assert str(path) in str(raised.value)
-    assert bits(tensors) == bits(blank(state()))
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_save_that_is_cut_short_leaves_the_state_before(path, monkeypatch, error):
-    checkpoint = saved(path, step=7)
-
-    def cut(*arguments):
-        raise error
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", cut)
-        with pytest.raises(error):
-            checkpoint.save(TrainingProgress(8), blank(state()))
-    tensors = blank(state())
-    assert Checkpoint(path, every=60).restore(tensors).step == 7
-    assert bits(tensors) == bits(state())
-
-
-def test_a_half_written_file_of_a_killed_process_is_removed_by_the_next_save(path):
-    killed = replaced(path)
-    killed.__enter__().write_bytes(b"half of a sta")
-    assert [left.suffix for left in path.parent.iterdir()] == [".partial"]
-    (half,) = path.parent.iterdir()
-    half.rename(half.with_name(half.name.replace(f"-{os.getpid()}.", f"-{2**22}.")))  # no system gives a process that number
-    assert Checkpoint(path, every=60).restore(state()).step == 0
-    saved(path, step=9)
-    assert Checkpoint(path, every=60).restore(blank(state())).step == 9
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_later_state_replaces_the_one_before(path):
-    checkpoint = saved(path, step=7)
-    checkpoint.save(TrainingProgress(8), blank(state()))
-    tensors = state()
-    assert Checkpoint(path, every=60).restore(tensors).step == 8
     assert bits(tensors) == bits(blank(state()))
 
 
@@ -268,13 +217,6 @@ def test_the_last_step_of_a_long_training_is_saved_before_its_run_files_are_writ
     assert checkpoint.due(last=True) and not checkpoint.due(last=False)
 
 
-def test_zero_seconds_save_every_step(path, clock):
-    checkpoint = Checkpoint(path, every=0)
-    assert checkpoint.due(last=False)
-    checkpoint.save(TrainingProgress(1), state())
-    assert checkpoint.due(last=False)
-
-
 SMALL = {"train_batch": 2, "train_average_every": 3}
 DIVERGING = SMALL | {"train_steps": 90, "train_lr": 0.0015}
 
@@ -287,6 +229,8 @@ def population(request, registry, toy_registry, planned):
         experiments = planned(registry, ["tomita-4", "tomita-1"], "peri-norm", (0, 3), averagers=None, **settings)
     elif request.param == "models that diverge":
         experiments = planned(toy_registry, "toy-walk", "toy-fragile", range(6), averagers=["toy-mean"], **DIVERGING)
+        diverged = train(experiments, CPU).diverged  # some models after the first stops and before the last
+        assert None in diverged and {step for step in diverged if step} <= set(range(38, CHUNK)) and any(diverged)
     else:
         settings = SMALL | {"train_steps": 100, "train_max_length": 9, "model_width": 8}
         experiments = planned(registry, "max-retrieval", "set-attention", (0, 1), averagers=None, **settings)
@@ -295,7 +239,7 @@ def population(request, registry, toy_registry, planned):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stops", [[1, 37, CHUNK, CHUNK + 7, 83], [1], [37], [CHUNK]], ids=str)
+@pytest.mark.parametrize("stops", [[1, 37, CHUNK, CHUNK + 7, 83], [37]], ids=str)
 def test_training_in_parts_has_the_numbers_of_training_at_once(population, path, stops):
     experiments, whole = population
     said: list[str] = []
@@ -309,12 +253,6 @@ def test_training_in_parts_has_the_numbers_of_training_at_once(population, path,
     assert said == [f"training goes on after step {stop}" for stop in stops]
     variants = [b"".join(bits(weights).values()) for weights in resumed.weights.values()]
     assert len(set(variants)) == len(variants) > 1  # equal averages would prove nothing
-
-
-def test_the_toy_diverges_after_some_stops_and_before_others(toy_registry, planned):
-    experiments = planned(toy_registry, "toy-walk", "toy-fragile", range(6), **DIVERGING)
-    diverged = train(experiments, CPU).diverged
-    assert None in diverged and {step for step in diverged if step} <= set(range(38, CHUNK)) and any(diverged)
 
 
 def test_steps_since_the_latest_checkpoint_are_done_again_with_the_same_numbers(toy_registry, planned, path, clock):
@@ -345,7 +283,7 @@ def test_a_training_shorter_than_the_interval_writes_no_checkpoint(toy_registry,
     assert not list(path.parent.iterdir())
 
 
-@pytest.mark.parametrize("spoil", [truncated, garbage, of_an_older_version, of_more_models])
+@pytest.mark.parametrize("spoil", [truncated, of_more_models])
 def test_an_unusable_checkpoint_is_reported_and_training_starts_anew_with_the_same_numbers(toy_registry, planned, path, spoil):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), averagers=["toy-mean"], train_steps=20)
     whole = numbers(train(experiments, CPU))
@@ -370,19 +308,18 @@ def compiling(monkeypatch) -> list[Population]:
     return done
 
 
-@pytest.mark.parametrize("stop", [7, 20], ids=["with steps left", "after the last step"])
 @pytest.mark.parametrize("began", [True, False], ids=["compiled", "plain"])
 @pytest.mark.parametrize("asked", [True, False], ids=["compile", "no-compile"])
-def test_training_continues_compiled_or_not_as_it_began_and_says_so(toy_registry, planned, path, compiling, stop, began, asked):
+def test_training_continues_compiled_or_not_as_it_began_and_says_so(toy_registry, planned, path, compiling, began, asked):
     experiments = planned(toy_registry, "toy-walk", "toy-table", train_steps=20)
     with pytest.raises(KeyboardInterrupt):
-        train(experiments, CPU, stopping_after(stop), compile=began, checkpoint=Checkpoint(path, 0))
+        train(experiments, CPU, stopping_after(7), compile=began, checkpoint=Checkpoint(path, 0))
     compiling.clear()
     said: list[str] = []
     trained = train(experiments, CPU, compile=asked, checkpoint=Checkpoint(path, 0), say=said.append)
     assert trained.compiled == began and len(compiling) == began and trained.resumed
     how = "" if began == asked else ", compiled as it began" if began else ", not compiled, as it began"
-    assert said[0] == f"training goes on after step {stop}{how}"
+    assert said[0] == f"training goes on after step 7{how}"
 
 
 def test_a_step_that_could_not_be_compiled_is_not_compiled_where_training_goes_on(toy_registry, planned, path, monkeypatch):

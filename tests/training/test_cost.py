@@ -103,17 +103,11 @@ def test_a_run_that_does_not_fit_into_memory_is_refused_in_a_sentence_and_the_ot
 EACH = StepCost(peak=600, largest=1, kept=400)
 
 
-@pytest.mark.parametrize(("free", "models"), [(20_000, 10), (21_999, 10), (22_000, 11), (2000, 1), (1999, 1), (0, 1)])
+@pytest.mark.parametrize(("free", "models"), [(21_999, 10), (22_000, 11), (0, 1)])
 def test_as_many_models_fit_as_half_of_the_free_memory_holds_and_always_one(monkeypatch, free, models):
     monkeypatch.setattr(cost, "free_memory", lambda device: free)
     assert cost.SHARE_OF_MEMORY == 0.5
     assert models_that_fit(EACH, CPU) == models
-
-
-def test_the_memory_that_is_free_is_some_of_the_machine():
-    import psutil
-
-    assert 0 < cost.free_memory(CPU) <= psutil.virtual_memory().total
 
 
 def sizes(experiments, folder, execution) -> list[int]:
@@ -137,7 +131,7 @@ def test_numbers_that_mean_nothing_are_refused(numbers):
         Execution(CPU, **numbers)
 
 
-@pytest.mark.parametrize(("most", "expected"), [(1, [1] * 5), (2, [2, 2, 1]), (3, [3, 2]), (4, [3, 2]), (5, [5]), (99, [5])])
+@pytest.mark.parametrize(("most", "expected"), [(1, [1] * 5), (2, [2, 2, 1]), (4, [3, 2]), (99, [5])])
 def test_populations_have_at_most_as_many_models_as_asked_for_in_equal_parts(toy_registry, planned, tmp_path, most, expected):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=range(5))
     assert sizes(experiments, tmp_path, Execution(CPU, False, population=most)) == expected
@@ -149,11 +143,6 @@ def test_populations_have_as_many_models_as_fit_into_memory(toy_registry, planne
     each = step_cost(experiments[0], CPU)
     monkeypatch.setattr(cost, "free_memory", lambda device: int(fit * each.memory / cost.SHARE_OF_MEMORY) + 1)
     assert sizes(experiments, tmp_path, Execution(CPU, False)) == expected
-
-
-def test_each_stack_is_divided_by_itself(toy_registry, planned, tmp_path):
-    experiments = planned(toy_registry, ["toy-walk", "toy-largest"], "toy-table", seeds=range(3))
-    assert sizes(experiments, tmp_path, Execution(CPU, False, population=2)) == [2, 1, 2, 1]
 
 
 def rows(experiments, folder, population) -> dict[tuple[object, ...], float | None]:
@@ -208,7 +197,7 @@ def evaluated(task, model, contexts: int = 13, strings: int = 12):
     return evaluate(experiment_of(task, training, evaluation), {"raw": model}, CPU)
 
 
-@pytest.mark.parametrize("holds", [12, 6, 5, 1])
+@pytest.mark.parametrize("holds", [6, 1])
 def test_a_model_that_runs_out_of_memory_is_shown_half_as_much_with_the_same_scores(toy_registry, holds):
     task = toy_registry.tasks["toy-even"]
     full = OutOfMemory(holds)

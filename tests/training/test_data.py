@@ -108,12 +108,6 @@ def test_no_batch_repeats_within_or_across_chunks():
     assert len({inputs.sum().item() for inputs, _ in batches}) == len(batches)
 
 
-def test_a_longer_training_begins_with_the_steps_of_a_shorter_one():
-    task = toys.Walk()
-    short, long = (list(alone(task, settings(task, steps=steps), 0)) for steps in (CHUNK, CHUNK + 5))
-    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(short, long, strict=False))
-
-
 def test_lengths_cover_the_range_and_are_the_same_for_all_seeds():
     task = toys.Largest()
     training = settings(task, steps=200, min_length=2, max_length=5)
@@ -135,16 +129,6 @@ def test_two_tasks_of_one_seed_draw_different_contexts():
     training = settings(toys.Walk(), steps=1)
     (one,), (two,) = (list(alone(task, training, 0)) for task in (toys.Walk(), Other()))
     assert not torch.equal(one[0], two[0])
-
-
-def test_the_global_generator_is_neither_read_nor_set():
-    task = toys.Walk()
-    torch.manual_seed(0)
-    before = torch.random.get_rng_state()
-    first, _ = next(alone(task, settings(task, steps=1), 0))
-    assert torch.equal(before, torch.random.get_rng_state())
-    torch.manual_seed(1)
-    assert torch.equal(first, next(alone(task, settings(task, steps=1), 0))[0])
 
 
 def test_exact_targets_are_p_star_itself_on_the_contexts_that_drawn_ones_belong_to():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import signal
 from pathlib import Path
 
@@ -222,10 +221,3 @@ def test_worker_processes_keep_the_same_weights(tmp_path, toys_alone):
     for name, workers in (("one", 1), ("two", 2)):
         lgbench.run("toy-walk", "toy-table", **asked, workers=workers, keep_weights=True, results=tmp_path / name)
     assert files(tmp_path / "one") == files(tmp_path / "two") and len(files(tmp_path / "two")) == 4
-
-
-def test_a_copied_folder_is_a_folder_of_runs_with_their_weights(kept, tmp_path):
-    shutil.copytree(kept, tmp_path / "copy")
-    for path in (tmp_path / "copy").glob("*.parquet"):
-        own = weights_files.kept_by(run_files.metadata(path))
-        assert own is not None and weights_files.read(path.with_name(weights_files.name_beside(path)), own)

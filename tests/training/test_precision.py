@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.plain_training import CHEAP, CPU, scores
+from helpers.plain_training import CPU, scores
 from helpers.registries import with_model
 from torch import nn
 
-import lgbench
 from lgbench.errors import UsageError
 from lgbench.execution.scheduler import grouped
 from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.measurement import evaluate
-from lgbench.results import run_files
-from lgbench.results.leaderboard import Results
 from lgbench.training import step
 from lgbench.training.train import train
 
@@ -78,18 +75,6 @@ def test_products_are_narrow_in_training_and_testing_and_norms_logits_and_state_
     Seeing.seen.clear()
     assert run.model("raw", 0)(torch.zeros(1, 2, dtype=torch.int64)).dtype == torch.float32
     assert Seeing.seen == {(torch.float32, product)}
-
-
-@pytest.mark.slow
-def test_runs_of_two_precisions_are_two_runs_on_two_boards(tmp_path):
-    for precision in ("float32", "bfloat16"):
-        lgbench.run("tomita-1", "pre-norm", seeds=[0, 1], protocol="quick", set=CHEAP, precision=precision, results=tmp_path)
-    files = sorted(tmp_path.glob("*.parquet"))
-    assert len(files) == 4
-    changes = [dict(run_files.metadata(path)["experiment"]["protocol"]["changes"]) for path in files]
-    assert sorted(change.get("precision", "float32") for change in changes) == ["bfloat16", "bfloat16", "float32", "float32"]
-    labels = {str(use) for use in Results(tmp_path).protocols.values()}
-    assert len(labels) == 2 and sum("precision=bfloat16" in label for label in labels) == 1
 
 
 def test_a_record_leads_back_to_its_precision_and_two_precisions_never_train_together(registry):

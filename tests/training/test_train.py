@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,6 @@ from torch import nn
 from lgbench import Averager
 from lgbench.execution.scheduler import grouped
 from lgbench.training.models import POINTS
-from lgbench.training.step import overwrite
 from lgbench.training.train import train
 
 
@@ -81,8 +78,7 @@ def test_training_equals_a_plain_pytorch_loop(registry, planned, double, task, a
     assert run.curve.loss[:, 0].tolist() == pytest.approx(losses, abs=1e-6)
 
 
-@pytest.mark.parametrize("steps", [1, 7, 20])
-@pytest.mark.parametrize("warmup", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.3), (7, 1.0), (20, 0.0), (20, 0.3)])
 def test_the_learning_rate_rises_linearly_and_falls_linearly(toy_registry, planned, steps, warmup):
     settings = {"train_steps": steps, "train_warmup": warmup, "train_lr": 0.05}
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", **settings)
@@ -136,13 +132,6 @@ def test_what_an_averager_returns_may_be_an_old_tensor_of_another_name(planned):
     seen = [{name: p.detach().clone() for name, p in model.named_parameters()} for model, _ in plain_training(experiment)]
     for name, weight in trained([experiment]).weights["toy-last"].items():
         torch.testing.assert_close(weight[0], seen[-2][name], rtol=0, atol=1e-5)
-
-
-def test_new_values_are_written_as_if_all_at_once():
-    """An optimizer may give the gradient of this step and, under another name, that of the step before."""
-    state = {"gradient": {"w": torch.tensor([1.0])}, "before": {"w": torch.tensor([0.0])}}
-    overwrite(state, {"gradient": {"w": torch.tensor([2.0])}, "before": {"w": state["gradient"]["w"]}})
-    assert (state["gradient"]["w"].item(), state["before"]["w"].item()) == (2.0, 1.0)
 
 
 def test_an_averager_that_was_never_updated_gives_the_initial_weights(toy_registry, planned):
@@ -222,16 +211,7 @@ def test_shared_weights_stay_shared_and_frozen_ones_frozen(planned, model):
         torch.testing.assert_close(run.model("raw", index)(inputs), plain(inputs).detach(), rtol=0, atol=1e-4)
 
 
-def test_nothing_that_comes_back_holds_an_autograd_graph(registry, planned):
-    experiments = planned(registry, "tomita-1", "pre-norm", averagers=None, train_steps=2, train_batch=2)
-    run = trained(experiments)
-    tensors = [w for weights in run.weights.values() for w in weights.values()]
-    tensors += [run.curve.loss, run.curve.gradient_norm, *run.buffers.values()]
-    assert set(run.weights) == {"raw", "ema", "bema"}
-    assert not any(t.requires_grad or t.grad_fn for t in tensors)
-
-
-@pytest.mark.parametrize("steps", [1, 3, POINTS, POINTS + 1, 128])
+@pytest.mark.parametrize("steps", [1, POINTS, 128])
 def test_the_curve_has_at_most_its_points_and_ends_with_the_last_step(toy_registry, planned, steps):
     experiments = planned(toy_registry, "toy-walk", "toy-table", seeds=(0, 1), train_steps=steps, train_batch=1)
     curve = trained(experiments).curve
@@ -256,12 +236,3 @@ def test_every_step_is_reported_with_a_loss(toy_registry, planned):
     plain = [loss for _, loss in plain_training(experiment)]
     assert [step for step, _ in said] == [1, 2, 3, 4, 5]
     assert [loss for _, loss in said] == pytest.approx(plain, abs=1e-5)
-
-
-def test_training_does_not_change_the_experiments_it_was_given(toy_registry, planned):
-    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_steps=2)
-    copy = replace(experiment)
-    first = trained([experiment])
-    second = trained([copy])
-    assert experiment == copy
-    assert all(torch.equal(first.weights["raw"][name], w) for name, w in second.weights["raw"].items())

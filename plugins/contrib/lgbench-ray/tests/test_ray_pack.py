@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 OPTIONS = [
-    *("run", "--task", "tomita-1,tomita-2,tomita-3", "--arch", "pre-norm,peri-norm", "--average", "ema", "--seeds", "0:2"),
+    *("run", "--task", "tomita-1,tomita-2", "--arch", "pre-norm", "--average", "ema", "--seeds", "0:2"),
     *("--protocol", "quick", "--device", "cpu", "--no-compile", "--population", "1", "--set", "train.steps=40"),
     *("--set", "evaluate.contexts=8", "--set", "evaluate.strings=8", "--set", "evaluate.max_length=64"),
 ]
@@ -44,7 +44,7 @@ if not shared:  # no node sees the folder of a checkpoint
 MEMORY = 100 * 2**20
 head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=head)
-nodes = [cluster.add_node(num_cpus=1, object_store_memory=MEMORY) for _ in range(3)]
+nodes = [cluster.add_node(num_cpus=1, object_store_memory=MEMORY) for _ in range(2)]
 
 def kill_when_busy():
     while not (found := list(results.glob("*.parquet"))):
@@ -67,6 +67,12 @@ def values(folder: Path) -> dict[str, str]:
     return {path.name: repr(run_files.read(path).to_pylist()) for path in folder.glob("*.parquet")}
 
 
+@pytest.fixture(autouse=True)
+def usual_niceness(monkeypatch) -> None:
+    """By default Ray's workers are nicer than all other processes, and never end on a busy machine."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> dict[str, str]:
     """Values of runs by one process."""
@@ -82,7 +88,7 @@ def test_a_node_that_dies_costs_nothing_and_every_value_is_that_of_a_run_alone(a
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert re.search(r"killed a node after \d+ runs", done.stdout + done.stderr)
-    assert values(tmp_path / "runs") == alone and len(alone) == 12
+    assert values(tmp_path / "runs") == alone and len(alone) == 4
     assert not (tmp_path / "runs" / UNFINISHED).exists()
 
 

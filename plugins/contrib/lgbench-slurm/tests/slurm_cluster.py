@@ -105,7 +105,7 @@ def said(command: str, environ: dict[str, str]) -> str:
     return subprocess.run(command.split(), env=environ, capture_output=True, text=True, check=False).stdout
 
 
-def wait_until(condition, folder: Path | None = None, seconds: float = 120) -> None:
+def wait_until(condition, folder: Path | None = None, seconds: float = 600) -> None:
     """A bound for a machine that hangs, not a measure of time."""
     latest = time.monotonic() + seconds
     while not condition():
