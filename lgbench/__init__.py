@@ -9,9 +9,9 @@ randomness in training, and :mod:`lgbench.testing` the checks for their tests.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from lgbench.checkout import VERSION
 from lgbench.contracts import (
     Answers,
     Architecture,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from lgbench.randomness import Random
     from lgbench.results.leaderboard import read_results
 
-__version__ = version("lgbench")
+__version__ = VERSION
 
 __all__ = [
     "Answers",

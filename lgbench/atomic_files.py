@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from lgbench.errors import UsageError
 from lgbench.lock import is_running, machine
 
 SUFFIX = ".partial"
@@ -93,12 +92,3 @@ def _link(partial: Path, path: Path) -> None:
     except OSError:
         if not path.exists():
             partial.rename(path)
-
-
-def require_writable(folder: Path) -> None:
-    """Make a results folder. Raises UsageError if the folder is not writable."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Checkout of the imported lgbench: its commit and the hash of uncommitted sources."""
+"""Version and checkout of the imported lgbench: its commit and the hash of uncommitted sources."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import subprocess
 import tokenize
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import TypeGuard
 
 ROOT = Path(__file__).parent.parent
+VERSION = version("lgbench")
 
 _SOURCES = ("lgbench", "plugins/lgbench_*")
 _DECIDE_NOTHING = ("lgbench/claims", "lgbench/cli", "lgbench/reports", "lgbench/submissions")

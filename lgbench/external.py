@@ -16,7 +16,6 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from lgbench.atomic_files import require_writable
 from lgbench.contracts import NAME, RESERVED_NAMES, Signature, Task
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
@@ -249,7 +248,7 @@ def evaluate_model(
     whole = planned(name_of(model) if name is None else name, task, lengths, seed, changes, registry)
     folder = None if results is None else Path(results)
     if folder is not None:
-        require_writable(folder)
+        run_files.require_writable(folder)
     started, on = time.perf_counter(), device_of(model, device)
     scores = _scores(model, whole, on)
     for reason in reasons(scores, diverged=False):

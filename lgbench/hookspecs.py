@@ -13,7 +13,7 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
-    from lgbench import contracts as c
+    import lgbench.contracts as c
 
 hookspec = pluggy.HookspecMarker("lgbench")
 hookimpl = pluggy.HookimplMarker("lgbench")

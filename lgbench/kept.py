@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 
-import lgbench
-from lgbench import seeds
+import lgbench.seeds as seeds
+from lgbench.checkout import VERSION
 from lgbench.contracts import Language, Task
 from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line
 from lgbench.execution.device import choose_device, full_float32, threads
@@ -135,7 +135,7 @@ def rebuilt(run: StoredRun, planner: Replanner, made_with: Mapping[str, str], pr
 def _other_packages(made_with: Mapping[str, str], registry: Registry) -> Iterator[str]:
     """A sentence for each package without the required version."""
     here = {plugin.distribution.name: plugin.distribution.version for plugin in registry.plugins}
-    here["lgbench"] = lgbench.__version__
+    here["lgbench"] = VERSION
     for name, version in made_with.items():
         if here.get(name) == version:
             continue

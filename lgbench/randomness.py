@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 
 BLOCK = 256
 """Bits in a block."""

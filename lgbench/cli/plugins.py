@@ -119,7 +119,7 @@ def table(registry: Registry) -> Table:
 
 def described(registry: Registry) -> str:
     """All plugins and errors as JSON."""
-    import lgbench
+    from lgbench.checkout import VERSION
     from lgbench.contracts import CONTRACT
 
     found = [
@@ -137,7 +137,7 @@ def described(registry: Registry) -> str:
     ]
     clashes = [clash for catalog in registry.catalogs().values() for clash in catalog.clashes()]
     contract = ".".join(map(str, CONTRACT))
-    return json.dumps({"lgbench": lgbench.__version__, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
+    return json.dumps({"lgbench": VERSION, "contract": contract, "plugins": found, "clashes": clashes}, indent=1)
 
 
 def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-import lgbench
-from lgbench.checkout import git_commit
+from lgbench.checkout import VERSION, git_commit
 from lgbench.errors import UsageError
 from lgbench.options import RunOptions
 
@@ -157,7 +156,7 @@ def device_name(device: torch.device) -> str:
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions and machine, equal for all runs of a command."""
     return {
-        "lgbench": lgbench.__version__,
+        "lgbench": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "git_commit": git_commit(),

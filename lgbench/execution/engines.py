@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from lgbench.atomic_files import require_writable
 from lgbench.contracts import Demand, Executor, Tracker
 from lgbench.contracts.executors import option_types
 from lgbench.errors import RunFailed, UsageError, first_line, lacks_memory, located, unknown
@@ -51,7 +50,7 @@ def run_plan(
     Other commands may run the same plan at the same time. Returns when each run has a file or failed in this command. The
     display adds the experiments in `later` to the time left. Raises UsageError before any training if `folder` is not writable.
     """
-    require_writable(folder)
+    run_files.require_writable(folder)
     written: list[Path] = []
     failed: list[RunFailed] = []
     not_made: set[str] = set()

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-import lgbench
 from lgbench.atomic_files import replaced
+from lgbench.checkout import VERSION
 from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.trackers import Setting
 from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line, located
@@ -239,7 +239,7 @@ def tracked(record: ExperimentRecord) -> TrackedRun:
 
 def _config(record: ExperimentRecord) -> dict[str, Setting]:
     """Settings under flat names, such as train.steps and model.layers."""
-    found: dict[str, Setting] = {"lgbench": lgbench.__version__}
+    found: dict[str, Setting] = {"lgbench": VERSION}
     for name, value in asdict(record).items():
         if name in ("train", "evaluate"):
             found |= {f"{name}.{key}": _plain(item) for key, item in value.items()}

@@ -26,8 +26,8 @@ from types import TracebackType
 import msgspec
 import torch
 
-import lgbench
 from lgbench.atomic_files import replaced
+from lgbench.checkout import VERSION
 from lgbench.errors import UsageError, first_line
 from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
@@ -273,7 +273,7 @@ def made_by(population: Sequence[Experiment], device: torch.device) -> dict[str,
 
     A process continues a training only with equal versions.
     """
-    versions = {"lgbench": lgbench.__version__, "torch": torch.__version__, "device": device.type}
+    versions = {"lgbench": VERSION, "torch": torch.__version__, "device": device.type}
     for experiment in population:  # one population may have tasks of several plugins
         versions |= {**experiment.plugins, **experiment.libraries}
     return versions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, finfo
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.errors import PluginError
 from lgbench.experiment.protocols import MULTIPLES, Evaluation, Training

@@ -29,7 +29,7 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from lgbench import hookspecs
+import lgbench.hookspecs as hookspecs
 from lgbench.checkout import changed_sources, digest
 from lgbench.contracts import CONTRACT
 from lgbench.errors import PluginError, UsageError, unknown

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import AttentionSpec, Need, SublayerSpec
 from lgbench.experiment.experiment import Experiment
 from lgbench.internals.attention import attention_weights

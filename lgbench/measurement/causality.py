@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Signature, Task, Tokens
 from lgbench.experiment.contexts import context_lengths, context_positions, draw
 from lgbench.experiment.protocols import Evaluation, Training

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Measurement, Task
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import (

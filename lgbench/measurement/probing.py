@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Batch, Insides, Measurement, Reading
 from lgbench.errors import first_line
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw

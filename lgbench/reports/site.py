@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 
-import lgbench
+from lgbench.checkout import VERSION
 from lgbench.claims.claim import Claim
 from lgbench.claims.verdicts import decide
 from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
@@ -194,7 +194,7 @@ def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> 
     under = f"protocol {protocols[0]}" if len(protocols) == 1 else counted(len(protocols), "protocol")
     return (
         f"{counted(count, 'run')}, {under}. "
-        f"lgbench {lgbench.__version__} made this page from run files alone. It loads nothing from anywhere."
+        f"lgbench {VERSION} made this page from run files alone. It loads nothing from anywhere."
     )
 
 
@@ -321,7 +321,7 @@ def filled(documents: Mapping[str, Any], summary: str) -> str:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.from_string(_packaged("page/page.html")).render(
         policy=policy,
-        generator=f"lgbench {lgbench.__version__}",
+        generator=f"lgbench {VERSION}",
         style=style,
         summary=summary,
         rules=rules,

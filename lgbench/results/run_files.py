@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lgbench.atomic_files import created, set_aside
-from lgbench.errors import RunFileError, first_line
+from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.results import submission_files
 from lgbench.results.run_schema import CHECKSUM, METADATA_KEY, SCHEMA, ZEROS, is_sealed, sealed
 
@@ -225,3 +226,12 @@ def find(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(parent, name) for name in files if name.endswith(".parquet") and not name.startswith(".")]
     return iter(sorted(path for path in found if path.is_file()))
+
+
+def require_writable(folder: Path) -> None:
+    """Make a results folder. Raises UsageError if the folder is not writable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"cannot write to the results folder {str(folder)!r}: {error.strerror}") from error

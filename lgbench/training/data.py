@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Task, Vectors
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.protocols import Training

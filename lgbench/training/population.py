@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lgbench import seeds
+import lgbench.seeds as seeds
 from lgbench.contracts import Schedule, State, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
