@@ -17,7 +17,7 @@ from lgbench.execution.jobs import run_population
 from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.scheduler import Scheduler
 from lgbench.execution.tracking import usable
-from lgbench.execution.tuning import Stage
+from lgbench.execution.tuning import Stages
 from lgbench.execution.work_queue import PlannedPopulation, unfinished
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
@@ -81,10 +81,10 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
     command, folder = _command(options), Path(options.results)
     planned, tuning = command.plan, False
     if any(experiment.tuning_runs for experiment in planned.experiments):
-        stage = Stage.begin(folder)
-        tuning = bool(unfinished(stage.of(planned.experiments), stage.tuning))
-        planned = replace(stage, first=tuning).plan(planned)
-        folder = stage.tuning if tuning else stage.results
+        stages = Stages(folder)
+        first = stages.first(planned)
+        tuning = bool(unfinished(first.experiments, stages.tuning))
+        planned, folder = (first, stages.tuning) if tuning else (stages.second(planned), folder)
     scheduler = Scheduler(planned, folder, Execution.of(command.options), command.display, lambda group, error: None)
     return list(scheduler.planned(tuning))
 

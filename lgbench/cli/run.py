@@ -73,15 +73,15 @@ def _forecast(command: Command, results: Path) -> None:
     from lgbench.execution.device import Execution
     from lgbench.execution.progress import duration
     from lgbench.execution.scheduler import Forecast
-    from lgbench.execution.tuning import Stage
+    from lgbench.execution.tuning import Stages
 
     plan, execution, display = command.plan, Execution.of(command.options), command.display
-    stage = Stage.begin(results)
-    stages = [("run", plan, stage.results)]
+    kinds = [("run", plan, results)]
     if any(experiment.tuning_runs for experiment in plan.experiments):
-        first = stage.plan(plan)
-        stages = [("tuning run", first, stage.tuning), ("run", replace(first, experiments=plan.experiments), stage.results)]
-    forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in stages]
+        stages = Stages(results)
+        first = stages.first(plan)
+        kinds = [("tuning run", first, stages.tuning), ("run", replace(first, experiments=plan.experiments), results)]
+    forecasts = [(kind, Forecast.of(planned, execution, folder, display)) for kind, planned, folder in kinds]
     for kind, forecast in forecasts:
         for line in forecast.lines(kind):
             echo(line)

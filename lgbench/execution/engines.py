@@ -18,7 +18,7 @@ from lgbench.execution.dispatcher import Dispatcher
 from lgbench.execution.jobs import Jobs
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler
-from lgbench.execution.tuning import FOLDER, Stage, one_of_each, said
+from lgbench.execution.tuning import Stages, one_of_each, said
 from lgbench.execution.work_queue import path_of, title_of, unfinished
 from lgbench.execution.workers import ONE_THREAD, Setup, Workers
 from lgbench.experiment.experiment import Experiment
@@ -108,27 +108,19 @@ def carry_out(command: Command, results: Path) -> PlanOutcome:
     planned = command.plan.experiments
     if not any(experiment.tuning_runs for experiment in planned):
         return _run(command, results)
-    first = Stage.begin(results)
+    stages = Stages(results)
+    first = stages.first(command.plan)
     failed: list[RunFailed] = []
-    if unfinished(first.of(planned), first.tuning):
-        known = {experiment.run_id for experiment in first.tuned(planned)}
-        tuning = replace(
-            _of_stage(command, first),
-            options=replace(command.options, keep_weights=False),
-            trackers=(),
-            later=unfinished(planned, first.results),
-        )
-        failed = _run(tuning, results / FOLDER).failed
-        for experiment in one_of_each(first.tuned(planned)):
+    if unfinished(first.experiments, stages.tuning):
+        known = {experiment.run_id for experiment in stages.tuned(planned)}
+        options = replace(command.options, keep_weights=False)
+        tuning = replace(command, plan=first, options=options, trackers=(), later=unfinished(planned, results))
+        failed = _run(tuning, stages.tuning).failed
+        for experiment in one_of_each(stages.tuned(planned)):
             if experiment.run_id not in known:
                 command.display.say(said(experiment))
-    outcome = _run(_of_stage(command, replace(first, first=False)), results)
+    outcome = _run(replace(command, plan=stages.second(command.plan)), results)
     return PlanOutcome(outcome.written, outcome.found, [*failed, *outcome.failed])
-
-
-def _of_stage(command: Command, stage: Stage) -> Command:
-    """Command limited to one stage of the plan."""
-    return replace(command, plan=stage.plan(command.plan))
 
 
 def _run(command: Command, folder: Path) -> PlanOutcome:

@@ -15,8 +15,9 @@ from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tok
 from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation, WorkQueue, named, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
+from lgbench.terminal import counted, memory
 from lgbench.training import cost
-from lgbench.training.cost import free_memory, readable, step_seconds
+from lgbench.training.cost import free_memory, step_seconds
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,8 @@ class GroupForecast:
         each = "" if self.populations == 1 else " each"
         compiled = "; the step would be compiled, which takes less" if self.compile else ""
         return (
-            f"{self.title}: {_count(self.runs, 'run')} in {_count(self.populations, 'population')} of at most "
-            f"{_count(self.models, 'model')}, {readable(self.memory)}{each}; {self.step * 1000:.3g} ms a step, as measured, "
+            f"{self.title}: {counted(self.runs, 'run')} in {counted(self.populations, 'population')} of at most "
+            f"{counted(self.models, 'model')}, {memory(self.memory)}{each}; {self.step * 1000:.3g} ms a step, as measured, "
             f"makes {duration(self.seconds)}{each} with tests{compiled}"
         )
 
@@ -249,14 +250,14 @@ class Forecast:
         """Lines for the user; `kind` is the noun for the runs, such as "tuning run"."""
         left = sum(group.runs for group in self.groups)
         begun = f", {self.begun} of them begun" if self.begun else ""
-        yield f"{_count(self.done, kind)} done before; {_count(left, kind)} left{begun}"
+        yield f"{counted(self.done, kind)} done before; {counted(left, kind)} left{begun}"
         for group in self.groups:
             yield group.line()
         if self.groups:
-            many = _count(self.busy, "worker")
+            many = counted(self.busy, "worker")
             yield (
-                f"in all about {duration(self.seconds)} with {many}; training takes about {readable(self.memory)} of "
-                f"{readable(self.free)} free memory"
+                f"in all about {duration(self.seconds)} with {many}; training takes about {memory(self.memory)} of "
+                f"{memory(self.free)} free memory"
             )
 
 
@@ -277,7 +278,3 @@ def _of_group(scheduler: Scheduler, group: list[Experiment]) -> GroupForecast:
 
 def _title(group: list[Experiment]) -> str:
     return named([experiment.record for experiment in group])
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -6,7 +6,7 @@ Concurrent and resumed commands therefore choose the same rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,52 +26,41 @@ _Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Stage of tuning runs, or stage of the planned experiments."""
+class Stages:
+    """Stages of a command on a results folder."""
 
     results: Path
-    tuning: Path
-    """Folder of the tuning runs."""
-    first: bool
-    """Whether this is the stage of the tuning runs."""
 
-    @classmethod
-    def begin(cls, results: Path) -> Stage:
-        """First stage, the tuning runs."""
-        return cls(results, results / FOLDER, first=True)
+    @property
+    def tuning(self) -> Path:
+        """Folder of the tuning runs."""
+        return self.results / FOLDER
 
-    def plan(self, planned: Plan) -> Plan:
-        """Plan of this stage alone."""
-        runs = [run for experiment in one_of_each(planned.experiments) for run in experiment.tuning_runs]
-        every = (*runs, *planned.experiments)
-        return replace(planned, experiments=tuple(self.of(planned.experiments)), every=every)
+    def first(self, planned: Plan) -> Plan:
+        """Plan of the tuning runs for experiments without a learning rate in a finished run."""
+        known = self._finished(planned.experiments)
+        each = [own for own in one_of_each(planned.experiments) if _key(own) not in known]
+        needed = {run.run_id: run for own in each for run in own.tuning_runs}
+        return replace(planned, experiments=tuple(needed.values()), every=_every(planned))
 
-    def of(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """Experiments of the stage: required tuning runs, or experiments with a known learning rate."""
-        return self.needed(planned) if self.first else self.tuned(planned)
-
-    def needed(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """Tuning runs for experiments without a learning rate in a finished run."""
-        known = self._finished(planned)
-        needed = {run.run_id: run for own in one_of_each(planned) if _key(own) not in known for run in own.tuning_runs}
-        return list(needed.values())
+    def second(self, planned: Plan) -> Plan:
+        """Plan of the experiments with a known learning rate."""
+        return replace(planned, experiments=tuple(self.tuned(planned.experiments)), every=_every(planned))
 
     def tuned(self, planned: Sequence[Experiment]) -> list[Experiment]:
-        """Experiments with their learning rates. An experiment with a missing tuning run is left out."""
-        known = self.outcomes(planned)
+        """Experiments with their learning rates. An experiment with a missing tuning run is left out.
+
+        The learning rate of a finished run stays, and holds for other seeds, too.
+        """
+        known = self._finished(planned)
+        for experiment in one_of_each(planned):
+            if (key := _key(experiment)) not in known and (found := self._ended(experiment)):
+                known[key] = found
         return [
             experiment.tuned(known[key]) if (key := _key(experiment)) in known else experiment
             for experiment in planned
             if not experiment.tuning_runs or _key(experiment) in known
         ]
-
-    def outcomes(self, planned: Sequence[Experiment]) -> Mapping[_Key, Tuning]:
-        """Outcomes of all finished tunings. The learning rate of a finished run stays, and holds for other seeds, too."""
-        known = self._finished(planned)
-        for experiment in one_of_each(planned):
-            if (key := _key(experiment)) not in known and (found := self._ended(experiment)):
-                known[key] = found
-        return known
 
     def _finished(self, planned: Sequence[Experiment]) -> dict[_Key, Tuning]:
         """Tuning outcomes in the metadata of finished runs."""
@@ -125,6 +114,11 @@ def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:
         if experiment.tuning_runs:
             first.setdefault(_key(experiment), experiment)
     return list(first.values())
+
+
+def _every(planned: Plan) -> tuple[Experiment, ...]:
+    """Experiments of both stages."""
+    return (*(run for own in one_of_each(planned.experiments) for run in own.tuning_runs), *planned.experiments)
 
 
 def _key(experiment: Experiment) -> _Key:

@@ -33,6 +33,7 @@ from lgbench.experiment.experiment import Experiment, plugins_of
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.lock import STALE, Lock, is_locked
 from lgbench.results import run_files
+from lgbench.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def named(runs: Sequence[ExperimentRecord]) -> str:
 
 def title_of(runs: Sequence[ExperimentRecord]) -> str:
     """Tasks, entry and number of models, for messages."""
-    return f"{named(runs)} ({'1 model' if len(runs) == 1 else f'{len(runs)} models'})"
+    return f"{named(runs)} ({counted(len(runs), 'model')})"
 
 
 UNFINISHED = ".unfinished"

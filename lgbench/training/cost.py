@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lgbench.errors import UsageError, lacks_memory
 from lgbench.experiment.experiment import Experiment
+from lgbench.terminal import memory
 from lgbench.training.data import CHUNK, Step, batch_shapes, stream
 from lgbench.training.population import Population
 
@@ -120,15 +121,6 @@ def free_memory(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def readable(size: int) -> str:
-    """Number of bytes in MB, or in GB from 1 GB on.
-
-    >>> readable(2_340_000_000), readable(12_300_000)
-    ('2.3 GB', '13 MB')
-    """
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{math.ceil(size / 1e6)} MB"
-
-
 def _longest(experiment: Experiment, device: torch.device) -> Step:
     """Batch of one model with contexts of the longest training length."""
     training = replace(experiment.train, steps=1, min_length=experiment.train.max_length)
@@ -146,7 +138,7 @@ def _too_large(experiment: Experiment, free: int) -> UsageError:
     sizes += [f"{key}={value}" for key, value in experiment.record.protocol.changes if key.startswith("model.")]
     return UsageError(
         f"{experiment.record.title} does not fit into memory: a training step of one model takes more than the "
-        f"{readable(free)} that are free, with {', '.join(sizes)}; lower one of these"
+        f"{memory(free)} that are free, with {', '.join(sizes)}; lower one of these"
     )
 
 

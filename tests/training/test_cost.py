@@ -15,7 +15,7 @@ from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import SilentProgress
 from lgbench.execution.scheduler import Scheduler, grouped
-from lgbench.execution.tuning import Stage
+from lgbench.execution.tuning import Stages
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
@@ -246,7 +246,7 @@ def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch,
 def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     """Tuning runs alone are too short for a program."""
     whole = plan(Request(["set-complement"], ["pre-norm"], [], [0], "standard", {"train.steps": "600"}), registry)
-    first = Stage(Path("none"), Path("none"), first=True).plan(whole)
+    first = Stages(Path("none")).first(whole)
     (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
     chosen = [
