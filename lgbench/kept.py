@@ -89,7 +89,8 @@ def find(run: str | Path, results: str | Path) -> StoredRun:
     if not every:
         raise UsageError(f"no run file is in {named}; name a run's file, or its id")
     if len(every) > 1:
-        how = f"name one by its file, or by its id, such as {every[0].run_id}, with this as the results folder"
+        folder = path if path.is_dir() else path.parent
+        how = f"name one by its file, or by its id, such as {every[0].run_id} with --results {folder}"
         raise UsageError(f"{named} has {len(every)} runs: {how}")
     return every[0]
 

@@ -181,8 +181,8 @@ def merge(folders: Sequence[Path], to: Path) -> None:
         done = merging.merge(folders, to)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; every file that was written is whole. The same command merges the others") from None
-    weights = f", weights of {done.weights} of them" if done.weights else ""
-    echo(f"{counted(done.written, 'run')} written to {to}/{weights}; {done.equal} there before, with equal numbers")
+    weights = f", {done.weights} with weights" if done.weights else ""
+    echo(f"{counted(done.written, 'run')} written to {to}/{weights}; {done.equal} were there already")
     if done.different:
         for sentence in done.different:
             complain(sentence)

@@ -167,7 +167,7 @@ def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
     (c / bad.name).write_bytes(b"half")
     result = CliRunner().invoke(main, ["merge", str(a), "--to", str(c)])
     assert result.exit_code == 1 and contents(c)[good.name] == good.read_bytes()
-    assert f"1 run written to {c}/; 0 there before, with equal numbers" in result.output
+    assert f"1 run written to {c}/; 0 were there already" in result.output
     assert f"warning: left out: {bad}" in result.output and "2 files are left out; all else is merged" in result.output
     again = run(b, 1)
     *_, said = merged(b, to=c)
