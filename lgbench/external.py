@@ -139,7 +139,7 @@ def planned(
     name: str, task: str, lengths: Sequence[int] | None, seed: int, changed: Mapping[str, str], registry: Registry
 ) -> External:
     """Model on its task. Raises UsageError for an invalid name, task, length, setting or seed."""
-    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise UsageError(f"a model cannot have the name {name!r}: use lower-case letters, digits and hyphens, as in my-model")
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise UsageError(f"the seed is {seed!r}, expected a whole number from 0 on")
@@ -200,10 +200,10 @@ def _task(name: str, registry: Registry) -> Found[Task]:
 
 
 def _lengths(asked: Sequence[int]) -> list[int]:
-    lengths = sorted({*asked})
-    if not 1 <= len(lengths) <= MAX_LENGTHS or not all(isinstance(n, int) and n >= 1 for n in lengths):
+    known = isinstance(asked, Sequence) and all(isinstance(n, int) and n >= 1 for n in asked)
+    if not known or not 1 <= len({*asked}) <= MAX_LENGTHS:
         raise UsageError(f"lengths is {asked!r}, expected 1 to {MAX_LENGTHS} whole numbers from 1 on, such as [40, 80, 160]")
-    return lengths
+    return sorted({*asked})
 
 
 def _at(task: Task, lengths: Sequence[int]) -> Task:
@@ -243,6 +243,8 @@ def evaluate_model(
     Raises UsageError for an invalid request, or if `results` has other numbers for this name and seed. Raises RunFailed,
     with its cause, for an error in the model.
     """
+    if not callable(model):
+        raise UsageError(f"the model is {model!r:.100}, expected a module or a function from inputs to logits")
     changes = {key: str(value) for key, value in (set or {}).items()}
     registry = Registry.load(files=[Path(file) for file in plugins])
     whole = planned(name_of(model) if name is None else name, task, lengths, seed, changes, registry)

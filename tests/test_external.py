@@ -214,12 +214,16 @@ def test_whatever_shows_runs_shows_external_ones(mixed, tmp_path_factory):
         ({"lengths": []}, r"lengths is \[\], expected 1 to 100 whole numbers from 1 on"),
         ({"lengths": [0, 4]}, "whole numbers from 1 on"),
         ({"lengths": [4.5]}, "whole numbers from 1 on"),
+        ({"lengths": [4, "a"]}, "whole numbers from 1 on"),
+        ({"lengths": 40}, "lengths is 40, expected 1 to 100 whole numbers from 1 on"),
         ({"lengths": [65], "set": {}}, "evaluate.max_length=65 is out of range for toy-walk"),
         ({"lengths": [4], "set": {"evaluate.max_length": 8}}, "both say how long inputs get"),
         ({"set": {"train.steps": 5}}, "no setting of a model that lgbench does not train 'train.steps'"),
         ({"set": {"evaluate.contexts": 0}}, "evaluate.contexts=0 is out of range"),
         ({"name": "My Model"}, "a model cannot have the name 'My Model': use lower-case letters"),
         ({"name": "raw"}, "a model cannot have the name 'raw'"),
+        ({"name": 7}, "a model cannot have the name 7"),
+        ({"model": None}, "the model is None, expected a module or a function"),
         ({"seed": -1}, "the seed is -1, expected a whole number"),
         ({"device": "warp"}, "device 'warp' cannot be used here"),
         ({"plugins": ["nowhere.py"]}, "no plugin file"),
@@ -227,7 +231,7 @@ def test_whatever_shows_runs_shows_external_ones(mixed, tmp_path_factory):
 )
 def test_what_cannot_be_asked_is_one_sentence(toys_alone, tmp_path, asked, said):
     with pytest.raises(UsageError, match=said) as refused:
-        lgbench.evaluate_model(uniform, **({"task": "toy-walk", "set": FEW, "results": tmp_path} | asked))
+        lgbench.evaluate_model(**({"model": uniform, "task": "toy-walk", "set": FEW, "results": tmp_path} | asked))
     assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
 
 
