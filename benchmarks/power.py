@@ -16,20 +16,20 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.results.columns import BoardValues
 from lgbench.results.entries import BASELINE_ENTRY
 from lgbench.results.leaderboard import Results
-from lgbench.results.statistics import CONFIDENCE, MOST_SEEDS, Floats, Moments, seeds_needed
+from lgbench.results.statistics import CONFIDENCE, MOST_SEEDS, Floats, paired_t, seeds_needed
 
 SHARES = (0.5, 0.75, 0.9)
 
 
 def variances(models: BoardValues, against: str | None = None) -> Floats:
-    """Of the differences of all pairs, or of those with one entry, as the moderated test has them."""
+    """Variances of the differences of all pairs, or of the pairs with one entry."""
     values = models.column(models.ranked_by, models.entries)
     first, second = np.triu_indices(len(values), 1)
     if against is not None:
         with_it = models.entries.index(against)
         kept = (first == with_it) | (second == with_it)
         first, second = first[kept], second[kept]
-    found = models.spread(models.ranked_by).borrowed(Moments.of(values[first] - values[second]))[0]
+    found = paired_t(values[first] - values[second]).variance
     return found[np.isfinite(found)]
 
 

@@ -17,17 +17,13 @@ from lgbench.results.columns import ID, OOD, BoardValues, rounded
 from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import (
-    ALONE,
     CONFIDENCE,
     MIN_PAIRED_SEEDS,
     MOST_SEEDS,
     Floats,
-    Moments,
-    Spread,
     holm,
-    moderated_t,
+    paired_t,
     seeds_needed,
-    spread,
 )
 
 
@@ -37,8 +33,6 @@ class PairedSample:
 
     differences: Floats
     """(n,): first - second, over common seeds."""
-    spread: Spread
-    """Variance prior of a difference, estimated from all pairs of the board."""
     first: float
     second: float
     """Means over the common seeds."""
@@ -89,7 +83,6 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest) -> PairedS
         reasons += _unfitted(models, test, values[test.entry])
     return PairedSample(
         differences=(first - second)[common],
-        spread=_spread(models, test),
         first=first[common].mean().item() if common.any() else np.nan,
         second=second[common].mean().item() if common.any() else np.nan,
         seeds=seeds,
@@ -161,21 +154,6 @@ def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
     return exponents(np.array(_lengths(models, test)), values)
 
 
-def _numbers(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
-    return _of_seeds(models, test, _values(models, test, entry))
-
-
-def _spread(models: BoardValues, test: ClaimTest) -> Spread:
-    """Variance prior of the board; none for exponents, since no pair of entries has a comparable difference."""
-    if test.exponent is not None:
-        return ALONE
-    named = {"ID": ID, "OOD": OOD}.get(test.lengths) if _is_name(test.lengths) else None
-    if named is not None:
-        return models.spread(named) if named in models.columns else ALONE
-    sound = [_numbers(models, test, entry) for entry in models.entries if models.unsound(entry) is None]
-    return spread(np.stack(sound)) if len(sound) > 1 else ALONE
-
-
 def _is_name(lengths: str | tuple[int, ...]) -> TypeGuard[str]:
     return isinstance(lengths, str)
 
@@ -210,7 +188,7 @@ class Verdict:
     n: int = 0
     """Number of seeds."""
     p: float | None = None
-    """p of the moderated t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
+    """p of the paired t-test against the nearer end of the margin, corrected (Holm) for the tests of the claim."""
     seeds_needed: int | None = None
     """Seeds needed for a decision of an undecided test, for the same mean and variance of differences."""
     wanted: tuple[Wanted, ...] = ()
@@ -276,8 +254,8 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample.n == 0:
         unfitted = test.exponent is not None and bool(sample.seeds[test.entry])
         return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(sample))
-    _, *ends = moderated_t(Moments.of(sample.differences), sample.spread)
-    low, high = (np.clip(end, -sample.most, sample.most).item() for end in ends)
+    found = paired_t(sample.differences)
+    low, high = (np.clip(end, -sample.most, sample.most).item() for end in (found.low, found.high))
     numbers = replace(
         plain,
         tasks=sample.tasks,
@@ -293,7 +271,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample.n < MIN_PAIRED_SEEDS:
         seeds = max(len(claim.runs.seeds), MIN_PAIRED_SEEDS)
         return replace(numbers, state="undecided", reason=f"a test needs {MIN_PAIRED_SEEDS} seeds", seeds_needed=seeds)
-    return replace(numbers, p=moderated_t(Moments.of(_beyond(test, sample)), sample.spread).p.item())
+    return replace(numbers, p=paired_t(_beyond(test, sample)).p.item())
 
 
 def _lacking(sample: PairedSample) -> str:
@@ -320,8 +298,8 @@ def _judged(verdict: Verdict, sample: PairedSample, p: float, tests: int) -> Ver
     real = p < 1 - CONFIDENCE
     above = bool(beyond.mean() > 0)
     if real and test.expect == "alike" and not above:
-        _, low, high = moderated_t(Moments.of(sample.differences), sample.spread)
-        real = bool(low > -test.margin and high < test.margin)
+        found = paired_t(sample.differences)
+        real = bool(found.low > -test.margin and found.high < test.margin)
     if real:
         holds = above == (test.expect == "better")
         return replace(verdict, state="confirmed" if holds else "refuted", reason=_evidence(verdict))
@@ -333,9 +311,8 @@ def _evidence(verdict: Verdict) -> str:
 
 
 def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: int) -> Verdict:
-    moments = Moments.of(beyond)
-    variance = sample.spread.borrowed(moments)[0].item()
-    needed = seeds_needed(moments.mean.item(), variance, (1 - CONFIDENCE) / tests)
+    found = paired_t(beyond)
+    needed = seeds_needed(found.mean.item(), found.variance.item(), (1 - CONFIDENCE) / tests)
     if needed is None:
         reason = f"{_evidence(verdict)}; more than {MOST_SEEDS:,} would not decide it"
         return replace(verdict, state="undecided", reason=reason)

@@ -19,9 +19,11 @@ FLAGS = {"looks_ahead": "looks ahead", "not_finite": "not finite", "diverged": "
 
 DIFFERENCE = tuple(f"baseline_{name}" for name in ("difference", "low", "high", "n", "p", "verdict"))
 """CSV columns of the difference from the baseline."""
+FITTED = ("fitted", "fitted_low", "fitted_high")
+"""CSV columns of the seeds that have fitted every task, and of the interval of their share."""
 CSV_COLUMNS = (
     *("board", "metric", "metric_version", "task_version", "protocol"),
-    *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS),
+    *("entry", "tier", "best_rank", "worst_rank", *DIFFERENCE, "effective_length", "seeds", *FLAGS, *FITTED),
     *("column", "length", "mean", "low", "high", "n", "chance"),
 )
 
@@ -61,22 +63,23 @@ def board_table(board: Board) -> Table:
     """Means over seeds with 95 % intervals, and the chance level below the entries."""
     lengths = [("length", length) for length in board.lengths]
     against = [Column("against baseline", group=1)] if board.compared else []
+    fitted = [Column("fitted", group=1)] if any(row.fitted for row in board.rows) else []
     columns = [
-        *(Column("tier"), Column("rank interval", group=1), Column("entry", text=True), Column("seeds")),
+        *(Column("tier"), Column("rank interval", group=1), Column("entry", text=True), Column("seeds"), *fitted),
         *(Column("ID"), Column("OOD"), *against, Column("effective length", group=1)),
         *(Column(str(length), group=2) for length in board.lengths),
     ]
     rows: list[list[Cell]] = []
     for row, name in zip(board.rows, short([row.entry for row in board.rows]), strict=True):
         ranks = ("-", "-") if row.tier is None or row.rank_interval is None else (str(row.tier), _span(*row.rank_interval))
-        rows.append([*ranks, Styled(row.entry, "code", name), _seeds(row), _mean(row, "ID"), _mean(row, "OOD")])
-        rows[-1] += [_against(board, row)] if against else []
+        rows.append([*ranks, Styled(row.entry, "code", name), _seeds(row), *([_fitted(row)] if fitted else [])])
+        rows[-1] += [_mean(row, "ID"), _mean(row, "OOD"), *([_against(board, row)] if against else [])]
         rows[-1] += [effective_length(board, row), *(_mean(row, *length) for length in lengths)]
     if board.chance:
         levels = [board.chance_level(*column) for column in (("ID", None), ("OOD", None), *lengths)]
         shown = ["-" if level is None else f"{level:.4f}" for level in levels]
-        blank = [""] * len(against)
-        rows.append([Styled(cell, "dim") for cell in ("", "", "chance", "", *shown[:2], *blank, "", *shown[2:])])
+        means = [*shown[:2], *[""] * len(against), "", *shown[2:]]
+        rows.append([Styled(cell, "dim") for cell in ("", "", "chance", "", *[""] * len(fitted), *means)])
     return Table(title(board), columns, rows, notes(board))
 
 
@@ -90,6 +93,7 @@ def _board_lines(boards: Sequence[Board]) -> Iterator[dict[str, Any]]:
             own |= {name: getattr(row.against, name.removeprefix("baseline_"), None) for name in DIFFERENCE}
             own |= {"effective_length": row.effective_length, "seeds": len(row.seeds)}
             own |= {flag: len(getattr(row, flag)) for flag in FLAGS}
+            own |= dict(zip(FITTED, (row.fitted.seeds, row.fitted.low, row.fitted.high), strict=True)) if row.fitted else {}
             for cell in row.cells:
                 chance = board.chance_level(cell.kind, cell.length)
                 yield own | {"column": cell.kind, "chance": chance} | {n: getattr(cell, n) for n in CSV_COLUMNS[-6:-1]}
@@ -158,7 +162,17 @@ def _against(board: Board, row: Row) -> Cell:
     if row.entry == board.baseline:
         return "baseline"
     own = row.against
-    return "-" if own is None else Interval(own.difference, own.low, own.high, sign="+", verdict=own.verdict or "")
+    if own is None:
+        return "-"
+    seeds = f"by failing seed {' or '.join(map(str, own.decided_by))}" if own.decided_by else ""
+    verdict = " ".join(filter(None, (own.verdict or (seeds and "undecided"), seeds)))
+    return Interval(own.difference, own.low, own.high, sign="+", verdict=verdict)
+
+
+def _fitted(row: Row) -> Cell:
+    """Share of the seeds that have fitted every task."""
+    own = row.fitted
+    return "-" if own is None else Interval(own.seeds / own.n, own.low, own.high, digits=2)
 
 
 def _span(least: int, most: int) -> str:
@@ -180,7 +194,13 @@ def _seeds(row: Row) -> str:
 
 def overall_table(board: Overall) -> Table:
     """Scores over all families, and the mean of each family."""
-    columns = [Column("entry", text=True), Column("seeds"), Column("IQM")]
+    columns = [
+        Column("entry", text=True),
+        Column("seeds"),
+        Column("IQM"),
+        Column("mean"),
+        Column("rank less a family", group=1),
+    ]
     compared = any(row.improvement for row in board.rows)
     columns += [Column("P(better)")] if compared else []
     columns += [Column(f"runs <={limit:g}", group=1) for limit in SHOWN_LIMITS]
@@ -188,6 +208,7 @@ def overall_table(board: Overall) -> Table:
     rows: list[list[Cell]] = []
     for row, name in zip(board.rows, short([row.entry for row in board.rows]), strict=True):
         rows.append([Styled(row.entry, "code", name), _span(min(row.seeds), max(row.seeds)), _estimate(row.score, 4)])
+        rows[-1] += [_estimate(row.mean, 4), _span(min(row.ranks_without), max(row.ranks_without))]
         rows[-1] += [_improvement(board, row)] if compared else []
         rows[-1] += [f"{100 * row.profile[board.limits.index(limit)]:.0f} %" for limit in SHOWN_LIMITS]
         rows[-1] += [f"{mean:.4f}" for mean in row.families]
@@ -216,17 +237,13 @@ def _overall_lines(found: Sequence[Overall]) -> Iterator[dict[str, Any]]:
         }
         for row in board.rows:
             own = about | {"entry": row.entry}
-            yield own | {
-                "column": "IQM",
-                "mean": row.score.value,
-                "low": row.score.low,
-                "high": row.score.high,
-                "n": sum(row.seeds),
-            }
+            for column, score in (("IQM", row.score), ("mean", row.mean)):
+                yield own | {"column": column, "mean": score.value, "low": score.low, "high": score.high, "n": sum(row.seeds)}
             if better := row.improvement:
                 yield own | {"column": "improvement", "mean": better.value, "low": better.low, "high": better.high}
-            for family, mean, n in zip(board.families, row.families, row.seeds, strict=True):
+            for family, mean, n, rank in zip(board.families, row.families, row.seeds, row.ranks_without, strict=True):
                 yield own | {"column": family, "mean": mean, "n": n}
+                yield own | {"column": f"rank less {family}", "mean": rank}
 
 
 def overall_title(board: Overall) -> str:
@@ -241,9 +258,19 @@ def overall_title(board: Overall) -> str:
 def overall_notes(board: Overall) -> list[str]:
     """Sentences below an overall board."""
     found = ["IQM is the interquartile mean over families and seeds: the middle half of all scores. Families count alike."]
+    orders = {family: _order(board, place) for place, family in enumerate(board.families)}
+    found += [f"Order less {family}: {order}." for family, order in orders.items() if order != _order(board)]
     if any(row.improvement for row in board.rows):
         found.append(f"P(better) is the probability that a run is better than one of {board.baseline}, mean over families.")
     if board.left_out:
         entries = counted(board.left_out, "entry", "is", "are")
         found.append(f"{entries} left out for want of runs on all of {', '.join(board.families)}.")
     return [*found, *(f"{sentence}." for sentence in board.unsound)]
+
+
+def _order(board: Overall, without: int | None = None) -> str:
+    """Raw entries by the interquartile mean, with one family left out."""
+    rows = [row for row in board.rows if "@" not in row.entry]
+    if without is not None:
+        rows.sort(key=lambda row: row.ranks_without[without])
+    return ", ".join(short([row.entry for row in rows]))

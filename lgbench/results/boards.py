@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, mean_of_known, rounded, significant
@@ -15,17 +16,15 @@ from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     CONFIDENCE,
     Floats,
-    Moments,
     Standing,
+    deciding_seeds,
     effective_length,
     holm,
     interval,
-    moderated_t,
+    paired_t,
+    share_interval,
     standings,
 )
-
-NotFitted = Mapping[str, Mapping[str, set[int]]]
-"""Seeds without a fit, by entry and task."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,23 @@ class Against:
     high: float | None
     n: int
     p: float
-    """p of the moderated t-test, corrected (Holm) for all entries compared with the baseline."""
+    """p of the paired t-test, corrected (Holm) for all entries compared with the baseline."""
     verdict: Literal["better", "worse"] | None
     """None for a difference without significance."""
+    decided_by: tuple[int, ...]
+    """Failing seeds that make the verdict: one of the two entries has not fitted them, and without one of them the verdict is
+    another. Empty where the verdict turns on a fitted seed too."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Seeds of an entry that have fitted every task, with the exact 95 % interval of their share (Clopper and Pearson 1934)."""
+
+    seeds: int
+    n: int
+    low: float | None
+    """Ends of the interval, None for one seed."""
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -77,11 +90,12 @@ class Row:
 
     entry: str
     tier: int | None
-    """One more than the largest tier number among significantly better entries, 1 without better entries."""
+    """At least the tier of the entry above, and more than the tier of every better entry. The first tier has no entry that fits
+    with no seed, or is no better than the context-free baseline."""
     rank_interval: tuple[int, int] | None
-    """Best and worst possible rank of the entry."""
+    """Best and worst possible rank of the entry. An entry with best rank 1 may be the best."""
     better_than: tuple[str, ...]
-    """Significantly worse entries."""
+    """Worse entries, with p below :data:`lgbench.results.statistics.SURE`."""
     against: Against | None
     """Difference to the baseline; None for the baseline itself, and without common seeds or a rank."""
     seeds: tuple[int, ...]
@@ -95,9 +109,11 @@ class Row:
     """Seeds without a fit of some task; the rule is :func:`threshold`."""
     not_fitted_tasks: dict[str, int]
     """Number of seeds without a fit, by task; tasks fitted by all seeds are left out."""
+    fitted: Fitted | None
+    """None where fits are unknown."""
     effective_length: int | None
     """Longest length up to which every mean passes the threshold of the metric: 0 if the first mean fails, None without a
-    threshold."""
+    threshold, and if the context-free baseline passes it OOD."""
     effective_multiple: float | None
     """Effective length in training lengths."""
     cells: tuple[Cell, ...]
@@ -170,17 +186,19 @@ def chance_levels(chance: BoardValues) -> tuple[Level, ...]:
 
 
 def ranked_rows(
-    models: BoardValues, metric: Metric, train_length: int, not_fitted: NotFitted, baseline: str
+    models: BoardValues, metric: Metric, train_length: int, chance: Sequence[Level], baseline: str
 ) -> tuple[Row, ...]:
     """Rows of a board, best mean first; by name for a metric without ranks."""
-    cells, standing = _cells(models, metric), _standings(models, metric) if metric.ranks else {}
+    levels = {(level.kind, level.length): level.mean for level in chance}
+    cells, standing = _cells(models, metric), _standings(models, metric, levels) if metric.ranks else {}
+    has_effective = metric.threshold is not None and not metric.reaches(levels.get(OOD, np.nan))
     ranked = list(standing)
     differences = against(models, metric, baseline, ranked)
     rows = []
     for entry in _in_order(models, metric):
         seeds, own = models.seeds_of(entry), standing.get(entry)
-        lost = {task: set(seeds) & found for task, found in sorted(not_fitted.get(entry, {}).items())}
-        effective = _effective(cells[entry], metric)
+        lost = {task: set(seeds) & found for task, found in sorted(models.not_fitted.get(entry, {}).items())}
+        effective = _effective(cells[entry], metric) if has_effective else None
         rows.append(
             Row(
                 entry=entry,
@@ -194,6 +212,7 @@ def ranked_rows(
                 not_finite=tuple(seed for seed in seeds if (entry, seed) in models.not_finite),
                 not_fitted=tuple(sorted(set().union(*lost.values()))),
                 not_fitted_tasks={task: len(own) for task, own in lost.items() if own},
+                fitted=_fitted(models, entry),
                 effective_length=effective,
                 effective_multiple=_multiple(effective, train_length),
                 cells=tuple(cells[entry].values()),
@@ -230,13 +249,25 @@ def _signed_mean(models: BoardValues, metric: Metric, entry: str, column: Column
     return np.inf if np.isnan(mean) else metric.sign * mean
 
 
-def _standings(models: BoardValues, metric: Metric) -> dict[str, Standing]:
+def _standings(models: BoardValues, metric: Metric, levels: Mapping[Column, float]) -> dict[str, Standing]:
     """Standing of each sound entry with a mean in the ranking column, best first."""
     sound = [entry for entry in _in_order(models, metric) if models.unsound(entry) is None]
-    ranked = [entry for entry in sound if np.isfinite(_signed_mean(models, metric, entry, models.ranked_by))]
+    means = {entry: _signed_mean(models, metric, entry, models.ranked_by) for entry in sound}
+    ranked = [entry for entry in sound if np.isfinite(means[entry])]
     if not ranked:
         return {}
-    return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked)), strict=True))
+    chance = metric.sign * levels.get(models.ranked_by, metric.sign * np.inf)
+    eligible = np.array([means[entry] < chance and not models.never_fits(entry) for entry in ranked])
+    return dict(zip(ranked, standings(metric.sign * models.column(models.ranked_by, ranked), eligible), strict=True))
+
+
+def _fitted(models: BoardValues, entry: str) -> Fitted | None:
+    fits = models.fits(entry)
+    if not fits:
+        return None
+    low, high = (end.item() for end in share_interval(np.array([*fits.values()], dtype=np.float64)))
+    ends = (None, None) if np.isnan(low) else (rounded(low), rounded(high))
+    return Fitted(sum(fits.values()), len(fits), *ends)
 
 
 def _cells(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]:
@@ -262,9 +293,7 @@ def _cells(models: BoardValues, metric: Metric) -> dict[str, dict[Column, Cell]]
     return found
 
 
-def _effective(cells: Mapping[Column, Cell], metric: Metric) -> int | None:
-    if metric.threshold is None:
-        return None
+def _effective(cells: Mapping[Column, Cell], metric: Metric) -> int:
     by_length = sorted((length, cell.mean) for (_, length), cell in cells.items() if length is not None)
     return effective_length([length for length, _ in by_length], [metric.reaches(mean) for _, mean in by_length])
 
@@ -282,22 +311,30 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
     values = models.column(models.ranked_by, ranked)
     differences = values - values[list(ranked).index(baseline)]
     others = np.array([entry != baseline for entry in ranked]) & np.isfinite(differences).any(-1)
-    moments = Moments.of(differences[others])
-    found = moderated_t(moments, models.spread(models.ranked_by))
+    names = [entry for entry, other in zip(ranked, others, strict=True) if other]
+    found = paired_t(differences[others])
+    lost = np.array([failing(models, entry, baseline) for entry in names], dtype=bool)
+    decided = deciding_seeds(differences[others], lost.reshape(-1, len(models.seeds)))  # no name has no shape
     corrected, most = holm(found.p), metric.highest - metric.lowest
     low, high = (np.clip(end, -most, most) for end in (found.low, found.high))
-    names = [entry for entry, other in zip(ranked, others, strict=True) if other]
     return {
         entry: Against(
-            difference=rounded(moments.mean[i]),
+            difference=rounded(found.mean[i]),
             low=None if np.isnan(low[i]) else rounded(low[i]),
             high=None if np.isnan(high[i]) else rounded(high[i]),
-            n=int(moments.seeds[i]),
+            n=int(found.seeds[i]),
             p=float(f"{corrected[i]:.3g}"),
-            verdict=_verdict(metric.sign * moments.mean[i]) if corrected[i] < 1 - CONFIDENCE else None,
+            verdict=_verdict(metric.sign * found.mean[i]) if corrected[i] < 1 - CONFIDENCE else None,
+            decided_by=tuple(models.seeds[place] for place in decided[i]),
         )
         for i, entry in enumerate(names)
     }
+
+
+def failing(models: BoardValues, first: str, second: str) -> NDArray[np.bool_]:
+    """(S,): whether one of two entries has not fitted a seed."""
+    fits = [models.fits(entry) or {} for entry in (first, second)]
+    return np.array([not all(own.get(seed, True) for own in fits) for seed in models.seeds])
 
 
 def _verdict(difference: float) -> Literal["better", "worse"]:

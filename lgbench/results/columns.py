@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,11 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from lgbench.results.statistics import Floats, Spread  # which needs SciPy, and a run does not
+    from lgbench.results.statistics import Floats  # which needs SciPy, and a run does not
 
 Column = tuple[str, int | None]
 """A kind and a length. Kinds: "length", a single length; "ID", the mean over the training lengths of a board (in-distribution);
 "OOD", the mean over all other lengths (out-of-distribution). The length of a mean is None."""
+
+NotFitted = Mapping[str, Mapping[str, set[int]]]
+"""Seeds without a fit, by entry and task; an empty set where all seeds have fitted."""
 
 ID: Column = ("ID", None)
 OOD: Column = ("OOD", None)
@@ -117,6 +120,8 @@ class BoardValues:
     """Entry and seed of each model with non-finite answers, on any task."""
     unlearned: bool = False
     """Whether no model has fitted its training lengths, and no entry beats the context-free baseline on longer inputs."""
+    not_fitted: NotFitted = field(default_factory=dict)
+    """Seeds without a fit, where fits are known."""
 
     @classmethod
     def of_table(cls, table: pa.Table) -> BoardValues:
@@ -171,18 +176,18 @@ class BoardValues:
         found: Floats = self.columns[column][[self.entries.index(entry) for entry in entries]]
         return found
 
-    def spread(self, column: Column) -> Spread:
-        """Variance prior of differences in a column, estimated from all pairs of sound entries."""
-        if column not in self._spreads:
-            from lgbench.results.statistics import spread
+    def fits(self, entry: str) -> dict[int, bool] | None:
+        """Whether each seed of an entry has fitted every task; None where fits are unknown."""
+        known = self.not_fitted.get(entry, {})
+        if set(known) != set(self.tasks):
+            return None
+        lost = set[int]().union(*known.values())
+        return {seed: seed not in lost for seed in self.seeds_of(entry)}
 
-            sound = [entry for entry in self.entries if self.unsound(entry) is None]
-            self._spreads[column] = spread(self.column(column, sound))
-        return self._spreads[column]
-
-    @cached_property
-    def _spreads(self) -> dict[Column, Spread]:
-        return {}
+    def never_fits(self, entry: str) -> bool:
+        """Whether no seed of an entry has fitted any task; false where fits are unknown."""
+        seeds, known = set(self.seeds_of(entry)), self.not_fitted.get(entry, {})
+        return bool(known) and all(seeds <= known.get(task, set()) for task in self.tasks)
 
     def seeds_of(self, entry: str) -> tuple[int, ...]:
         """Seeds of an entry with a value in any column."""

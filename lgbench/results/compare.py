@@ -9,7 +9,7 @@ import numpy as np
 
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import BoardHeader
+from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import BoardValues, Column, rounded
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
@@ -20,9 +20,9 @@ from lgbench.results.statistics import (
     MOST_SEEDS,
     POWER,
     Floats,
-    Moments,
+    deciding_seeds,
     holm,
-    moderated_t,
+    paired_t,
     seeds_needed,
 )
 
@@ -44,9 +44,11 @@ class Difference:
     high: float | None
     n: int
     p: float
-    """p of the moderated t-test, corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
+    """p of the paired t-test, corrected (Holm) for the lengths of a board, or for the boards of a comparison."""
     significant: bool
     """Whether p is below 0.05. The interval, without correction, then excludes 0."""
+    decided_by: tuple[int, ...] = ()
+    """For the ranking column: failing seeds that make the verdict, as in :class:`lgbench.results.boards.Against`."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,22 @@ def compare(
     if not shared:
         raise UsageError(f"{first} and {second} have no seed in common on any board; run both on one task, under one protocol")
     means = _corrected([_difference(board, models, first, second, models.ranked_by) for board, models in shared])
-    boards = zip(shared, means, strict=True)
-    return [_comparison(board, models, first, second, mean, len(shared)) for (board, models), mean in boards]
+    decided = _deciding([models for _, models in shared], first, second)
+    return [
+        _comparison(board, models, first, second, replace(mean, decided_by=seeds), len(shared))
+        for (board, models), mean, seeds in zip(shared, means, decided, strict=True)
+    ]
+
+
+def _deciding(boards: Sequence[BoardValues], first: str, second: str) -> list[tuple[int, ...]]:
+    """Seeds that decide the verdict on each board."""
+    seeds = sorted(set().union(*(models.seeds for models in boards)))
+    differences, lost = np.full((len(boards), len(seeds)), np.nan), np.zeros((len(boards), len(seeds)), dtype=bool)
+    for i, models in enumerate(boards):
+        places = np.searchsorted(seeds, models.seeds)
+        one, other = models.column(models.ranked_by, [first, second])
+        differences[i, places], lost[i, places] = one - other, failing(models, first, second)
+    return [tuple(seeds[place] for place in own) for own in deciding_seeds(differences, lost)]
 
 
 def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str, mean: Difference, tests: int) -> Comparison:
@@ -107,7 +123,12 @@ def _comparison(board: BoardHeader, models: BoardValues, first: str, second: str
         mean, *lengths = (replace(difference, significant=False) for difference in (mean, *lengths))
     unsound = _unsound(board, models, first, second)
     planned = None if mean.significant or unsound else _planned(board.metric, models, first, second, tests)
-    sentences = [_judged(board, first, second, mean), *([_outlook(planned, mean)] if planned else []), _at_lengths(lengths)]
+    sentences = [
+        _judged(board, first, second, mean),
+        *_exception(mean),
+        *([_outlook(planned, mean)] if planned else []),
+        _at_lengths(lengths),
+    ]
     return Comparison(
         board.name,
         board.metric,
@@ -136,19 +157,12 @@ def _common(models: BoardValues, first: str, second: str, column: Column) -> int
     return int(np.isfinite(models.column(column, [first, second])).all(0).sum())
 
 
-def _moments(models: BoardValues, first: str, second: str, column: Column) -> Moments:
-    """Moments of first - second."""
-    one, other = models.column(column, [first, second])
-    return Moments.of(one - other)
-
-
 def _difference(board: BoardHeader, models: BoardValues, first: str, second: str, column: Column) -> Difference:
     """Difference with an uncorrected p."""
     pair: Floats = models.column(column, [first, second])
     means = pair[:, np.isfinite(pair).all(0)].mean(-1)
-    moments, most = _moments(models, first, second, column), board.metric.highest - board.metric.lowest
-    p, *ends = moderated_t(moments, models.spread(column))
-    low, high = (np.clip(end, -most, most).item() for end in ends)
+    found, most = paired_t(pair[0] - pair[1]), board.metric.highest - board.metric.lowest
+    low, high = (np.clip(end, -most, most).item() for end in (found.low, found.high))
     return Difference(
         kind=column[0],
         length=column[1],
@@ -157,8 +171,8 @@ def _difference(board: BoardHeader, models: BoardValues, first: str, second: str
         difference=rounded(means[0] - means[1]),
         low=None if np.isnan(low) else rounded(low),
         high=None if np.isnan(high) else rounded(high),
-        n=int(moments.seeds),
-        p=p.item(),
+        n=int(found.seeds),
+        p=found.p.item(),
         significant=False,
     )
 
@@ -170,13 +184,13 @@ def _corrected(differences: Sequence[Difference]) -> list[Difference]:
 
 def _planned(metric: Metric, models: BoardValues, first: str, second: str, tests: int) -> Planned | None:
     """Planned seeds for the difference of the means, at a level of significance corrected for all tests."""
-    moments = _moments(models, first, second, models.ranked_by)
-    variance = models.spread(models.ranked_by).borrowed(moments)[0].item()
+    one, other = models.column(models.ranked_by, [first, second])
+    found = paired_t(one - other)
     unbounded = metric.high is None or metric.low is None
-    of_interest = abs(rounded(moments.mean.item())) if unbounded else INTEREST * (metric.highest - metric.lowest)
-    if moments.seeds < MIN_PAIRED_SEEDS or np.isnan(variance) or not of_interest:
+    of_interest = abs(rounded(found.mean.item())) if unbounded else INTEREST * (metric.highest - metric.lowest)
+    if found.seeds < MIN_PAIRED_SEEDS or not of_interest:
         return None
-    return Planned(of_interest, seeds_needed(of_interest, variance, (1 - CONFIDENCE) / tests))
+    return Planned(of_interest, seeds_needed(of_interest, found.variance.item(), (1 - CONFIDENCE) / tests))
 
 
 def _outlook(planned: Planned, mean: Difference) -> str:
@@ -199,6 +213,15 @@ def _judged(board: BoardHeader, first: str, second: str, mean: Difference) -> st
         return f"The difference between {first} and {second} {where} is not significant: {_evidence(board.metric, mean)}."
     shown = mean if first_better else _turned(mean)
     return f"{better} is significantly better than {other} {where}: {_evidence(board.metric, shown)}."
+
+
+def _exception(mean: Difference) -> list[str]:
+    """A sentence on a verdict that one failing seed makes."""
+    if not mean.decided_by:
+        return []
+    seeds = " or ".join(map(str, mean.decided_by))
+    without = "not significant" if mean.significant else "significant"
+    return [f"One failing seed makes this verdict: without seed {seeds}, not fitted, the difference is {without}."]
 
 
 def _turned(mean: Difference) -> Difference:

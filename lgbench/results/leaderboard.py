@@ -18,13 +18,12 @@ from lgbench.results.boards import (
     Board,
     BoardHeader,
     Level,
-    NotFitted,
     chance_levels,
     not_fitted,
     ranked_rows,
     unsound,
 )
-from lgbench.results.columns import OOD, BoardValues, mean_of_known
+from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known
 from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Family, Overall, overall
@@ -91,6 +90,7 @@ class Results(Database):
         super().__init__(folder)
         # A page or many comparisons ask for the same boards again and again.
         self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
+        self._ranked: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
 
     def boards(
         self,
@@ -111,13 +111,13 @@ class Results(Database):
         chosen = self.chosen(metric, name, protocol, apart=apart, inside=inside)
         if inside is None:
             self.require_ranks(metric)
-        entry, unfitted, rates = self.baseline(baseline), self._not_fitted(chosen), self._learning_rates(chosen)
+        entry, rates = self.baseline(baseline), self._learning_rates(chosen)
         incomplete, lacking = self._missing(metric, chosen)
         return [
             Board(
                 **vars(header),
-                chance=_chance_levels(models, chance),
-                rows=ranked_rows(models, header.metric, header.train_length, unfitted.get(key.without_metric, {}), entry),
+                chance=(levels := _chance_levels(models, chance)),
+                rows=ranked_rows(models, header.metric, header.train_length, levels, entry),
                 incomplete=tuple(incomplete.get(key, ())),
                 unsound=unsound(models),
                 lacking=dict(lacking.get(key, {})),
@@ -249,16 +249,19 @@ class Results(Database):
         return self._known[metric, chosen]
 
     def _to_rank(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
-        """Boards before ranking; ranked by the ID mean if nothing was learned on the only task."""
+        """Boards before ranking, with the seeds not fitted; ranked by the ID mean if nothing was learned on the only task."""
+        if (metric, chosen) in self._ranked:
+            return self._ranked[metric, chosen]
         primary = self._measured(PRIMARY_METRIC, chosen._replace(inside=None))
-        unlearned = _unlearned(primary, self._not_fitted(chosen))
-        return [
-            each._replace(models=replace(each.models, unlearned=True)) if each.key.without_metric in unlearned else each
-            for each in self._measured(metric, chosen)
-        ]
-
-    def _not_fitted(self, chosen: Chosen) -> Mapping[tuple[str, int, int], NotFitted]:
-        return _seeds_not_fitted(self._measured(PRIMARY_METRIC, chosen._replace(inside=None)))
+        lost = _seeds_not_fitted(primary)
+        unlearned = _unlearned(primary, lost)
+        found = []
+        for each in self._measured(metric, chosen):
+            place = each.key.without_metric
+            models = replace(each.models, unlearned=place in unlearned, not_fitted=lost.get(place, {}))
+            found.append(each._replace(models=models))
+        self._ranked[metric, chosen] = found
+        return found
 
     def _board(self, metric: str, key: BoardKey, rows: pa.Table) -> MeasuredBoard | None:
         """Values of one board; None for a version of the metric without a description, or without any value."""
@@ -329,8 +332,7 @@ def _seeds_not_fitted(measured: Sequence[MeasuredBoard]) -> Mapping[tuple[str, i
     found: dict[tuple[str, int, int], dict[str, dict[str, set[int]]]] = defaultdict(dict)
     for place, own in judged.items():
         for (entry, task, seed), lost in own.items():
-            if lost:
-                found[place].setdefault(entry, {}).setdefault(task, set()).add(seed)
+            found[place].setdefault(entry, {}).setdefault(task, set()).update([seed] if lost else [])
     return found
 
 

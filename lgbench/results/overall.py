@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from lgbench.results.statistics import (
     profile,
     resampled,
     stratified_interval,
+    stratified_mean,
 )
 
 LIMITS = np.arange(26) / 20
@@ -51,9 +51,13 @@ class OverallRow:
     entry: str
     score: Estimate
     """Interquartile mean over families and seeds; lower is better."""
+    mean: Estimate
+    """Mean over families and seeds."""
+    ranks_without: tuple[int, ...]
+    """Rank by the interquartile mean with each family left out, in the order of the families."""
     improvement: Estimate | None
-    """Probability of improvement on the baseline entry, mean over families; None for the baseline itself, and for a baseline
-    without runs on every family."""
+    """Probability of improvement on the baseline entry, mean over families; its interval is never of width zero. None for the
+    baseline itself, and for a baseline without runs on every family."""
     families: tuple[float, ...]
     """Mean score of each family."""
     seeds: tuple[int, ...]
@@ -123,18 +127,18 @@ def _scores(families: Sequence[Family], units: Sequence[float | None], entry: st
 
 def _rows(scores: dict[str, list[Floats]], baseline: str) -> tuple[OverallRow, ...]:
     """Rows, best first, with independent resamples of each entry."""
-    draws = {entry: resampled(own, key) for key, (entry, own) in zip(count(), scores.items(), strict=False)}
+    ranks = _ranks_without(scores)
     rows = []
-    for entry, own in scores.items():
-        better = None
-        if baseline in scores and entry != baseline:
-            other, values = scores[baseline], improvement(draws[entry], draws[baseline])
-            better = _estimate(improvement(own, other), *stratified_interval(values, own, other))
+    for key, (entry, own) in enumerate(scores.items()):
+        draws = resampled(own, key)
+        compared = baseline in scores and entry != baseline
         rows.append(
             OverallRow(
                 entry=entry,
-                score=_estimate(interquartile_mean(own), *stratified_interval(interquartile_mean(draws[entry]), own)),
-                improvement=better,
+                score=_estimate(interquartile_mean(own).item(), *stratified_interval(interquartile_mean(draws), own)),
+                mean=_estimate(stratified_mean(own).item(), *stratified_interval(stratified_mean(draws), own)),
+                ranks_without=ranks[entry],
+                improvement=_estimate(*improvement(own, scores[baseline])) if compared else None,
                 families=tuple(rounded(values.mean()) for values in own),
                 seeds=tuple(map(len, own)),
                 profile=tuple(map(rounded, profile(own, LIMITS))),
@@ -143,6 +147,14 @@ def _rows(scores: dict[str, list[Floats]], baseline: str) -> tuple[OverallRow, .
     return tuple(sorted(rows, key=lambda row: (row.score.value, row.entry)))
 
 
-def _estimate(value: Floats, low: float, high: float) -> Estimate:
+def _ranks_without(scores: dict[str, list[Floats]]) -> dict[str, tuple[int, ...]]:
+    """Rank of each entry by the interquartile mean with each family left out; equal scores share a rank."""
+    families = range(len(next(iter(scores.values()))))
+    left = np.array([[interquartile_mean(own[:f] + own[f + 1 :]) for f in families] for own in scores.values()])
+    ranks = 1 + (left[:, None] > left + 1e-12).sum(1)  # sums of equal scores may differ in the last bits
+    return dict(zip(scores, map(tuple, ranks.tolist()), strict=True))
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate:
     ends = (None, None) if np.isnan(low) else (rounded(low), rounded(high))
-    return Estimate(rounded(value.item()), *ends)
+    return Estimate(rounded(value), *ends)

@@ -185,6 +185,7 @@ def test_the_numbers_of_a_board_are_those_of_the_command(look, boards, metric, n
         "rank interval",
         "entry",
         "seeds",
+        "fitted",
         "ID",
         "OOD",
         "OOD, drawn",
@@ -203,10 +204,12 @@ def test_the_numbers_of_a_board_are_those_of_the_command(look, boards, metric, n
         assert texts[1:4] == [str(row["tier"]), f"{best}–{worst}" if best != worst else str(best), row["entry"]]
         flags = "".join(f" {len(row[key])} {what}" for key, what in FLAGS.items() if row[key])
         assert texts[4] == f"{len(row['seeds'])}{flags}"
-        assert texts[5:7] == [shown(cells["ID", None]), shown(cells["OOD", None])]
+        fitted = row["fitted"]
+        assert texts[5] == f"{fitted['seeds'] / fitted['n']:.2f} {fitted['low']:.2f}–{fitted['high']:.2f}"
+        assert texts[6:8] == [shown(cells["ID", None]), shown(cells["OOD", None])]
         longest = "≥ " if row["effective_length"] == 63 else ""
-        assert texts[8] == (f"{longest}{row['effective_multiple']:g}×" if row["effective_length"] else "–")
-        assert texts[9:] == [shown(cells["length", length]) for length in (8, 16, 32, 63)]
+        assert texts[9] == (f"{longest}{row['effective_multiple']:g}×" if row["effective_length"] else "–")
+        assert texts[10:] == [shown(cells["length", length]) for length in (8, 16, 32, 63)]
 
 
 def test_the_chance_level_stands_below_the_board_where_it_is_known_and_is_drawn(look, boards):

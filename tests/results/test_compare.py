@@ -5,7 +5,6 @@ import json
 import random
 import re
 from dataclasses import asdict
-from itertools import product
 
 import numpy as np
 import pytest
@@ -19,12 +18,12 @@ import lgbench_measurements
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.reports.analyses import comparison_table
+from lgbench.reports.boards import board_table
 from lgbench.reports.tables import as_json, markdown, show
 from lgbench.results.compare import compare
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import Moments, moderated_t, spread
 
 LENGTHS = (4, 8, 16, 32, 64)
 TRAINED = 8
@@ -68,31 +67,35 @@ def test_differences_are_those_of_the_common_seeds(results):
             assert d.n == 5 and d.low <= d.difference <= d.high
 
 
-def test_p_and_interval_are_those_of_a_moderated_t_test_with_p_corrected_for_the_lengths(results):
-    """Every entry of the board says how much differences scatter: also the averages, and the seed that one entry has alone."""
+def test_p_and_interval_are_those_of_scipys_paired_t_test_with_p_corrected_for_the_lengths(results):
     (alpha,) = compare(results, "good", "plain", "tvd", "alpha")
     p = []
     for d in alpha.lengths:
-        board = np.full((4, 6), np.nan)
-        for i, (norm, shift) in enumerate(product(("good", "plain"), (0.0, 0.001 * d.length))):
-            seeds = range(6 if norm == "good" else 5)
-            board[i, : len(seeds)] = [values(f"transformer+{norm}", seed, "alpha")[d.length] + shift for seed in seeds]
-        found = moderated_t(Moments.of(board[0] - board[2]), spread(board.round(12)))
-        p.append(found.p.item())
-        assert (d.low, d.high) == pytest.approx((found.low, found.high), abs=5.1e-5)
+        found = stats.ttest_rel(*(by_length(f"transformer+{norm}", "alpha", d.length) for norm in ("good", "plain")))
+        p.append(found.pvalue)
+        assert (d.low, d.high) == pytest.approx(found.confidence_interval(0.95), abs=5.1e-5)
     expected = multipletests(p, method="holm")[1]
     assert [d.p for d in alpha.lengths] == pytest.approx(expected.tolist(), rel=0.01)
 
 
-def test_two_entries_alone_on_a_board_have_the_ordinary_paired_t_test(tmp_path):
-    own = {entry: [0.3 + 0.1 * random.Random(f"{entry} {seed}").random() for seed in range(5)] for entry in ("a+x", "a+y")}
-    for entry, found in own.items():
-        for seed, value in enumerate(found):
-            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.05, 16: value}, entry=entry, seed=seed))
+def test_a_verdict_that_one_failing_seed_makes_is_called_that(tmp_path):
+    """The failing seed of the better entry hides the difference."""
+    for seed in range(5):
+        for entry, gain in (("a+x", 0.1), ("a+y", 0.0)):
+            fails = entry == "a+x" and seed == 3
+            tested = 0.8 if fails else 0.3 - gain + 0.001 * seed * (1 + gain)
+            write_rows(
+                tmp_path / f"{entry}{seed}.parquet", simulated({8: 0.5 if fails else 0.01, 16: tested}, entry=entry, seed=seed)
+            )
     (found,) = compare(Results(tmp_path), "a+x", "a+y", "tvd")
-    expected = stats.ttest_rel(own["a+x"], own["a+y"])
-    assert found.mean.p == pytest.approx(expected.pvalue, rel=0.01)
-    assert (found.mean.low, found.mean.high) == pytest.approx(expected.confidence_interval(0.95), abs=5.1e-5)
+    assert found.mean.decided_by == (3,) and not found.mean.significant
+    assert "One failing seed makes this verdict: without seed 3, not fitted, the difference is significant." in found.verdict
+    (board,) = Results(tmp_path).boards("tvd", baseline="a+y")
+    row = next(row for row in board.rows if row.entry == "a+x")
+    assert row.against.decided_by == (3,) and (row.fitted.seeds, row.fitted.n) == (4, 5)
+    assert (row.fitted.low, row.fitted.high) == pytest.approx(stats.binomtest(4, 5).proportion_ci(0.95, "exact"), abs=5.1e-5)
+    (table,) = map(markdown, [board_table(board)])
+    assert "undecided by failing seed 3" in table and "| 0.80 [0.28, 0.99] |" in table
 
 
 def test_the_verdict_is_corrected_for_the_boards_it_is_given_on(results):

@@ -107,7 +107,7 @@ def test_boards_equal_a_computation_by_hand(tmp_path, seed):
                 assert board.train_length == trained
                 check_cells(board, columns)
                 check_seeds(board, columns, diverged, not_fitted)
-                check_order(board, columns)
+                check_order(board, columns, not_fitted)
                 check_effective_lengths(board, columns)
 
 
@@ -148,8 +148,11 @@ def check_seeds(board, columns, diverged, not_fitted):
         assert row.not_fitted == tuple(sorted(set().union(*lost.values())))
 
 
-def check_order(board, columns):
-    """The best OOD mean first, then the best ID mean, then the first name. Entries without an OOD mean come last."""
+def check_order(board, columns, not_fitted):
+    """The best OOD mean first, then the best ID mean, then the first name. Entries without an OOD mean come last.
+
+    Entries of which no seed has fitted any task are not in the first tier.
+    """
     sign = 1 if board.metric.name == "tvd" else -1
 
     def place(entry):
@@ -160,7 +163,10 @@ def check_order(board, columns):
     assert [row.entry for row in board.rows][: len(scored)] == scored
     seeds = sorted({seed for by_seed in columns.values() for seed in by_seed})
     values = [[sign * columns[entry, "OOD", None].get(seed, np.nan) for seed in seeds] for entry in scored]
-    for row, expected in zip(board.rows, standings(np.array(values)), strict=False):
+    own = {row.entry: set(row.seeds) for row in board.rows}
+    tasks = {task for lost in not_fitted.values() for task in lost} if board.tasks > 1 else {board.name}
+    eligible = np.array([any(not own[e] <= not_fitted[e].get(t, set()) for t in tasks) for e in scored], dtype=bool)
+    for row, expected in zip(board.rows, standings(np.array(values), eligible), strict=False):
         assert (row.tier, row.rank_interval) == (expected.tier, (expected.best_rank, expected.worst_rank))
         assert row.better_than == tuple(scored[other] for other in expected.better_than)
     for row in board.rows[len(scored) :]:
@@ -211,7 +217,7 @@ def test_with_fewer_than_three_seeds_nothing_is_significant(tmp_path, seeds):
 
 
 def test_equal_ood_means_are_ordered_by_the_id_mean_and_by_name_and_share_a_tier(tmp_path):
-    means = {"a-worse": (0.4, 0.5), "first": (0.1, 0.5), "also-first": (0.1, 0.5), "last": (0.0, 0.6)}
+    means = {"a-worse": (0.4, 0.5), "first": (0.05, 0.5), "also-first": (0.05, 0.5), "last": (0.0, 0.6)}
     tilt = {"last": 0.5}
     entries = {e: [(near, far + tilt.get(e, 1) * noise) for noise in NOISE] for e, (near, far) in means.items()}
     write_seeds(tmp_path, entries)
@@ -219,8 +225,8 @@ def test_equal_ood_means_are_ordered_by_the_id_mean_and_by_name_and_share_a_tier
     assert [(row.tier, row.rank_interval, row.entry) for row in board.rows] == [
         (1, (1, 3), "also-first"),
         (1, (1, 3), "first"),
-        (1, (1, 3), "a-worse"),
-        (2, (4, 4), "last"),
+        (2, (1, 3), "a-worse"),  # which no seed has fitted
+        (3, (4, 4), "last"),
     ]
 
 
@@ -250,7 +256,7 @@ def test_an_entry_without_ood_values_comes_last_without_a_rank(tmp_path):
     write_rows(tmp_path / "1.parquet", simulated({8: 0.9, 16: 0.9}, entry="tested"))
     write_rows(tmp_path / "2.parquet", simulated({8: 0.0, 16: None}, entry="untested"))
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("tested", 1, (1, 1)), ("untested", None, None)]
+    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("tested", 2, (1, 1)), ("untested", None, None)]
     assert board.rows[1].cell("OOD") is None
 
 
@@ -259,7 +265,7 @@ def test_where_nothing_ood_was_measured_the_id_mean_decides(tmp_path):
         for seed, noise in enumerate(NOISE):
             write_rows(tmp_path / f"{entry}{seed}.parquet", simulated({8: far + near * noise}, entry=entry, seed=seed))
     (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("better", 1, (1, 1)), ("worse", 2, (2, 2))]
+    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("better", 2, (1, 1)), ("worse", 3, (2, 2))]
 
 
 def test_a_seed_has_fitted_a_task_if_its_mean_tvd_over_the_shown_id_lengths_is_below_the_threshold(tmp_path):

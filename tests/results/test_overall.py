@@ -28,7 +28,7 @@ def test_numbers_are_those_of_rliable():
     """rliable 1.2.0 said so: aggregate_iqm(X), aggregate_iqm(Y[:8]), probability_of_improvement(-X, -Y)."""
     assert interquartile_mean(X.T) == pytest.approx(0.4829268292682928, abs=1e-12)
     assert interquartile_mean(Y[:8].T) == pytest.approx(0.4935483870967741, abs=1e-12)
-    assert improvement(X.T, Y.T) == pytest.approx(0.51, abs=1e-12)
+    assert improvement(X.T, Y.T)[0] == pytest.approx(0.51, abs=1e-12)
     np.testing.assert_allclose(profile(X.T, np.array([0.25, 0.5, 1.0])), [0.275, 0.525, 1.0])
 
 
@@ -48,8 +48,25 @@ def test_the_interquartile_mean_is_that_of_copies_which_give_families_equal_numb
 def test_the_probability_of_improvement_is_counted_over_all_pairs_of_runs(pairs):
     shares = [np.mean([(a < b) + (a == b) / 2 for a in one for b in other]) for one, other in pairs]
     ones, others = zip(*pairs, strict=True)
-    assert improvement(ones, others) == pytest.approx(np.mean(shares))
-    assert improvement(ones, others) + improvement(others, ones) == pytest.approx(1)
+    (value, low, high), (other, *_) = improvement(ones, others), improvement(others, ones)
+    assert value == pytest.approx(np.mean(shares)) and value + other == pytest.approx(1)
+    assert 0 <= low <= value <= high <= 1 and low < high
+
+
+def test_on_one_family_a_sure_improvement_has_the_exact_interval_of_its_runs():
+    expected = scipy.stats.binomtest(5, 5).proportion_ci(0.95, "exact")
+    assert improvement([np.zeros(5)], [np.ones(7)]) == pytest.approx((1, expected.low, 1))
+
+
+@pytest.mark.parametrize("shifts", [(0, 0, 0, 0, 0), (1, 1, 1, -1, -1), (9, 9, 9, -9, -9), (9, 1, 0, 0, -1)])
+def test_the_interval_of_an_improvement_covers_it(shifts):
+    rng = np.random.default_rng(0)
+    truth, covered = np.mean([scipy.stats.norm.cdf(shift / np.sqrt(2)) for shift in shifts]), 0
+    for _ in range(400):
+        own, other = rng.normal(size=(2, 5, 5))
+        _, low, high = improvement(own, other + np.array(shifts)[:, None])
+        covered += low <= truth <= high
+    assert covered / 400 >= 0.93
 
 
 @settings(max_examples=40, deadline=None)
@@ -136,8 +153,28 @@ def test_entries_that_ran_every_family_stand_on_the_overall_board(folder):
     good, pre = board.rows
     assert good.seeds == (5, 5) and good.score.value == pytest.approx(0.256, abs=0.01)
     assert good.score.low <= good.score.value <= good.score.high
-    assert (good.improvement.value, good.improvement.low, good.improvement.high) == (1, 1, 1)
+    assert good.improvement.value == good.improvement.high == 1 and good.improvement.low < 0.8
+    assert good.mean.value == pytest.approx(np.mean(good.families), abs=1e-4)
+    assert good.mean.low <= good.mean.value <= good.mean.high
     assert pre.improvement is None and pre.profile[board.limits.index(0.5)] < 0.5 < pre.profile[board.limits.index(0.55)]
+
+
+def test_the_order_without_each_family_is_that_of_boards_without_it(tmp_path):
+    """Of three families the first entry leads one by far, and the second two by a little."""
+    levels = {"alpha": (0.0, 0.3), "beta": (0.2, 0.15), "gamma": (0.2, 0.15)}
+    for family, means in levels.items():
+        for entry, level in zip((PRE, GOOD), means, strict=True):
+            for seed in range(3):
+                columns = {"task": family, "entry": entry, "seed": seed}
+                rows = simulated({8: 0.01, 16: level, 32: level}, **columns)
+                rows += simulated({8: 0.4, 16: 0.4, 32: 0.4}, weights="chance", **columns)
+                write_rows(tmp_path / f"{family}{entry}{seed}.parquet", rows)
+    (board,) = Results(tmp_path).overall("tvd")
+    for place, family in enumerate(board.families):
+        own = {row.entry: np.mean([s for i, s in enumerate(row.families) if i != place]) for row in board.rows}
+        assert [row.ranks_without[place] for row in sorted(board.rows, key=lambda row: own[row.entry])] == [1, 2], family
+    assert len({row.ranks_without for row in board.rows}) == 2
+    assert "Order less alpha: good, pre-norm." in command(tmp_path) or "Order less alpha" in command(tmp_path)
 
 
 def test_scores_are_shares_of_chance(folder):

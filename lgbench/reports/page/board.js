@@ -197,7 +197,7 @@ class BoardView {
       "tr",
       { class: "above" },
       element("td", { class: "tick" }),
-      element("td", { colspan: 4 }),
+      element("td", { colspan: 5 }),
       element("th", { scope: "colgroup", colspan: 2 }, "mean over lengths"),
       compared(board) ? element("td", {}) : null,
       element("td", { class: "picture" }),
@@ -259,6 +259,14 @@ class BoardView {
         best: -1,
         sort: (row) => row.seeds.length,
         cell: (row) => element("td", { class: "seeds" }, String(row.seeds.length), flags(row).flatMap((flag) => [" ", flag])),
+      },
+      {
+        name: "fitted",
+        title: "fitted",
+        best: -1,
+        class: "number",
+        sort: (row) => (row.fitted === null ? null : row.fitted.seeds / row.fitted.n),
+        cell: (row) => share(row.fitted),
       },
     ];
   }

@@ -69,11 +69,22 @@ const number = (cell, seeds, more = {}) => {
   );
 };
 
+const share = (fitted) =>
+  fitted === null
+    ? element("td", { class: "number missing" }, MISSING)
+    : element(
+        "td",
+        { class: "number" },
+        element("span", { class: "mean" }, (fitted.seeds / fitted.n).toFixed(2)),
+        fitted.low === null ? null : [" ", element("span", { class: "interval" }, `${fitted.low.toFixed(2)}–${fitted.high.toFixed(2)}`)],
+      );
+
 const difference = (against) => {
   if (against === null) return element("td", { class: "number missing" }, MISSING);
   const ends = against.low === null ? null : [" ", element("span", { class: "interval" }, `${signed(against.low)} to ${signed(against.high)}`)];
   const verdict = against.verdict === null ? null : [" ", element("span", { class: `against ${against.verdict}` }, against.verdict)];
-  return element("td", { class: "number" }, element("span", { class: "mean" }, signed(against.difference)), verdict, ends);
+  const failing = against.decided_by.length ? ` ${against.verdict ? "" : "undecided "}by failing seed ${against.decided_by.join(" or ")}` : null;
+  return element("td", { class: "number" }, element("span", { class: "mean" }, signed(against.difference)), verdict, failing, ends);
 };
 
 const level = (value) => element("td", { class: "number" }, value === null ? null : digits(value));

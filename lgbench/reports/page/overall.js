@@ -80,6 +80,13 @@ const overallTable = (board) => {
       cell: (row) => element("td", { class: "seeds" }, distinct([Math.min(...row.seeds), Math.max(...row.seeds)]).join("–")),
     },
     { name: "IQM", title: "IQM", class: "number", sort: (row) => row.score.value, cell: (row) => estimate(row.score, 4) },
+    { name: "mean", title: "mean", class: "number", sort: (row) => row.mean.value, cell: (row) => estimate(row.mean, 4) },
+    {
+      name: "rank less a family",
+      title: "rank less a family",
+      sort: (row) => Math.max(...row.ranks_without),
+      cell: (row) => element("td", {}, distinct([Math.min(...row.ranks_without), Math.max(...row.ranks_without)]).join("–")),
+    },
     compared
       ? {
           name: "improvement",

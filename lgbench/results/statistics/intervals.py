@@ -45,15 +45,21 @@ def interval(values: Floats) -> tuple[Floats, Floats]:
 def share_interval(values: Floats) -> tuple[Floats, Floats]:
     """95 % confidence interval of a share: (..., n) of 0, 1 and NaN -> lower and upper end (...), NaN for fewer than two seeds.
 
-    The exact interval of Clopper and Pearson (1934). The interval of a mean would be [0, 0] if none of a few seeds diverged,
-    although the next seed may diverge.
+    The interval of a mean would be [0, 0] if none of a few seeds diverged, although the next seed may diverge.
     """
     known = np.isfinite(values)
-    n, count = known.sum(-1), np.where(known, values, 0).sum(-1)
-    tail = (1 - CONFIDENCE) / 2
-    low = np.where(count > 0, betaincinv(np.maximum(count, 1), n - count + 1, tail), 0.0)
-    high = np.where(count < n, betaincinv(count + 1, np.maximum(n - count, 1), 1 - tail), 1.0)
+    n = known.sum(-1)
+    low, high = _exact(np.where(known, values, 0).sum(-1), n)
     return np.where(n > 1, low, np.nan), np.where(n > 1, high, np.nan)
+
+
+def _exact(count: NDArray[Any], n: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Exact 95 % interval of a share (Clopper and Pearson 1934), from a count, or a mean count, of n."""
+    tail = (1 - CONFIDENCE) / 2
+    with np.errstate(invalid="ignore"):
+        low = np.where(count > 0, betaincinv(count, n - count + 1, tail), 0.0)
+        high = np.where(count < n, betaincinv(count + 1, n - count, 1 - tail), 1.0)
+    return low, high
 
 
 def expanded_tail(n: int) -> float:
@@ -128,14 +134,26 @@ def profile(strata: Strata, limits: Floats) -> Floats:
     return found
 
 
-def improvement(strata: Strata, others: Strata) -> Floats:
-    """Probability of improvement: a run scores lower than a run of `others`, mean over families, (...); ties count half."""
-    shares = []
-    for own, other in zip(strata, others, strict=True):
-        lower = own[..., :, None] < other[..., None, :]
-        equal = own[..., :, None] == other[..., None, :]
-        shares.append((lower + equal / 2).mean((-2, -1)))
-    found: Floats = np.mean(shares, axis=0)
+def improvement(strata: Strata, others: Strata) -> tuple[float, float, float]:
+    """Probability of improvement with its 95 % interval: a run scores lower than a run of `others`, mean over families.
+
+    Ties count half. A family has the exact interval of a share of the smaller number of runs, because no pair of runs
+    tells more than its runs. The families together have the interval of a sum of independent estimates (Zou and Donner 2008).
+    Unlike a bootstrap it keeps its width where every run of one entry is better.
+    """
+    pairs = [(own[:, None], other) for own, other in zip(strata, others, strict=True)]
+    shares = np.array([((own < other) + (own == other) / 2).mean() for own, other in pairs])
+    runs = np.array([min(own.size, other.size) for own, other in pairs])
+    low, high = _exact(shares * runs, runs)
+    mean = float(shares.mean())
+    below, above = (float(np.sqrt(((end - shares) ** 2).sum())) / len(shares) for end in (low, high))
+    return mean, mean - below, mean + above
+
+
+def stratified_mean(strata: Strata) -> Floats:
+    """Mean of the means of all families, (...)."""
+    scores, weights = _joined(strata)
+    found: Floats = scores @ weights
     return found
 
 
