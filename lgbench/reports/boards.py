@@ -63,7 +63,7 @@ def board_table(board: Board) -> Table:
     """Means over seeds with 95 % intervals, and the chance level below the entries."""
     lengths = [("length", length) for length in board.lengths]
     against = [Column("against baseline", group=1)] if board.compared else []
-    fitted = [Column("fitted", group=1)] if any(row.fitted for row in board.rows) else []
+    fitted = [Column("fitted", group=1)] if any(row.not_fitted for row in board.rows) else []
     columns = [
         *(Column("tier"), Column("rank interval", group=1), Column("entry", text=True), Column("seeds"), *fitted),
         *(Column("ID"), Column("OOD"), *against, Column("effective length", group=1)),
