@@ -48,21 +48,30 @@ def drawn(boards, width: int = 200) -> str:
 
 def test_a_table_shows_means_with_intervals_below(boards):
     lines = [re.split(r" {2,}", line.strip()) for line in drawn(boards).splitlines()]
-    assert ["tier", "interval", "entry", "seeds", "ID", "OOD", "length", "8", "16", "32"] in lines
+    assert ["tier", "interval", "entry", "seeds", "fitted", "ID", "OOD", "length", "8", "16", "32"] in lines
     assert ["rank", "effective"] in lines  # the first line of two columns' names
-    rows = {line[2]: line[3:] for line in lines if len(line) == 10}
-    assert rows["held+norm"] == ["1", "0.0250", "0.0500", ">=4x", "0.0500", "0.0500", "0.0500"]
-    assert rows["good+norm"] == ["2 (1 diverged, 1 not fitted)", "0.1250", "0.3125", "0.5x", "0.2500", "0.2500", "0.3750"]
-    assert rows["poor+norm"] == ["1 (1 not fitted)", "0.1500", "0.7500", "0.5x", "0.3000", "0.7500", "-"]
-    assert rows["none+norm"] == ["1", "0.0250", "-", "1x", "0.0500", "-", "-"]
-    assert [line[:3] for line in lines if len(line) == 10][1:] == [
+    rows = {line[2]: line[3:] for line in lines if len(line) == 11}
+    assert rows["held+norm"] == ["1", "1.00", "0.0250", "0.0500", ">=4x", "0.0500", "0.0500", "0.0500"]
+    assert rows["good+norm"] == [
+        "2 (1 diverged, 1 not fitted)",
+        "0.50",
+        "0.1250",
+        "0.3125",
+        "0.5x",
+        "0.2500",
+        "0.2500",
+        "0.3750",
+    ]
+    assert rows["poor+norm"] == ["1 (1 not fitted)", "0.00", "0.1500", "0.7500", "0.5x", "0.3000", "0.7500", "-"]
+    assert rows["none+norm"] == ["1", "1.00", "0.0250", "-", "1x", "0.0500", "-", "-"]
+    assert [line[:3] for line in lines if len(line) == 11][1:] == [
         ["1", "1-3", "held+norm"],
         ["1", "1-3", "good+norm"],
         ["1", "1-3", "poor+norm"],
         ["-", "-", "none+norm"],
     ]
     below = lines[next(i for i, line in enumerate(lines) if "good+norm" in line) + 1]
-    assert below == ["0.000 0.919", "0.000 1.000", "0.000 1.000", "0.250 0.250", "0.000 1.000"]
+    assert below == ["0.01 0.99", "0.000 0.919", "0.000 1.000", "0.000 1.000", "0.250 0.250", "0.000 1.000"]
 
 
 def test_a_table_says_what_it_is_about_and_who_is_left_out(boards):
@@ -87,11 +96,11 @@ def test_where_everything_is_fitted_nothing_is_noted(tmp_path):
 
 def test_a_narrow_console_drops_whole_lengths_and_says_so(boards):
     said = "no room for"
-    headers = {width: next(line for line in drawn(boards, width).splitlines() if "tier" in line) for width in (200, 122, 95)}
+    headers = {width: next(line for line in drawn(boards, width).splitlines() if "tier" in line) for width in (200, 122, 110)}
     assert {width: re.findall(r" \d+", line) for width, line in headers.items()} == {
         200: [" 8", " 16", " 32"],
-        122: [" 8", " 32"],
-        95: [],
+        122: [" 32"],
+        110: [],
     }
     assert [said in drawn(boards, width) for width in headers] == [False, True, True]
 
@@ -147,16 +156,16 @@ def test_labels_that_look_like_markup_are_shown_as_they_are(tmp_path):
 def test_markdown_holds_the_same_numbers_as_the_boards(boards):
     text = boards_report.boards_markdown(boards)
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    assert lines[0] == ["tier", "rank interval", "entry", "seeds", "ID", "OOD", "effective length", "8", "16", "32"]
-    assert {len(line) for line in lines} == {10}
+    assert lines[0] == ["tier", "rank interval", "entry", "seeds", "fitted", "ID", "OOD", "effective length", "8", "16", "32"]
+    assert {len(line) for line in lines} == {11}
     (board,) = boards
     for row, line in zip(board.rows, lines[2:], strict=True):
         ranks = "-" if row.rank_interval is None else "-".join(map(str, row.rank_interval))
         assert line[:3] == [str(row.tier or "-"), ranks, f"`{row.entry}`"]
         assert line[3].split()[0] == str(len(row.seeds))
-        assert line[6] == boards_report.effective_length(board, row)
+        assert line[7] == boards_report.effective_length(board, row)
         columns = [("ID", None), ("OOD", None), *(("length", length) for length in (8, 16, 32))]
-        for column, shown in zip(columns, line[4:6] + line[7:], strict=True):
+        for column, shown in zip(columns, line[5:7] + line[8:], strict=True):
             cell = row.cell(*column)
             ends = "" if cell is None or cell.low is None else f" [{cell.low:.4f}, {cell.high:.4f}]"
             assert shown == ("-" if cell is None else f"{cell.mean:.4f}{ends}")
@@ -182,6 +191,9 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
             "not_finite": len(row.not_finite),
             "diverged": len(row.diverged),
             "not_fitted": len(row.not_fitted),
+            "fitted": row.fitted.seeds,
+            "fitted_low": row.fitted.low,
+            "fitted_high": row.fitted.high,
             "task_version": 1,
             "metric_version": 1,
             "chance": None,
@@ -197,6 +209,7 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
 
 
 NUMBERS = {"task_version", "metric_version", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged"}
+NUMBERS |= {"fitted", "fitted_low", "fitted_high"}
 NUMBERS |= {
     *boards_report.DIFFERENCE[:-1],
     "looks_ahead",
