@@ -257,7 +257,7 @@ def test_a_run_of_such_a_model_says_so_in_its_rows_and_to_the_user(made):
 
 def test_boards_show_such_entries_apart_without_a_rank_and_say_why(made):
     (board,) = Results(made[0]).boards("tvd")
-    assert board.rows[0].entry == "honest" and board.rows[0].tier == 1 and board.rows[0].rank_interval == (1, 1)
+    assert board.rows[0].entry == "honest" and board.rows[0].tier == 2 and board.rows[0].rank_interval == (1, 1)
     others = {row.entry: row for row in board.rows[1:]}
     assert set(others) == {"hostile", "overflows"}
     assert all(row.tier is row.rank_interval is None and row.better_than == () for row in others.values())
@@ -304,7 +304,7 @@ def test_a_seed_that_diverged_is_ranked_as_ever_for_its_answers_are_not_finite_b
         rows.append(flagged("not_finite", float(step is not None), seed=seed, diverged_step=step))
         write_rows(tmp_path / f"{seed}.parquet", rows)
     (board,) = Results(tmp_path).boards("tvd")
-    assert board.rows[0].tier == 1 and board.rows[0].diverged == (1,) and board.rows[0].not_finite == () == board.unsound
+    assert board.rows[0].tier == 2 and board.rows[0].diverged == (1,) and board.rows[0].not_finite == () == board.unsound
 
 
 def test_other_entries_stand_as_if_such_an_entry_were_not_there(tmp_path):

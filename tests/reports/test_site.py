@@ -26,7 +26,7 @@ from lgbench.results import run_files
 from lgbench.results.boards import threshold
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, descriptions
-from lgbench.results.statistics import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, MIN_PAIRED_SEEDS
+from lgbench.results.statistics import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, MIN_PAIRED_SEEDS, SURE
 
 METRICS = ("tvd", "accuracy", "roc_auc")
 
@@ -205,7 +205,7 @@ def test_footers_of_any_content_are_valid_json(tmp_path):
 
 def test_the_rules_say_the_numbers_that_boards_are_made_with(page):
     tvd = Metric.of(lgbench_measurements.TotalVariation())
-    assert CONFIDENCE == 0.95 and MIN_BOOTSTRAP_SEEDS == 8 and MIN_PAIRED_SEEDS == 3
+    assert CONFIDENCE == 0.95 and SURE == 0.001 and MIN_BOOTSTRAP_SEEDS == 8 and MIN_PAIRED_SEEDS == 3
     assert threshold(tvd) == threshold(tvd, 0.0) == tvd.threshold and threshold(tvd, 0.05) == 0.05 / 2
     assert [PROTOCOLS[name].submitted_seeds for name in ("short", "standard", "long", "paper")] == [5, 5, 3, 3]
     rules = page.html.partition('<template id="rules">')[2].partition("</template>")[0]
@@ -218,9 +218,10 @@ def test_the_rules_say_the_numbers_that_boards_are_made_with(page):
         f"mean ID TVD is {threshold(tvd)} or more, or at least half the chance level",
         "95 % interval over seeds: a bootstrap from eight seeds on (expanded percentile interval), Student's t below that",
         "paired t-test",
-        "p below 0.05",
+        "p below 0.001",
+        "is below 0.05",
         "fewer than three seeds in common",
-        "Entries of one tier are not significantly different.",
+        "a greater one than every entry that is significantly better",
         "the mean is better than the metric's threshold",
         "every seed from 0 on, as many as the protocol asks for, of every task of a family",
     ):

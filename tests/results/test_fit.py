@@ -107,7 +107,7 @@ def test_a_task_that_nobody_fitted_is_ranked_by_the_lengths_that_models_were_tra
     results = Results(tmp_path)
     (board,) = results.boards("tvd", baseline="least")
     assert board.ranked_by == "ID" and [row.entry for row in board.rows] == ["more", "least"]
-    assert [row.tier for row in board.rows] == [1, 2] and board.rows[0].against.difference == pytest.approx(-0.1)
+    assert [row.tier for row in board.rows] == [2, 3] and board.rows[0].against.difference == pytest.approx(-0.1)
     (mean,) = [found.mean for found in compare(results, "more", "least", "tvd")]
     assert mean.difference == pytest.approx(-0.1)
 

@@ -102,7 +102,7 @@ def test_a_flag_before_the_end_flags_nothing(tmp_path):
     rows = simulated({8: 0.5, 16: 0.5}, step=100) + simulated({8: 1.0}, step=50, **flag) + simulated({8: 0.0}, step=100, **flag)
     write_rows(tmp_path / "run.parquet", rows)
     ((row,),) = [board.rows for board in Results(tmp_path).boards("tvd")]
-    assert not row.not_finite and row.tier == 1
+    assert not row.not_finite and row.tier == 2
 
 
 def test_the_table_final_has_what_boards_read(folder, without):

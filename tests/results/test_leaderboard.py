@@ -298,6 +298,27 @@ def test_without_tvd_no_seed_counts_as_not_fitted(tmp_path):
     assert board.rows[0].not_fitted == () and board.rows[0].not_fitted_tasks == {}
 
 
+@pytest.mark.parametrize(("level", "effective"), [(0.2, 16), (0.07, None)])
+def test_where_the_context_free_baseline_passes_the_threshold_there_is_no_effective_length(tmp_path, level, effective):
+    write_seeds(tmp_path, {"a+x": [(0.01, 0.05)]})
+    write_rows(tmp_path / "chance.parquet", simulated({8: level, 16: level}, entry="a+x", weights="chance"))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert [row.effective_length for row in board.rows] == [effective]
+
+
+def test_an_entry_behind_the_context_free_baseline_or_without_a_fit_is_not_in_the_first_tier(tmp_path):
+    entries = {"fitted": (0.01, 0.3, 1), "lost": (0.3, 0.3, 2), "behind": (0.01, 0.6, 20)}
+    own = {e: [(near, far + width * noise) for noise in NOISE] for e, (near, far, width) in entries.items()}
+    write_seeds(tmp_path, own)
+    write_rows(tmp_path / "chance.parquet", simulated({8: 0.5, 16: 0.5}, entry="fitted", weights="chance"))
+    (board,) = Results(tmp_path).boards("tvd")
+    assert {row.entry: (row.tier, row.rank_interval[0]) for row in board.rows} == {
+        "fitted": (1, 1),
+        "lost": (2, 1),
+        "behind": (2, 1),
+    }
+
+
 @pytest.mark.parametrize(("metric", "good", "bad"), [("tvd", 0.0999, 0.1), ("accuracy", 0.9001, 0.9), ("roc_auc", 0.9001, 0.9)])
 def test_the_effective_length_is_the_longest_shown_length_up_to_which_the_mean_is_good(tmp_path, metric, good, bad):
     cases = {
