@@ -18,7 +18,7 @@ from lgbench.execution.progress import ProgressDisplay, SilentProgress
 from lgbench.execution.scheduler import Scheduler
 from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import Stages
-from lgbench.execution.work_queue import PlannedPopulation, unfinished
+from lgbench.execution.work_queue import PlannedPopulation
 from lgbench.experiment.plan import Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.extensions.function_files import take_functions
@@ -83,7 +83,7 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
     if any(experiment.tuning_runs for experiment in planned.experiments):
         stages = Stages(folder)
         first = stages.first(planned)
-        tuning = bool(unfinished(first.experiments, stages.tuning))
+        tuning = bool(first.experiments)
         planned, folder = (first, stages.tuning) if tuning else (stages.second(planned), folder)
     scheduler = Scheduler(planned, folder, Execution.of(command.options), command.display, lambda group, error: None)
     return list(scheduler.planned(tuning))

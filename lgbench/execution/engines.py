@@ -109,9 +109,8 @@ def carry_out(command: Command, results: Path) -> PlanOutcome:
     if not any(experiment.tuning_runs for experiment in planned):
         return _run(command, results)
     stages = Stages(results)
-    first = stages.first(command.plan)
     failed: list[RunFailed] = []
-    if unfinished(first.experiments, stages.tuning):
+    while not failed and (first := stages.first(command.plan)).experiments:  # an open grid may go on several times
         known = {experiment.run_id for experiment in stages.tuned(planned)}
         options = replace(command.options, keep_weights=False)
         tuning = replace(command, plan=first, options=options, trackers=(), later=unfinished(planned, results))

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from lgbench.errors import RunFileError
 from lgbench.execution.work_queue import unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
@@ -37,10 +36,10 @@ class Stages:
         return self.results / FOLDER
 
     def first(self, planned: Plan) -> Plan:
-        """Plan of the tuning runs for experiments without a learning rate in a finished run."""
+        """Plan of the tuning runs to make next, for experiments without a learning rate in a finished run."""
         known = self._finished(planned.experiments)
         each = [own for own in one_of_each(planned.experiments) if _key(own) not in known]
-        needed = {run.run_id: run for own in each for run in own.tuning_runs}
+        needed = {run.run_id: run for own in each for run in self._so_far(own)[1]}
         return replace(planned, experiments=tuple(needed.values()), every=_every(planned))
 
     def second(self, planned: Plan) -> Plan:
@@ -54,8 +53,10 @@ class Stages:
         """
         known = self._finished(planned)
         for experiment in one_of_each(planned):
-            if (key := _key(experiment)) not in known and (found := self._ended(experiment)):
-                known[key] = found
+            if (key := _key(experiment)) not in known:
+                found, missing = self._so_far(experiment)
+                if not missing:
+                    known[key] = found
         return [
             experiment.tuned(known[key]) if (key := _key(experiment)) in known else experiment
             for experiment in planned
@@ -73,18 +74,26 @@ class Stages:
                 found[key] = msgspec.convert(footer["experiment"]["tuning"], Tuning)
         return found
 
-    def _ended(self, experiment: Experiment) -> Tuning | None:
-        """Outcome of an experiment's tuning runs; None if a run is missing."""
-        asked = experiment.record.tuning
-        assert asked
-        try:
-            return asked.ended([tuning_run(run_files.path_for(self.tuning, run.record)) for run in experiment.tuning_runs])
-        except RunFileError:
-            return None
+    def _so_far(self, experiment: Experiment) -> tuple[Tuning, list[Experiment]]:
+        """Outcome of an experiment's finished tuning runs, and the tuning runs to make next."""
+        found = experiment.record.tuning
+        assert found
+        while further := found.further:
+            due = [experiment.tuning_run(lr, seed) for lr in further for seed in found.seeds]
+            ended = {run: tuning_run(path) for run in due if (path := self._file(run))}
+            if missing := [run for run in due if run not in ended]:
+                return found, missing
+            found = found.ended([*found.runs, *ended.values()])
+        return found, []
+
+    def _file(self, run: Experiment) -> Path | None:
+        """Sound file of a tuning run; None without one."""
+        path = run_files.path_for(self.tuning, run.record)
+        return path if run_files.is_run(path, run.run_id) else None
 
 
 def tuning_run(path: Path) -> TuningRun:
-    """Outcome of a tuning run, from its file. Raises RunFileError for a missing or damaged file."""
+    """Outcome of a tuning run, from its sound file."""
     rows, footer = run_files.read(path).to_pylist(), run_files.metadata(path)
     about, made = footer["experiment"], footer["execution"]
     return TuningRun(
@@ -101,10 +110,11 @@ def said(experiment: Experiment) -> str:
     """Sentence about the chosen learning rate of an experiment."""
     record, tuning = experiment.record, experiment.record.tuning
     assert tuning
-    losses = {lr: tuning.loss(lr) for lr in tuning.grid}
+    losses = {lr: tuning.loss(lr) for lr in tuning.tried}
     tried = ", ".join(f"{lr:g}: {f'{loss:.4f}' if loss < float('inf') else 'diverged'}" for lr, loss in losses.items())
     why = ", the smallest, since all diverged" if min(losses.values()) == float("inf") else ""
-    return f"{record.entry} on {record.task}: learning rate {record.train.lr:g}{why} (loss with {tried})"
+    end = ", an end of the rates tried" if record.train.lr in (tuning.tried[0], tuning.tried[-1]) else ""
+    return f"{record.entry} on {record.task}: learning rate {record.train.lr:g}{why or end} (loss with {tried})"
 
 
 def one_of_each(experiments: Iterable[Experiment]) -> list[Experiment]:

@@ -58,7 +58,7 @@ class Experiment(Tested):
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of the dependencies of `plugins`, under names such as "transformers of lgbench-huggingface"."""
     tuning_runs: tuple[Experiment, ...] = ()
-    """Tuning runs for the learning rate, in the order of :class:`lgbench.experiment.tuning.Tuning`."""
+    """Tuning runs of the grid, by rate and then seed. An open grid may need :meth:`tuning_run` at further rates."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Experiment) and self.record == other.record
@@ -112,6 +112,14 @@ class Experiment(Tested):
         other = replace(self, record=self.record.tuned(outcome))
         vars(other)["population_key"] = self.population_key
         return other
+
+    def tuning_run(self, lr: float, seed: int) -> Experiment:
+        """Tuning run at a learning rate, of the grid or beyond."""
+        record = self.tuning_runs[0].record
+        changes = dict(record.protocol.changes) | {"train.lr": str(lr)}
+        use = replace(record.protocol, changes=tuple((key, changes[key]) for key, _ in record.protocol.changes))
+        other = replace(record, train=replace(record.train, lr=lr), protocol=use, seed=seed)
+        return replace(self.tuning_runs[0], record=other)
 
     def parts_to_build(self) -> Parts:
         """Parts for the architecture's `build`. The first call draws contexts to count positions."""

@@ -79,6 +79,8 @@ class Protocol:
     """Smallest number of seeds per task in a submission; 0 for a protocol without submissions."""
     lr_factors: tuple[float, ...] = ()
     """Grid of learning rates for tuning, as multiples of `lr` or of a task's own; empty for a fixed learning rate."""
+    lr_open: bool = False
+    """Whether the grid goes on where its best rate is at an end."""
 
     @property
     def published(self) -> bool:
@@ -89,7 +91,8 @@ class Protocol:
         """Tuning for a training; None for a protocol with a fixed learning rate."""
         if not self.lr_factors:
             return None
-        return Tuning(rates(training.lr, self.lr_factors), tuning.SEEDS, max(1, training.steps // tuning.SHARE))
+        steps = max(1, training.steps // tuning.SHARE)
+        return Tuning(rates(training.lr, self.lr_factors), tuning.SEEDS, steps, open=self.lr_open)
 
     def settings(self, task: Task) -> tuple[Training, Evaluation]:
         """Training and test settings for one task."""
@@ -176,8 +179,10 @@ STANDARD = replace(
 LONG = replace(
     SHORT,
     name="long",
-    version=1,
-    about="100,000 steps: five to seven minutes of a core for each model",
+    version=2,
+    about="100,000 steps: five to seven minutes of a core for each model, and half as long for each learning rate tried",
+    lr_factors=STANDARD.lr_factors,
+    lr_open=True,
     steps=100_000,
     warmup=0.01,
     average_every=40,

@@ -118,6 +118,8 @@ class ExperimentRecord:
         about = asdict(self)
         if (tuning := about.pop("tuning")) is not None:
             about["tuning"] = {name: tuning[name] for name in ("grid", "seeds", "steps")}
+            if tuning["open"]:  # published runs from before open grids lack the key
+                about["tuning"]["open"] = True
             del about["train"]["lr"]
         if not self.evaluate.points:  # published runs from before tests during training lack these settings
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}

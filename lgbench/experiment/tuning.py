@@ -1,5 +1,6 @@
-"""Tuning: a grid of learning rates for an entry on a task, and the choice of a rate.
+"""Tuning: the learning rates tried for an entry on a task, and the choice of a rate.
 
+An open grid goes on by factors of 3 where its best rate is at an end, and then tries factors of sqrt 3 around the best.
 Each rate is tried with reserved seeds, for a share of the steps. Only the loss at the end of these trainings decides. Training
 data are fresh draws, so this loss is in-distribution, and no length beyond the training length has an influence.
 """
@@ -16,8 +17,6 @@ SHARE = 4
 """Steps of a run per step of a tuning run."""
 TEST = {"evaluate.contexts": "1", "evaluate.strings": "4", "evaluate.points": "0"}
 """Test settings of a tuning run, as for --set: minimal, since only the training loss counts."""
-MAX_POPULATION = 2**20
-"""Upper limit for plausible populations, above the memory of any machine."""
 TENTHS = 10
 """Largest number of points in the stored loss curve of a tuning run."""
 
@@ -46,24 +45,73 @@ class TuningRun:
         return math.inf if last is None or self.diverged_step is not None else last
 
 
+WIDEST = 2.0
+"""Largest ratio of the best rate to the rates tried beside it, below 3 and above sqrt 3."""
+LOWEST, HIGHEST = 1e-6, 1.0
+"""Limits of the rates in an open grid. Trainings diverge far below the upper one."""
+
+
 @dataclass(frozen=True)
 class Tuning:
-    """Grid of learning rates for a run, and the outcome of a finished tuning."""
+    """Learning rates for a run, and the outcome of the tuning runs so far."""
 
     grid: tuple[float, ...]
-    """Learning rates, ascending."""
+    """Learning rates to begin with, ascending."""
     seeds: tuple[int, ...]
     steps: int
     """Steps of each tuning run."""
     runs: tuple[TuningRun, ...] = ()
     """Runs ordered by rate, then seed; empty before the tuning."""
     chosen: float | None = None
-    """Chosen learning rate; None before the tuning."""
+    """Learning rate with the lowest loss; None before the tuning."""
+    open: bool = False
+    """Whether the grid goes on until its best rate lies inside."""
 
     def ended(self, runs: Sequence[TuningRun]) -> Tuning:
-        """Copy with the outcome of the tuning."""
-        done = replace(self, runs=tuple(runs))
+        """Copy with these finished runs and the rate that they choose."""
+        done = replace(self, runs=tuple(sorted(runs, key=lambda run: (run.lr, run.seed))))
         return replace(done, chosen=done.best)
+
+    @property
+    def tried(self) -> tuple[float, ...]:
+        """Learning rates of the finished runs, ascending."""
+        return tuple(sorted({run.lr for run in self.runs}))
+
+    @property
+    def further(self) -> tuple[float, ...]:
+        """Learning rates to try next, ascending; empty after the tuning.
+
+        >>> grid = Tuning((0.01, 0.03), (0,), 9, open=True)
+        >>> grid.further
+        (0.01, 0.03)
+        >>> inner = grid.ended([TuningRun(lr, 0, (loss,), None, 1, False) for lr, loss in ((0.01, 2.0), (0.03, 1.0))])
+        >>> inner.further
+        (0.09,)
+        >>> inner.ended([*inner.runs, TuningRun(0.09, 0, (3.0,), None, 1, False)]).further
+        (0.0173, 0.052)
+        """
+        if not self.runs:
+            return self.grid
+        if not self.open:
+            return ()
+        tried, best = self.tried, self.best
+        place = tried.index(best)
+        if place == 0 or place == len(tried) - 1:
+            further = [best * factor for factor, end in ((1 / 3, place == 0), (3, place == len(tried) - 1)) if end]
+        else:
+            around = ((3**-0.5, best / tried[place - 1]), (3**0.5, tried[place + 1] / best))
+            further = [best * factor for factor, ratio in around if ratio > WIDEST]
+        return tuple(float(f"{lr:.3g}") for lr in further if LOWEST <= lr <= HIGHEST)
+
+    def is_whole(self) -> bool:
+        """Whether the runs are those of the rule, from the grid on: every tried rate was due, and no further one is."""
+        so_far = replace(self, runs=(), chosen=None)
+        while further := so_far.further:
+            due = [run for run in self.runs if run.lr in further]
+            if [(run.lr, run.seed) for run in due] != [(lr, seed) for lr in further for seed in self.seeds]:
+                return False
+            so_far = so_far.ended([*so_far.runs, *due])
+        return so_far.runs == self.runs
 
     def loss(self, lr: float) -> float:
         """Mean loss over the seeds; infinite if any training diverged."""
@@ -73,7 +121,7 @@ class Tuning:
     @property
     def best(self) -> float:
         """Learning rate with the lowest loss; ties, including 'all diverged', go to the smallest rate."""
-        return min(self.grid, key=lambda lr: (self.loss(lr), lr))
+        return min(self.tried, key=lambda lr: (self.loss(lr), lr))
 
 
 def rates(lr: float, factors: Sequence[float]) -> tuple[float, ...]:
@@ -109,30 +157,3 @@ def coarse(points: Sequence[tuple[int, float, int]], steps: int) -> tuple[float 
             found.append(mean if math.isfinite(mean) else None)
         before = mark
     return tuple(found)
-
-
-def wrong(tuning: Tuning, lr: float, seed: int) -> str | None:
-    """Sentence about an inconsistent tuning, or a contradiction with its run's learning rate or seed; None if consistent."""
-    tried = [(run.lr, run.seed) for run in tuning.runs]
-    if tried != [(rate, own) for rate in tuning.grid for own in tuning.seeds] or not tried:
-        return "tuning.runs does not have each rate of the grid with each tuning seed once, in order"
-    points = len(tenths(tuning.steps)) if tuning.steps > 0 else 0
-    for run in tuning.runs:
-        named = f"the tuning run with the rate {run.lr:g} and seed {run.seed}"
-        if len(run.losses) != points:
-            return f"{named} has {len(run.losses)} losses, expected {points}"
-        if not 1 <= run.population <= MAX_POPULATION:
-            return f"{named} was trained in a population of {run.population}, expected from 1 to {MAX_POPULATION}"
-        if any(loss is not None and loss < 0 for loss in run.losses):
-            return f"{named} has a loss below 0"
-        if run.diverged_step is None and None in run.losses:
-            return f"{named} has a loss that is not finite, and says that it did not diverge"
-        if run.diverged_step is not None and not 1 <= run.diverged_step <= tuning.steps:
-            return f"{named} diverged at step {run.diverged_step} of {tuning.steps}"
-    if tuning.chosen != tuning.best:
-        return f"tuning.chosen is {tuning.chosen}, and the losses of the tuning runs choose {tuning.best}"
-    if lr != tuning.chosen:
-        return f"train.lr is {lr}, and the tuning chose {tuning.chosen}"
-    if seed in tuning.seeds:
-        return f"its seed {seed} is one of those that chose its learning rate"
-    return None

@@ -91,7 +91,7 @@ def _learning_rate(record: ExperimentRecord) -> list[dict[str, Any]]:
     if record.tuning is None:
         return []
     about = {"weights": "raw", "metric": LEARNING_RATE, "step": record.train.steps}
-    return [about | {"value": record.train.lr, "n": len(record.tuning.grid)}]
+    return [about | {"value": record.train.lr, "n": len(record.tuning.tried)}]
 
 
 def _curve_points(curve: Curve, index: int) -> Iterator[dict[str, Any]]:

@@ -222,8 +222,8 @@ def _other_tuning(metadata: RunMetadata) -> Iterator[str]:
     record, tuning = metadata.experiment, metadata.experiment.tuning
     if tuning is None:
         return
-    if [(run.lr, run.seed) for run in tuning.runs] != [(lr, seed) for lr in tuning.grid for seed in tuning.seeds]:
-        yield "tuning.runs does not have each rate of the grid with each tuning seed once, in order"
+    if not tuning.is_whole():
+        yield "tuning.runs does not have each rate that was due with each tuning seed once, in order"
     elif tuning.chosen != tuning.best:
         yield f"tuning.chosen is {tuning.chosen}, and the losses of the tuning runs choose {tuning.best}"
     elif record.train.lr != tuning.chosen:

@@ -162,7 +162,7 @@ class Verifier:
         tuning = experiment.record.tuning
         if tuning is None:
             return []
-        every = list(zip(tuning.runs, experiment.tuning_runs, strict=True))
+        every = [(filed, experiment.tuning_run(filed.lr, filed.seed)) for filed in tuning.runs]
         groups: dict[tuple[Hashable, int, bool], list[Experiment]] = defaultdict(list)
         for filed, run in every:
             if (run.run_id, filed.population, filed.compiled) not in self._tuned:

@@ -401,7 +401,7 @@ def smaller_loss(footer: dict[str, Any]) -> None:
 
 
 SENTENCES = {
-    "runs": "does not have each rate of the grid with each tuning seed once, in order",
+    "runs": "does not have each rate that was due with each tuning seed once, in order",
     "chosen": "the losses of the tuning runs choose",
 }
 
