@@ -271,7 +271,7 @@ def outcome(asked, loss):
     return asked
 
 
-@given(st.floats(math.log(3e-6), math.log(0.3)), st.floats(0.1, 5), st.floats(0.1, 5))
+@given(st.floats(math.log(1e-5), math.log(0.1)), st.floats(0.1, 5), st.floats(0.1, 5))
 def test_an_open_grid_ends_with_its_best_rate_inside_and_near_the_best_of_all(best, left, right):
     """For any loss with one minimum: the chosen rate has neighbours within a factor of 2, and is within 3 of the minimum."""
 
@@ -300,7 +300,7 @@ def test_a_command_goes_on_beyond_an_open_grid_and_says_so(tuned, toys_alone, mo
     lgbench.run(task="toy-walk", arch="toy-table", average=[], protocol="tuned", seeds=[0], **HOW, results=tmp_path)
     (found,) = footers(tmp_path).values()
     made = msgspec.convert(found["tuning"], Tuning)
-    assert made.is_whole() and made.tried[0] < made.chosen < made.tried[-1] and made.chosen > max(GRID)
+    assert made.is_whole() and max(GRID) <= made.chosen < made.tried[-1] and len(made.tried) > len(GRID)
     assert found["train"]["lr"] == made.chosen and len(list((tmp_path / FOLDER).glob("*.parquet"))) == len(made.runs)
 
 
