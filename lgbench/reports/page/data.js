@@ -70,7 +70,8 @@ const rankInterval = (row) => (row.rank_interval === null ? MISSING : distinct(r
 const tierOf = (row) => (row.tier === null ? MISSING : String(row.tier));
 
 const compared = (board) => board.rows.some((row) => row.against !== null);
-const signed = (value) => `${value < 0 ? "−" : "+"}${digits(Math.abs(value))}`;
+// The sign of zero is that of the number before it was rounded.
+const signed = (value) => `${value < 0 || Object.is(value, -0) ? "−" : "+"}${digits(Math.abs(value))}`;
 
 const allLengths = remembered((board) =>
   distinct(board.rows.flatMap((row) => row.cells.map((cell) => cell.length)).filter((length) => length !== null)).sort(
