@@ -1,4 +1,4 @@
-"""The three metrics, total variation distance, accuracy and ROC AUC, and the probes, as a plugin."""
+"""The metrics, total variation distance, accuracy, ROC AUC and illegal tokens, and the probes, as a plugin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from torch import Tensor
 
 from lgbench import Language, Measurement, Predictions, Source, StringScores, Task, hookimpl
 from lgbench_measurements import of_attention, of_stream
-from lgbench_measurements.functions import best_blind_prediction, roc_auc, support_found, total_variation
+from lgbench_measurements.functions import (
+    best_blind_prediction,
+    illegal_mass,
+    illegal_top,
+    roc_auc,
+    support_found,
+    total_variation,
+)
 
 SCORE_DIGITS = 4
 """Digits after the point of a string's score, in nats. About five are significant in a float32 model."""
@@ -82,6 +89,40 @@ class RocAuc(Measurement):
         return roc_auc(scores.log_probability.amin(-1).round(decimals=SCORE_DIGITS), scores.is_member)
 
 
+@final
+class IllegalMass(Measurement):
+    """Probability of illegal tokens (p* = 0) under the model, mean over contexts: how often a sampled token is illegal."""
+
+    name = "illegal_mass"
+    label = "illegal mass"
+    title = "probability of illegal tokens"
+    lower_is_better = True
+    range = (0.0, 1.0)
+    worst = 1.0
+    threshold = 0.1
+    landmark = (0.0, "exact")
+
+    def of_contexts(self, predictions: Predictions) -> Tensor:
+        return illegal_mass(predictions.probability, predictions.distribution)
+
+
+@final
+class IllegalTop(Measurement):
+    """Share of contexts in which the most probable token is illegal, p* = 0 (arXiv 2510.08341, version 1)."""
+
+    name = "illegal_top"
+    label = "illegal top"
+    title = "share of most probable tokens that are illegal"
+    lower_is_better = True
+    range = (0.0, 1.0)
+    worst = 1.0
+    threshold = 0.1
+    landmark = (0.0, "exact")
+
+    def of_contexts(self, predictions: Predictions) -> Tensor:
+        return illegal_top(predictions.probability, predictions.distribution).double()
+
+
 @hookimpl
 def lgbench_measurements() -> Iterable[Measurement]:
-    return TotalVariation(), Accuracy(), RocAuc(), *of_attention.PROBES, *of_stream.PROBES
+    return TotalVariation(), Accuracy(), RocAuc(), IllegalMass(), IllegalTop(), *of_attention.PROBES, *of_stream.PROBES

@@ -1,4 +1,4 @@
-"""The three metrics, as pure functions of a model's probabilities and p*. No metric knows a task."""
+"""The metrics, as pure functions of a model's probabilities and p*. No metric knows a task."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def support_found(probability: Tensor, distribution: Tensor) -> Tensor:
     lowest_legal = probability.masked_fill(~legal, torch.inf).amin(-1)
     highest_illegal = probability.masked_fill(legal, -torch.inf).amax(-1)
     return lowest_legal > highest_illegal
+
+
+def illegal_mass(probability: Tensor, distribution: Tensor) -> Tensor:
+    """Probability of the illegal tokens (p* = 0): (..., V), (..., V) -> (...)."""
+    return probability.masked_fill(distribution > 0, 0).sum(-1)
+
+
+def illegal_top(probability: Tensor, distribution: Tensor) -> Tensor:
+    """Whether an illegal token is more probable than every legal one: (..., V), (..., V) -> (...) bool. Ties are legal."""
+    legal = distribution > 0
+    highest_legal = probability.masked_fill(~legal, -torch.inf).amax(-1)
+    return probability.masked_fill(legal, -torch.inf).amax(-1) > highest_legal
 
 
 def roc_auc(score: Tensor, positive: Tensor) -> Tensor:

@@ -73,10 +73,10 @@ PERFECT = [(toys.Walk(), walk_oracle), (toys.Largest(), largest_oracle), (toys.E
 @pytest.mark.parametrize(("task", "oracle"), PERFECT, ids=lambda x: getattr(x, "name", ""))
 def test_a_model_that_answers_p_star_is_perfect_at_every_length(task, oracle):
     found = scores(task, {"raw": oracle})
-    assert {s.metric for s in found} == {"tvd", "accuracy", "roc_auc"}
+    assert {s.metric for s in found} == {"tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top"}
     for score in found:
         if score.value is not None:
-            assert score.value == pytest.approx(0.0 if score.metric == "tvd" else 1.0, abs=1e-6), score
+            assert score.value == pytest.approx(float(score.metric in ("accuracy", "roc_auc")), abs=1e-6), score
 
 
 def test_a_perfect_model_of_a_real_language_separates_members_from_others(registry):
@@ -97,12 +97,15 @@ def test_a_uniform_model_on_set_complement_has_the_closed_form(registry):
         assert found["tvd", s] == pytest.approx(s / v, abs=1e-6)  # s seen tokens keep 1/v each that they should not have
         assert found["accuracy", s] == 0.0
         assert found["roc_auc", s] == 0.5
+        assert found["illegal_mass", s] == pytest.approx(s / v, abs=1e-6)
+        assert found["illegal_top", s] == 0.0  # a tie is the better for the model
 
 
 def test_a_uniform_model_where_one_answer_is_right_has_the_closed_form():
     found = scores(toys.Largest(), {"raw": lambda x: torch.zeros(len(x), 1, 3)})
+    expected = {"tvd": 2 / 3, "accuracy": 0.0, "roc_auc": 0.5, "illegal_mass": 2 / 3, "illegal_top": 0.0}
     for score in found:
-        assert score.value == pytest.approx({"tvd": 2 / 3, "accuracy": 0.0, "roc_auc": 0.5}[score.metric])
+        assert score.value == pytest.approx(expected[score.metric])
 
 
 def test_a_uniform_model_cannot_tell_strings_apart():
@@ -119,7 +122,7 @@ def test_logits_that_make_no_distribution_score_worst(task, bad):
         return logits
 
     found = scores(task, {"raw": broken, "fine": dict((t.name, o) for t, o in PERFECT)[task.name]})
-    worst = {"tvd": 1.0, "accuracy": 0.0, "roc_auc": 0.5}
+    worst = {"tvd": 1.0, "accuracy": 0.0, "roc_auc": 0.5, "illegal_mass": 1.0, "illegal_top": 1.0}
     assert all(s.value in (worst[s.metric], None) for s in found if s.weights == "raw")
     counts = {s.weights: Counter() for s in found}
     for s in found:
@@ -167,7 +170,7 @@ def test_scores_of_all_prefixes_in_one_pass_equal_those_of_each_prefix_alone():
     contexts = torch.cat(recorded).tolist()
     assert len(contexts) == 16 and {len(c) for c in contexts} == {9}
     for length in range(1, 10):
-        by_hand = {"tvd": [], "accuracy": [], "roc_auc": []}
+        by_hand = {"tvd": [], "accuracy": [], "roc_auc": [], "illegal_mass": [], "illegal_top": []}
         for context in contexts:
             prefix = torch.tensor([context[:length]])
             p = causal(prefix)[0, -1].double().softmax(-1).tolist()
@@ -176,6 +179,8 @@ def test_scores_of_all_prefixes_in_one_pass_equal_those_of_each_prefix_alone():
             legal = [a for a, b in zip(p, right, strict=True) if b > 0]
             illegal = [a for a, b in zip(p, right, strict=True) if b == 0]
             by_hand["accuracy"].append(float(not illegal or min(legal) > max(illegal)))
+            by_hand["illegal_mass"].append(sum(illegal))
+            by_hand["illegal_top"].append(float(max(illegal, default=0.0) > max(legal)))
             if illegal:
                 wins = [(a > b) + (a == b) / 2 for a in legal for b in illegal]
                 by_hand["roc_auc"].append(sum(wins) / len(wins))

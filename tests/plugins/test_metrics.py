@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from lgbench import Predictions, StringScores
-from lgbench_measurements import Accuracy, RocAuc, TotalVariation
-from lgbench_measurements.functions import best_blind_prediction, roc_auc, support_found, total_variation
+from lgbench_measurements import Accuracy, IllegalMass, IllegalTop, RocAuc, TotalVariation
+from lgbench_measurements.functions import (
+    best_blind_prediction,
+    illegal_mass,
+    illegal_top,
+    roc_auc,
+    support_found,
+    total_variation,
+)
 
 levels = st.integers(0, 4)  # few levels, so ties are common
 
@@ -145,11 +152,23 @@ def test_the_measurements_of_contexts_are_those_functions_of_probabilities_and_a
         TotalVariation: total_variation(probability, distribution),
         Accuracy: support_found(probability, distribution).double(),
         RocAuc: roc_auc(probability, distribution > 0),
+        IllegalMass: illegal_mass(probability, distribution),
+        IllegalTop: illegal_top(probability, distribution).double(),
     }
     for measurement, values in expected.items():
         found = measurement().of_contexts(predictions)
         assert found.shape == (1, 1) and found.dtype == torch.float64
         torch.testing.assert_close(found, values, equal_nan=True)
+
+
+@given(pairs)
+def test_illegal_tokens_are_those_that_a_loop_counts(pair):
+    probability, distribution = pair
+    illegal = [p for p, right in zip(probability, distribution, strict=True) if right == 0]
+    legal = [p for p, right in zip(probability, distribution, strict=True) if right > 0]
+    given_pair = [torch.tensor(x, dtype=torch.float64) for x in pair]
+    assert illegal_mass(*given_pair).item() == pytest.approx(sum(illegal))
+    assert illegal_top(*given_pair).item() == (max(illegal, default=-1) > max(legal))
 
 
 def test_strings_are_ranked_by_their_least_probable_step_to_four_digits():

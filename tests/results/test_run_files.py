@@ -225,7 +225,13 @@ def test_a_real_run_says_everything_needed_to_rerun_it(results_folder):
         assert experiment["evaluate"]["max_length"] == CHEAP["evaluate.max_length"]
         assert dict(experiment["options"])["model.layers"] == 2
         assert experiment["protocol"]["name"] == "quick" and ["train.steps", "3"] in experiment["protocol"]["changes"]
-        assert {description["name"] for description in about["measurements"]} == {"tvd", "accuracy", "roc_auc"}
+        assert {description["name"] for description in about["measurements"]} == {
+            "tvd",
+            "accuracy",
+            "roc_auc",
+            "illegal_mass",
+            "illegal_top",
+        }
         assert environment["lgbench"] == lgbench.__version__ and environment["torch"] == torch.__version__
         assert {"python", "git_commit", "device", "threads", "date"} <= environment.keys()
         assert environment["device"].startswith("cpu") or torch.cuda.is_available()
@@ -246,7 +252,9 @@ def test_a_real_run_has_typed_rows_for_every_variant_metric_and_length(results_f
         assert {row["step"] for row in measured} > {max(row["step"] for row in rows)}, "and while it trained"
         scores = [row for row in measured if row["step"] == max(row["step"] for row in rows)]
         assert {(row["weights"], row["metric"]) for row in scores} == {
-            (weights, metric) for weights in ("raw", "ema", "bema") for metric in ("tvd", "accuracy", "roc_auc", *SOUNDNESS)
+            (weights, metric)
+            for weights in ("raw", "ema", "bema")
+            for metric in ("tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top", *SOUNDNESS)
         }
         assert {row["length"] for row in scores if row["metric"] == "tvd"} == set(range(49))
         assert all(row["in_distribution"] == (row["length"] <= 40) for row in scores)
