@@ -29,8 +29,8 @@ from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
 from lgbench.measurement.scores import Score, probes_of, unwritten
 from lgbench.randomness import Random, device_of_data
 
-CONTEXTS = 8
-"""Largest number of probed contexts of each length: a sixteenth of the test contexts in the standard protocol."""
+CONTEXTS = 64
+"""Largest number of probed contexts of each length: half of the test contexts in the standard protocol."""
 
 
 def contexts_of(experiment: Experiment) -> Iterator[tuple[int, Batch]]:

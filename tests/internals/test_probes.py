@@ -447,7 +447,7 @@ def command(*arguments):
 def test_no_board_ranks_by_a_probe(runs):
     results = Results(runs / "with")
     assert (
-        results.ranking_names == ["tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top"]
+        results.ranking_names == ["tvd", "accuracy", "illegal_mass", "illegal_top", "roc_auc"]
         and "attention_entropy" in results.metric_names
     )
     unranked = "no value of attention_entropy is better than another, so no board ranks"
