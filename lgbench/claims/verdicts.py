@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard, get_args
 
@@ -37,7 +37,7 @@ class PairedSample:
     second: float
     """Means over the common seeds."""
     seeds: dict[str, frozenset[int]]
-    """Seeds with a value, by entry of the test."""
+    """Seeds with a value on all tasks, by entry of the test."""
     tasks: int
     sign: int
     """1 if lower is better, -1 if higher is better."""
@@ -51,19 +51,22 @@ class PairedSample:
         return len(self.differences)
 
 
-def samples(results: Results, task: str, test: ClaimTest) -> dict[ProtocolUse, PairedSample]:
-    """Samples by protocol, of the newest versions of task and metric with values, for a known metric."""
+def samples(results: Results, task: str, test: ClaimTest, members: Collection[str]) -> dict[ProtocolUse, PairedSample]:
+    """Samples by protocol, of the newest versions of task and metric with values, for a known metric.
+
+    `members`: all tasks of a family.
+    """
     if task not in results.task_names:
         return {}
     found: dict[ProtocolUse, PairedSample] = {}
     for board, models in results.models(test.metric, task):
-        sample = _sample(board, models, test)
+        sample = _sample(board, models, test, members)
         if sample and (board.protocol not in found or (sample.n and not found[board.protocol].n)):
             found[board.protocol] = sample
     return found
 
 
-def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest) -> PairedSample | None:
+def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: Collection[str]) -> PairedSample | None:
     """Sample of a board; None for a board with neither entry."""
     variants = {entry: _variants(entry, models) for entry in test.entries}
     if not any(variants.values()):
@@ -81,6 +84,9 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest) -> PairedS
     reasons = [*_several(variants), *_unsound(models, variants), *_unmeasured(models, test)]
     if test.exponent is not None:
         reasons += _unfitted(models, test, values[test.entry])
+    if lacking := [task for task in members if task not in models.tasks]:
+        reasons.append(f"of {len(members)} tasks of {board.name}, {len(lacking)} have no run: {', '.join(lacking)}")
+        seeds = {}  # no seed has all tasks
     return PairedSample(
         differences=(first - second)[common],
         first=first[common].mean().item() if common.any() else np.nan,
@@ -195,12 +201,19 @@ class Verdict:
     """Missing runs of the claim."""
 
 
-def decide(claim: Claim, results: Results | None, protocol: str | None = None) -> list[Verdict]:
+def decide(
+    claim: Claim, results: Results | None, protocol: str | None = None, families: Mapping[str, Collection[str]] = {}
+) -> list[Verdict]:
     """Verdicts on a claim, under its protocols and under all protocols with runs.
 
-    `protocol` is a name, for its versions without changes, or a full label. `results` is None without runs.
+    `protocol` is a name, for its versions without changes, or a full label. `results` is None without runs. `families`
+    has the installed tasks of each family: a family without runs on some of them is undecided.
     """
-    parts = [_Part(task, test, *_found(results, task, test)) for task in claim.runs.tasks for test in claim.tests]
+    parts = [
+        _Part(task, test, *_found(results, task, test, families.get(task, ())))
+        for task in claim.runs.tasks
+        for test in claim.tests
+    ]
     uses = [use for use in _uses(claim, parts) if protocol in (None, str(use)) or (protocol == use.name and not use.changes)]
     return [verdict for use in uses for verdict in _under(claim, use, parts)]
 
@@ -216,14 +229,16 @@ class _Part:
     """Sentence for a test without a sample."""
 
 
-def _found(results: Results | None, task: str, test: ClaimTest) -> tuple[Mapping[ProtocolUse, PairedSample], str]:
+def _found(
+    results: Results | None, task: str, test: ClaimTest, members: Collection[str]
+) -> tuple[Mapping[ProtocolUse, PairedSample], str]:
     if results is None:
         return {}, "there is no run of it"
     if test.metric not in results.metric_names:
         return {}, f"no run has the measurement {test.metric}"
     if test.against is not None and test.expect == "better" and test.metric not in results.ranking_names:
         return {}, f"no value of {test.metric} is better than another; expect alike, or name an exponent"
-    return samples(results, task, test), "there is no run of it"
+    return samples(results, task, test, members), "there is no run of it"
 
 
 def _uses(claim: Claim, parts: Iterable[_Part]) -> list[ProtocolUse]:
@@ -252,7 +267,7 @@ def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:
     if sample is None:
         return plain
     if sample.n == 0:
-        unfitted = test.exponent is not None and bool(sample.seeds[test.entry])
+        unfitted = test.exponent is not None and bool(sample.seeds.get(test.entry))
         return replace(plain, state="undecided" if unfitted else "not run", reason=sample.reason or _lacking(sample))
     found = paired_t(sample.differences)
     low, high = (np.clip(end, -sample.most, sample.most).item() for end in (found.low, found.high))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lgbench.claims.claim import Claim
     from lgbench.claims.missing import Wanted
     from lgbench.claims.verdicts import Verdict
+    from lgbench.extensions.registry import Registry
     from lgbench.results.leaderboard import Results
 
 
@@ -100,17 +101,15 @@ def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
 
 def _judged(found: Sequence[Claim], asked: ClaimRuns) -> list[tuple[Claim, list[Verdict]]]:
     """Claims with verdicts. Verdicts name obstacles to missing runs on this machine."""
+    from lgbench.claims.missing import with_obstacles
     from lgbench.claims.verdicts import decide
+    from lgbench.experiment.components import families_of
 
     runs = _opened(asked.results)
     _check_protocol(found, runs, asked.protocol)
-    judged = [(claim, decide(claim, runs, asked.protocol)) for claim in found]
-    if not any(verdict.state == "not run" for _, verdicts in judged for verdict in verdicts):
-        return judged
-    from lgbench.claims.missing import with_obstacles
-
     registry = installed(asked.plugins)
-    return [(claim, with_obstacles(claim, verdicts, registry)) for claim, verdicts in judged]
+    families = families_of(registry)
+    return [(claim, with_obstacles(claim, decide(claim, runs, asked.protocol, families), registry)) for claim in found]
 
 
 def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str | None) -> None:
@@ -141,7 +140,7 @@ def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:
         name = asked.protocol or claim.runs.protocols[0]
         runs = replace(claim.runs, protocols=(name,), seeds=ClaimSeeds(asked.seeds or claim.runs.seeds))
         wanted = replace(claim, runs=runs)
-        lacking = orders(wanted, _lacking(wanted, asked.results))
+        lacking = orders(wanted, _lacking(wanted, asked.results, registry))
         if not lacking:
             echo(f"{claim.name} lacks no run under {name}")
         for order in lacking:
@@ -155,12 +154,13 @@ def _run(found: Sequence[Claim], asked: ClaimRuns) -> list[str]:
     return failures
 
 
-def _lacking(claim: Claim, results: Path) -> list[Wanted]:
+def _lacking(claim: Claim, results: Path, registry: Registry) -> list[Wanted]:
     """Missing runs of a claim with a single protocol. Raises UsageError for an unknown protocol."""
     from lgbench.claims.verdicts import decide
+    from lgbench.experiment.components import families_of
     from lgbench.experiment.protocols import protocol_named
 
     (name,) = claim.runs.protocols
     version = protocol_named(name).version
-    verdicts = decide(claim, _opened(results), name)
+    verdicts = decide(claim, _opened(results), name, families_of(registry))
     return [each for verdict in verdicts if verdict.protocol.version == version for each in verdict.wanted]

@@ -76,7 +76,7 @@ class Group(click.Group):
             with formatter.section("From plugins"):
                 for name, entry_points in found.items():
                     clash = commands.clash(name, entry_points, self.commands)
-                    text = f"Warning: {clash}." if clash else f"Command of {commands.owner(entry_points[0])}."
+                    text = f"Warning: {clash}." if clash else commands.about(entry_points[0])
                     formatter.write_dl([(f"{name:<{width}}", text)])
 
 

@@ -179,15 +179,19 @@ def check(names: Sequence[str], plugins: Sequence[Path], verbose: bool) -> None:
     chosen = _chosen(names, bool(plugins), registry)
     failed = noted = 0
     thing = ""
+    said: set[str] = set()
     for each in chosen:
         if each.thing != thing:
             thing = each.thing
+            said.clear()
             echo(thing)
         try:
             note = each()
         except CheckFailed as error:
             failed += 1
-            echo(f"  FAILED {each.name}\n    {str(error).removeprefix(f'{thing}: ')}")
+            reason = str(error).removeprefix(f"{thing}: ")
+            echo(f"  FAILED {each.name}" + (" (for the same reason)" if reason in said else f"\n    {reason}"))
+            said.add(reason)
         else:
             noted += note is not None
             if note:

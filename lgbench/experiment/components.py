@@ -18,14 +18,23 @@ from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
 
 
+def families_of(registry: Registry) -> dict[str, list[str]]:
+    """Names of the tasks of each family."""
+    found: dict[str, list[str]] = {}
+    for task in registry.tasks:
+        found.setdefault(task.family, []).append(task.name)
+    return found
+
+
 def find_tasks(names: Iterable[str], registry: Registry) -> list[Found[Task]]:
     """Tasks by name. A family's name stands for all its tasks, `all` for every task."""
     found: dict[str, Found[Task]] = {}
+    families = {"all": registry.tasks.names(), **families_of(registry)}
     for name in names:
-        members = [task.name for task in registry.tasks if name in ("all", task.family)]
+        members = families.get(name)
         if not members:
             if registry.tasks.get(name) is None:
-                known = {*registry.tasks.names(), *(task.family for task in registry.tasks)}
+                known = {*registry.tasks.names(), *families}
                 raise unknown("task", name, known | {"all"} if known else known)
             members = [name]
         found |= {each.label: each for each in map(registry.tasks.found, members)}

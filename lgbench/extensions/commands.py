@@ -33,6 +33,12 @@ def owner(entry_point: EntryPoint) -> str:
     return entry_point.dist.name if entry_point.dist else entry_point.module
 
 
+def about(entry_point: EntryPoint) -> str:
+    """Sentence about the package behind a command, from its metadata: no module is imported."""
+    known = entry_point.dist.metadata.json if entry_point.dist else {}
+    return f"{known.get('summary', 'Command')} ({owner(entry_point)})."
+
+
 def clash(name: str, own: Sequence[EntryPoint], built_in: Collection[str]) -> str | None:
     """Sentence about a command from several packages, lgbench included; None for a command from a single package."""
     owners = ["lgbench"] * (name in built_in) + [owner(each) for each in own]

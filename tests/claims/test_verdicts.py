@@ -103,6 +103,18 @@ def test_alike_means_that_the_interval_lies_within_the_margin(tmp_path, mean, ma
         assert one_sided > 0.025
 
 
+def test_a_family_is_undecided_until_all_its_tasks_have_runs(tmp_path):
+    entries = {"arch+new": around(0.3), "arch+old": old()}
+    write_runs(tmp_path / "results", entries, "one", family="alpha")
+    write_runs(tmp_path / "results", entries, "two", family="alpha")
+    claim, results = claim_of(tmp_path), Results(tmp_path / "results")
+    for tasks, state in ((["one", "two"], "confirmed"), (["one", "two", "three"], "undecided")):
+        (verdict,) = decide(claim, results, families={"alpha": tasks})
+        assert verdict.state == state and verdict.n == 5
+    assert verdict.reason == "of 3 tasks of alpha, 1 have no run: three"
+    assert {each.seeds for each in verdict.wanted} == {(0, 1, 2, 3, 4)}
+
+
 @pytest.mark.slow
 def test_p_is_corrected_over_the_tasks_and_tests_of_a_claim(tmp_path):
     text = CLAIM.replace('["alpha"]', '["alpha", "beta"]') + '[[tests]]\nentry = "arch+odd"\nagainst = "arch+old"\n'

@@ -33,7 +33,7 @@ def install(folder: Path, module: str, names: list[str], source: str = SOURCE) -
     """What pip leaves behind of a package with commands."""
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\nSummary: Greet people\n")
     lines = "".join(f"{name} = {module}\n" for name in names)
     (info / "entry_points.txt").write_text(f"[lgbench.commands]\n{lines}")
     (folder / f"{module}.py").write_text(source)
@@ -59,7 +59,7 @@ def test_errors_of_a_command_are_one_sentence(site):
 
 def test_help_and_completion_list_it_and_do_not_import_it(site):
     install(site, "greeter", ["greet"])
-    assert "greet        Command of greeter." in lgbench("--help").output
+    assert "greet        Greet people (greeter)." in lgbench("--help").output
     assert "greet" in main.list_commands(main.make_context("lgbench", ["list"]))
     assert "greeter" not in sys.modules
 
