@@ -217,7 +217,7 @@ def test_a_run_file_has_the_rows_of_its_points_and_of_its_end(toy_registry, plan
     assert {row["step"] for row in rows} == {1, 2, 5, 10, 20}
     earlier = [row for row in rows if row["step"] < 20]
     assert {row["weights"] for row in earlier} == {"raw", "toy-mean"}
-    assert {row["metric"] for row in earlier} == {"tvd", "accuracy", "roc_auc"}
+    assert {row["metric"] for row in earlier} == {"tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top"}
     at_end = {(row["weights"], row["metric"], row["length"]): row["on_boards"] for row in rows if row["step"] == 20}
     assert all(at_end[row["weights"], row["metric"], row["length"]] == row["on_boards"] for row in earlier)
     again = Replanner(toy_registry).experiment(experiments[0].record)

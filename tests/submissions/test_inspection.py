@@ -342,7 +342,7 @@ def test_all_runs_of_a_series_have_the_same_measurements(measured, plain, tmp_pa
     with pytest.raises(Refused) as refused:
         submit(mixed, tmp_path, with_kl())
     (said,) = refused.value.sentences
-    assert "the measurements accuracy, kl, roc_auc, tvd and others accuracy, roc_auc, tvd" in said
+    assert "the measurements accuracy, illegal_mass, illegal_top, kl, roc_auc, tvd and others accuracy" in said
 
 
 def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):

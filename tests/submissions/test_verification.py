@@ -428,7 +428,7 @@ def test_a_forged_table_is_caught_whichever_number_was_changed(copied, installed
         for place, row in enumerate(rows)
         if row["step"] == 20 and row["length"] is not None and row["weights"] != "chance"
     }
-    assert len(places) == 10
+    assert len(places) == 14
     for place in places.values():
 
         def change(rows, place=place):
