@@ -14,7 +14,7 @@ import pyarrow as pa
 from lgbench.execution.device import Execution
 from lgbench.execution.engines import Command, carry_out, executor_named
 from lgbench.execution.jobs import run_population
-from lgbench.execution.progress import ProgressDisplay, SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler
 from lgbench.execution.tracking import usable
 from lgbench.execution.tuning import Stages
@@ -91,7 +91,7 @@ def plan(options: RunOptions) -> list[PlannedPopulation]:
 
 def _command(options: RunOptions) -> Command:
     options = with_functions(options)
-    return command_of(options, Registry.load(files=[*map(Path, options.plugins)]), SilentProgress())
+    return command_of(options, Registry.load(files=[*map(Path, options.plugins)]), ProgressDisplay())
 
 
 def command_of(options: RunOptions, registry: Registry, display: ProgressDisplay) -> Command:

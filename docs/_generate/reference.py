@@ -7,7 +7,6 @@ any plugin.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from itertools import groupby
 from typing import Any
 
@@ -59,8 +58,8 @@ def protocols() -> str:
     """A table of the protocols: a line for every setting."""
     own = list(PROTOCOLS.values())
     about = "\n".join(f"- `{protocol.name}`: {prose(protocol.about)}." for protocol in own)
-    settings = [f.name for f in fields(own[0]) if f.name not in ("name", "about")]
-    rows = [[f"`{name}`", *(_value(getattr(protocol, name)) for protocol in own)] for name in settings]
+    settings = [describe.protocol_settings(protocol) for protocol in own]
+    rows = [[f"`{name}`", *(_value(each[name]) for each in settings)] for name in settings[0]]
     return f"{about}\n\n{table(['setting', *(protocol.name for protocol in own)], rows)}"
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from lgbench.execution.progress import Phase, ReportProgress, TimeLeft, duration
+from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress, TimeLeft, duration
 from lgbench.experiment.experiment import Experiment
 from lgbench.terminal import printable
 
@@ -23,7 +23,7 @@ WIDE, MIDDLE = 110, 72
 """Least widths of a terminal, in columns, for bar, pace and loss, and for the pace alone, beside steps and time left."""
 
 
-class ConsoleProgress:
+class ConsoleProgress(ProgressDisplay):
     """Progress display on a rich console: bars on a terminal, lines elsewhere."""
 
     def __init__(self, console: Console) -> None:

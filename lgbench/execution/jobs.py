@@ -18,7 +18,7 @@ from lgbench.contracts.executors import Pool, Submitted
 from lgbench.errors import RunFailed, WorkerError, WorkerKilled, first_line, lacks_memory, located
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.dispatcher import WAIT_SECONDS, Dispatcher, Done, released
-from lgbench.execution.progress import ProgressDisplay, SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import FOLDER
 from lgbench.execution.work_queue import RECORD, LockedPopulation, PlannedPopulation, WorkQueue, path_of, unfinished
 from lgbench.execution.workers import Setup, trained_alone
@@ -53,7 +53,7 @@ def run_population(
     if results is None:
         with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
             setup = Setup(Path(scratch), execution, _resolved(plugins), {})
-            files = made_in(setup, Path(scratch), population, SilentProgress())
+            files = made_in(setup, Path(scratch), population, ProgressDisplay())
     else:
         folder = Path(results) / FOLDER if population.tuning else Path(results)
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _made_together(
     while left := {experiment.run_id: experiment for experiment in unfinished(experiments, folder)}:
         if locked := queue.take(left, population.models, population.compile):
             with locked:
-                trained_alone(locked.planned, locked.folder, setup, SilentProgress())
+                trained_alone(locked.planned, locked.folder, setup, ProgressDisplay())
         else:
             time.sleep(WAIT_SECONDS)
     return [path_of(experiment, folder).name for experiment in experiments]
@@ -148,7 +148,7 @@ class Job:
             return made_in(Setup(folder, execution, tuple(plugins), self.trackers), checkpoints, self.population, display)
 
 
-class _Said(SilentProgress):
+class _Said(ProgressDisplay):
     """Display that keeps the sentences for the command."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Literal
 
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
@@ -53,29 +53,18 @@ class Phase:
         return cls("evaluate", title, len(population), sum(map(evaluation_tokens, population)))
 
 
-class ProgressDisplay(Protocol):
-    """Display of the progress of runs."""
+class ProgressDisplay:
+    """Display of the progress of runs. The base class, for library calls, shows nothing."""
 
     def say(self, sentence: str) -> None:
         """Show a sentence to the user."""
 
     def phase(self, phase: Phase) -> AbstractContextManager[ReportProgress]:
         """Context of a phase with a function to call after each step. Several phases may be open."""
-
-    def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
-        """Context that shows the time left for all experiments, shared by a number of workers."""
-
-
-class SilentProgress:
-    """Display of library calls: shows nothing."""
-
-    def say(self, sentence: str) -> None:
-        pass
-
-    def phase(self, phase: Phase) -> AbstractContextManager[ReportProgress]:
         return nullcontext(lambda done, loss: None)
 
     def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
+        """Context that shows the time left for all experiments, shared by a number of workers."""
         return nullcontext()
 
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -304,7 +304,7 @@ def _sendable(error: Exception) -> Exception:
 
 
 @dataclass(frozen=True)
-class _Telling:
+class _Telling(ProgressDisplay):
     """Display of a worker: sends all messages to the command."""
 
     pipe: Connection[Any, Any]
@@ -325,9 +325,6 @@ class _Telling:
                 self.pipe.send(Progress(done, loss() if callable(loss) else None))
 
         yield report
-
-    def all(self, experiments: object, workers: int) -> AbstractContextManager[object]:
-        return nullcontext()
 
 
 def _interrupt(number: int, frame: object) -> None:

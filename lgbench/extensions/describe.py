@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Executor, Language, Measurement, Task, Tokens, Tracker
@@ -179,7 +179,7 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
             yield from _metric_page(item, registry)
         case Protocol():
             yield from (item.name, item.about, "")
-            yield from (f"{f.name}: {_listed(getattr(item, f.name))}" for f in fields(item) if f.name not in ("name", "about"))
+            yield from (f"{name}: {_listed(value)}" for name, value in protocol_settings(item).items())
             yield "a task may have a budget of its own: see `lgbench show TASK`"
         case _:
             yield from (item.name, about(item))
@@ -193,6 +193,18 @@ def _page(kind: str, item: Described, registry: Registry) -> Iterator[str]:
                 yield from ("", f"options: {', '.join(own) or 'none'}")
             if isinstance(item, Architecture):
                 yield from [f"{part} by default: {name}" for part, name in item.defaults.items()] or ["takes no parts"]
+
+
+def protocol_settings(protocol: Protocol) -> dict[str, object]:
+    """Settings of a protocol by name, such as "train.steps", without lengths, which follow from the task."""
+    settings = {
+        f"{section}.{name}": value
+        for section in ("train", "evaluate")
+        for name, value in asdict(getattr(protocol, section)).items()
+        if not name.endswith("_length")
+    }
+    others = [field.name for field in fields(protocol) if field.name not in ("name", "about", "train", "evaluate")]
+    return settings | {name: getattr(protocol, name) for name in others}
 
 
 def learning_rate(protocol: Protocol, train: Training) -> str:

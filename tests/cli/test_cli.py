@@ -231,7 +231,7 @@ def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_
         r"short shows what is learned fast; boards use --protocol standard, which would take about (.*) here", last
     )
     assert said, last
-    more = PROTOCOLS["standard"].steps / PROTOCOLS["short"].steps * (1 + 3 * 2 / 4)
+    more = PROTOCOLS["standard"].train.steps / PROTOCOLS["short"].train.steps * (1 + 3 * 2 / 4)
     assert 0 < seconds(said[1]) < 2 * more * took
     *_, last = lgbench(*arguments, "--results", tmp_path / "first").output.splitlines()
     assert last == "short shows what is learned fast; boards use --protocol standard"  # nothing was trained

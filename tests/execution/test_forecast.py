@@ -11,7 +11,7 @@ from helpers.plain_training import CPU
 import lgbench
 from lgbench.cli.main import main
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Forecast
 from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.plan import Request, plan
@@ -73,7 +73,7 @@ def test_it_does_not_say_that_it_compiles_for_it_compiles_nothing(toys_alone, tm
 
 
 def test_its_populations_are_those_that_would_be_trained(toys_alone, tmp_path):
-    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
+    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, ProgressDisplay())
     how = {"average": [], "protocol": "quick", "set": SETTINGS, "population": 2, "workers": 1, "compile": False}
     populations = lgbench.plan(["toy-walk", "toy-even"], "toy-table", device="cpu", **how)
     assert sum(group.populations for group in forecast.groups) == len(populations)
@@ -84,7 +84,7 @@ def test_populations_that_another_command_trains_are_begun_and_stay_its_own(toys
     experiments = planned().experiments
     WorkQueue(tmp_path, experiments, CPU).take({experiments[0].run_id: experiments[0]}, 1)
     before = sorted(tmp_path.rglob("*"))
-    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, SilentProgress())
+    forecast = Forecast.of(planned(), Execution(CPU, False, 2), tmp_path, ProgressDisplay())
     assert forecast.begun == 1 and sorted(tmp_path.rglob("*")) == before
     assert next(forecast.lines()) == "0 runs done before; 6 runs left, 1 of them begun"
 

@@ -19,7 +19,7 @@ import lgbench
 from lgbench import Executor, Pool, UsageError
 from lgbench.errors import RunFailed
 from lgbench.execution.engines import carry_out, executor_named
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.extensions.registry import Distribution, Registry
 from lgbench.functions import command_of
@@ -92,7 +92,7 @@ class Here(Executor):
         yield Pool(submit, demand.workers or 1)
 
 
-class Sentences(SilentProgress):
+class Sentences(ProgressDisplay):
     def __init__(self):
         self.said = []
 

@@ -16,7 +16,7 @@ from helpers.plain_training import CPU
 
 from lgbench.execution.device import Execution
 from lgbench.execution.engines import PlanOutcome, run_plan
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
 from lgbench.execution.workers import Setup, Train, Workers
 from lgbench.experiment.components import experiments_of
@@ -36,7 +36,7 @@ def planned(registry, steps: str = "6") -> Plan:
     return plan(asked, registry)
 
 
-class Told(SilentProgress):
+class Told(ProgressDisplay):
     """Keeps what was said."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def alone(registry, tmp_path_factory) -> dict[str, str]:
 
 
 def in_workers(plan: Plan, execution: Execution, folder: Path) -> PlanOutcome:
-    setup, display = Setup(folder, execution, (), {}), SilentProgress()
+    setup, display = Setup(folder, execution, (), {}), ProgressDisplay()
     return run_plan(plan, execution, folder, display, Workers(setup, display))
 
 

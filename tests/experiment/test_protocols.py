@@ -67,12 +67,12 @@ def test_a_task_brings_its_own_budget_and_its_longest_context():
         budgets = {"quick": Budget(steps=7, lr=1), "standard": Budget(max_length=1000)}
 
     quick, quick_test = PROTOCOLS["quick"].settings(Budgeted())
-    assert (quick.steps, quick.lr, quick.batch) == (7, 1.0, PROTOCOLS["quick"].batch)
+    assert (quick.steps, quick.lr, quick.batch) == (7, 1.0, PROTOCOLS["quick"].train.batch)
     assert isinstance(quick.lr, float)  # as --set train.lr=1 is, or they would be two runs
     assert (quick.min_length, quick.max_length) == Budgeted.train_lengths
     assert quick_test.max_length == Budgeted.max_length == 64  # the protocol's 128 does not exist
     standard, standard_test = PROTOCOLS["standard"].settings(Budgeted())
-    assert standard.steps == PROTOCOLS["standard"].steps
+    assert standard.steps == PROTOCOLS["standard"].train.steps
     assert standard_test.max_length == 64
 
 

@@ -12,7 +12,7 @@ from lgbench.execution import engines, jobs
 from lgbench.execution.device import Execution
 from lgbench.execution.dispatcher import Dispatcher, Done, released
 from lgbench.execution.engines import PlanOutcome, run_plan
-from lgbench.execution.progress import ProgressDisplay, SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tracking import Tracking
 from lgbench.execution.work_queue import LockedPopulation
@@ -65,7 +65,7 @@ def run_here(
 ) -> PlanOutcome:
     """Outcome of a plan, trained in this process. `loaded` are the plugins of the metadata."""
     plan = experiments if isinstance(experiments, Plan) else Plan(tuple(experiments), ())
-    display = display or SilentProgress()
+    display = display or ProgressDisplay()
     return run_plan(plan, execution, folder, display, kind(PopulationRunner(execution, folder, display, loaded)))
 
 

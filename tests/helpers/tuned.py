@@ -14,11 +14,6 @@ from lgbench.results import run_files
 SETTINGS = {
     "name": "tuned",
     "version": 1,
-    "steps": 40,
-    "batch": 4,
-    "lr": 0.02,
-    "contexts": 8,
-    "strings": 8,
     "longest_prefix": 16,
     "longest_set": 16,
     "submitted_seeds": 5,
@@ -32,7 +27,9 @@ WORDS += ["--seeds", "0:2", "--no-compile", "--population", "1", "--device", "cp
 REGISTER = f"""
 from dataclasses import replace
 from lgbench.experiment.protocols import PROTOCOLS
-PROTOCOLS["tuned"] = replace(PROTOCOLS["quick"], **{SETTINGS!r})
+quick = PROTOCOLS["quick"]
+train, evaluate = replace(quick.train, steps=40, batch=4, lr=0.02), replace(quick.evaluate, contexts=8, strings=8)
+PROTOCOLS["tuned"] = replace(quick, train=train, evaluate=evaluate, **{SETTINGS!r})
 """
 
 

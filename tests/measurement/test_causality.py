@@ -18,7 +18,7 @@ from lgbench import Architecture, Unsupported, UsageError
 from lgbench.conformance.check import stirred
 from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.extensions.registry import Registry
@@ -237,7 +237,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     registry = toys_and(architecture=[Hostile(), Honest(), Overflows()])
     request = Request(["toy-walk"], ["hostile", "honest", "overflows"], (), tuple(range(5)), "quick", SMALL)
-    display = SilentProgress()
+    display = ProgressDisplay()
     display.say = (heard := []).append
     outcome = run_here(plan(request, registry), Execution(CPU, False), folder, display)
     assert not outcome.failed

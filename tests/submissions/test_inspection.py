@@ -23,7 +23,7 @@ from lgbench.contracts import Answers
 from lgbench.errors import Refused
 from lgbench.execution import device
 from lgbench.execution.engines import carry_out
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import FOLDER
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
@@ -297,7 +297,7 @@ def test_a_measurement_of_a_plugin_is_filed_and_verified_with_no_other_change(me
     assert check_filed(tmp_path, with_kl()) == []
     runs = list(inspected({filed: None}, with_kl(), []))
     assert len(runs) == len(measured) and all({"kl", "tvd"} <= set(run.rows["metric"].to_pylist()) for run in runs)
-    outcomes = list(verify(runs[-2:], CPU, SilentProgress()))
+    outcomes = list(verify(runs[-2:], CPU, ProgressDisplay()))
     assert len(outcomes) == 2 and all(outcome.agrees for outcome in outcomes)
     assert all(outcome.compared == outcome.run.rows.num_rows for outcome in outcomes)
 
@@ -362,7 +362,7 @@ def tuned_runs(tmp_path_factory, installed, tuned) -> list[Path]:
     """Both tasks of a family, seeds 0 to 4, of a checkout without changes."""
     folder = tmp_path_factory.mktemp("made")
     options = RunOptions("small", "toy-table", average="toy-mean", seeds=range(5), protocol="tuned", compile=False, workers=1)
-    command = command_of(options, installed, SilentProgress())
+    command = command_of(options, installed, ProgressDisplay())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "git_commit", lambda: published.COMMIT)
         outcome = carry_out(command, folder)
@@ -444,7 +444,7 @@ def test_all_seeds_of_an_entry_on_a_task_need_one_rate(tuned_runs, tuned_run, in
 def verdicts(paths, installed, tolerance=SAME_BITS, tuning=True):
     runs = list(inspected(dict.fromkeys(paths), installed, []))
     assert len(runs) == len(paths)
-    return list(verify(runs, CPU, SilentProgress(), tolerance, tuning=tuning))
+    return list(verify(runs, CPU, ProgressDisplay(), tolerance, tuning=tuning))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import hypergeom
 
 from lgbench.cli.main import main
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.submissions import verification
@@ -57,7 +57,7 @@ def lgbench(*arguments, registry, **patches):
 
 
 def verdicts(paths, installed, single=None):
-    return list(verify(read(paths, installed), CPU, SilentProgress(), chosen(single)))
+    return list(verify(read(paths, installed), CPU, ProgressDisplay(), chosen(single)))
 
 
 def read(paths, installed):
@@ -393,7 +393,7 @@ def copied(kept, tmp_path, monkeypatch) -> Path:
 
 
 def by_weights(paths, installed):
-    return list(evaluate_again(read(paths, installed), CPU, SilentProgress()))
+    return list(evaluate_again(read(paths, installed), CPU, ProgressDisplay()))
 
 
 def the(folder: Path, what: str) -> Path:

@@ -16,7 +16,7 @@ from torch.func import grad, vmap
 
 from lgbench.contracts import Answers
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import grouped
 from lgbench.experiment.experiment import Experiment
 from lgbench.results import run_files
@@ -46,7 +46,7 @@ have nearly one score. What follows moves the outputs of no causal model by more
 here, moved by 1.4e-3 with the compiler of PyTorch 2.7."""
 
 
-class Listening(SilentProgress):
+class Listening(ProgressDisplay):
     """Keeps what was said."""
 
     def __init__(self) -> None:

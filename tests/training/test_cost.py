@@ -13,7 +13,7 @@ from helpers.toy_registries import experiment_of
 
 from lgbench.errors import UsageError
 from lgbench.execution.device import Execution
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
 from lgbench.execution.tuning import Stages
 from lgbench.experiment.plan import Plan, Request, plan
@@ -117,7 +117,7 @@ def sizes(experiments, folder, execution) -> list[int]:
         raise error
 
     found = []
-    for population in Scheduler(Plan(tuple(experiments), ()), folder, execution, SilentProgress(), fail):
+    for population in Scheduler(Plan(tuple(experiments), ()), folder, execution, ProgressDisplay(), fail):
         with population:
             found.append(len(population.experiments))
     return found
@@ -250,7 +250,7 @@ def test_tuning_runs_are_compiled_where_the_runs_that_follow_are(registry):
     (tuning,), (runs,) = grouped(first.experiments), grouped(whole.experiments)
     assert tuning[0].population_key != runs[0].population_key and tuning[0].program_key == runs[0].program_key
     chosen = [
-        Scheduler(asked, Path("none"), Execution(CPU), SilentProgress(), lambda tried, error: None).stacking_of(group).compile
+        Scheduler(asked, Path("none"), Execution(CPU), ProgressDisplay(), lambda tried, error: None).stacking_of(group).compile
         for asked, group in [(first, tuning), (replace(first, experiments=whole.experiments), runs)]
     ]
     assert chosen == [True, True] and not cost.compiling_pays(tuning[0], CPU)

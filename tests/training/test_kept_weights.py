@@ -21,7 +21,7 @@ import lgbench
 from lgbench.cli.main import main
 from lgbench.errors import RunFailed
 from lgbench.execution.jobs import filed
-from lgbench.execution.progress import SilentProgress
+from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Request, plan
@@ -206,10 +206,10 @@ def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_
     left = {experiment.run_id: experiment for experiment in experiments}
     with WorkQueue(tmp_path, experiments, CPU).take(left, 2) as locked:
         if damage == "none":
-            assert len(filed(locked, came, SilentProgress())) == 2
+            assert len(filed(locked, came, ProgressDisplay())) == 2
         else:
             with pytest.raises(RunFailed, match=re.escape(f"{name} came back damaged")):
-                filed(locked, came, SilentProgress())
+                filed(locked, came, ProgressDisplay())
     expected = {n: c for n, c in files(kept).items() if damage == "none" or ".seed-0." in n}
     assert files(tmp_path) == expected
 
