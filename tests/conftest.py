@@ -20,7 +20,8 @@ from helpers.warm import warm  # noqa: F401  # a fixture
 import lgbench
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
-from lgbench.extensions.registry import Distribution, Registry
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,30 +11,17 @@ from unittest.mock import Mock
 import torch
 from torch import Tensor, nn
 
+import lgbench.contracts as contracts
 from lgbench.attending import masked_logits
 from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, built, expect, kind_of, stirred
 from lgbench.conformance.models import TRAINED, checks_of_model, inputs_of, served
-from lgbench.contracts import (
-    PART_KINDS,
-    Architecture,
-    Attention,
-    AttentionSpec,
-    Configurable,
-    Need,
-    NormScheme,
-    Parts,
-    Position,
-    Signature,
-    SublayerSpec,
-    Tokens,
-)
 from lgbench.errors import Unsupported
 from lgbench.experiment.settings import options_of
 
 OptionValue = bool | int | float | str
 
 
-def checks_of_architecture(architecture: Architecture, parts: Callable[[], Parts]) -> Checks:
+def checks_of_architecture(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Checks:
     """Checks of an architecture with its default parts. `parts` raises NotChecked for a part that is not installed."""
     found = {
         "its parts are of known kinds, and installed": lambda: _names_its_parts(architecture, parts),
@@ -49,7 +36,7 @@ def checks_of_architecture(architecture: Architecture, parts: Callable[[], Parts
     return {**found, **checks_of_model(lambda signature: architecture.build(signature, parts()))}
 
 
-def checks_of_options(thing: Configurable) -> Checks:
+def checks_of_options(thing: contracts.Configurable) -> Checks:
     return {"its options can be set": lambda: _can_be_set(thing)}
 
 
@@ -78,7 +65,7 @@ def _others(value: OptionValue) -> list[OptionValue]:
     return []
 
 
-def _can_be_set(thing: Configurable) -> Outcome:
+def _can_be_set(thing: contracts.Configurable) -> Outcome:
     defaults = _reachable(thing.configured, thing.name, 0)
     before = _content(thing)
     plain = thing.configured(**defaults)
@@ -98,7 +85,7 @@ def _can_be_set(thing: Configurable) -> Outcome:
     return f"no other value of {', '.join(refused)} was accepted" if refused else None
 
 
-def _with_other_value(thing: Configurable, option: str, default: OptionValue) -> tuple[OptionValue, Any] | None:
+def _with_other_value(thing: contracts.Configurable, option: str, default: OptionValue) -> tuple[OptionValue, Any] | None:
     """First accepted other value, and the result; None if all are refused."""
     for value in _others(default):
         try:
@@ -117,9 +104,10 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second) or (type(first) is type(second) and _content(first) == _content(second))
 
 
-def _names_its_parts(architecture: Architecture, parts: Callable[[], Parts]) -> Outcome:
+def _names_its_parts(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
+    known = contracts.PART_KINDS
     for kind in architecture.defaults:
-        expect(kind in PART_KINDS, f"its defaults name a {kind!r}, which is no kind of part; known: {', '.join(PART_KINDS)}")
+        expect(kind in known, f"its defaults name a {kind!r}, which is no kind of part; known: {', '.join(known)}")
     try:
         parts()
     except NotChecked as missing:
@@ -127,7 +115,7 @@ def _names_its_parts(architecture: Architecture, parts: Callable[[], Parts]) -> 
     return None
 
 
-def _has_options(architecture: Architecture, parts: Callable[[], Parts]) -> Outcome:
+def _has_options(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
     defaults = _reachable(architecture.build, architecture.name, 2)
     if not defaults:
         return None
@@ -146,18 +134,18 @@ def _has_options(architecture: Architecture, parts: Callable[[], Parts]) -> Outc
     return f"no other value that was tried of {', '.join(idle)} makes another model" if idle else None
 
 
-def _answer(model: nn.Module, signature: Signature) -> Tensor:
+def _answer(model: nn.Module, signature: contracts.Signature) -> Tensor:
     """Logits, with every parameter moved a little."""
     with torch.no_grad():
         logits: Tensor = stirred(model).eval()(inputs_of(signature, TRAINED))
     return logits
 
 
-def _asks_norms(architecture: Architecture, parts: Callable[[], Parts]) -> Outcome:
+def _asks_norms(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
     """Calls of the methods of a norm scheme. A method left out would silently leave out norms of some schemes."""
     given = parts()
     for signature, _ in served(lambda signature: architecture.build(signature, given)):
-        norm = Mock(spec=NormScheme, wraps=given.norm)
+        norm = Mock(spec=contracts.NormScheme, wraps=given.norm)
         with_norm = replace(given, norm=norm)
         built(lambda: architecture.build(signature, with_norm))  # noqa: B023  # called here
         asked = {(call[0], spec) for call in norm.method_calls for spec in (*call.args, *call.kwargs.values())}
@@ -167,7 +155,7 @@ def _asks_norms(architecture: Architecture, parts: Callable[[], Parts]) -> Outco
         expect(
             bool(placed), "it asks the norm scheme for no sublayer: call `residual`, or `output` without a residual connection"
         )
-        for spec in {spec for _, spec in asked if isinstance(spec, SublayerSpec)}:
+        for spec in {spec for _, spec in asked if isinstance(spec, contracts.SublayerSpec)}:
             wanted = (
                 ["query", "key", "head", "gain"] if spec.role == "attention" and "attention" in architecture.defaults else []
             )
@@ -179,25 +167,25 @@ def _asks_norms(architecture: Architecture, parts: Callable[[], Parts]) -> Outco
     return None
 
 
-class ProbingAttention(Attention):
+class ProbingAttention(contracts.Attention):
     """Softmax attention with all needs. Its modules check their inputs."""
 
     name = "probing-attention"
-    needs = frozenset(Need)
+    needs = frozenset(contracts.Need)
 
-    def build(self, spec: AttentionSpec) -> _ProbingModule:
+    def build(self, spec: contracts.AttentionSpec) -> _ProbingModule:
         return _ProbingModule(spec)
 
 
 class _ProbingModule(nn.Module):
-    def __init__(self, spec: AttentionSpec) -> None:
+    def __init__(self, spec: contracts.AttentionSpec) -> None:
         super().__init__()
         self.spec = spec
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **needed: Tensor) -> Tensor:
         """(B, H, Q, D) for the Q positions of `query_input`."""
         batch, keys = k.shape[0], k.shape[2]
-        lacking = [need.value for need in (Need.QUERY_INPUT, Need.KEY_INPUT) if need.value not in needed]
+        lacking = [need.value for need in (contracts.Need.QUERY_INPUT, contracts.Need.KEY_INPUT) if need.value not in needed]
         expect(not lacking, f"it does not give an attention the {' and '.join(lacking)} that it needs")
         queries = needed["query_input"].shape[1]
         for name, positions in (("query_input", queries), ("key_input", keys)):
@@ -208,14 +196,14 @@ class _ProbingModule(nn.Module):
         return (masked_logits(q, k, bias, self.spec.scale).softmax(-1) @ v)[:, :, -queries:]
 
 
-def _feeds_attention(architecture: Architecture, parts: Callable[[], Parts]) -> Outcome:
+def _feeds_attention(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
     given = replace(parts(), attention=ProbingAttention())
     for signature, model in served(lambda signature: architecture.build(signature, given)):
         model(inputs_of(signature, TRAINED))
     return None
 
 
-class ProbingPosition(Position):
+class ProbingPosition(contracts.Position):
     """Position code whose modules read tokens and change nothing. Records the tokens of each call."""
 
     name = "probing-position"
@@ -227,10 +215,10 @@ class ProbingPosition(Position):
     def embed(self, width: int, positions: int) -> _Probe:
         return _Probe(self.calls["embed"], lambda x: x)
 
-    def rotate(self, spec: AttentionSpec) -> _Probe:
+    def rotate(self, spec: contracts.AttentionSpec) -> _Probe:
         return _Probe(self.calls["rotate"], lambda q, k: (q, k))
 
-    def bias(self, spec: AttentionSpec) -> _Probe:
+    def bias(self, spec: contracts.AttentionSpec) -> _Probe:
         return _Probe(self.calls["bias"], lambda q, k: q.new_zeros(*q.shape[:3], k.shape[2]))
 
 
@@ -244,11 +232,11 @@ class _Probe(nn.Module):
         return self.answer(*given)
 
 
-def _feeds_position(architecture: Architecture, parts: Callable[[], Parts]) -> Outcome:
+def _feeds_position(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
     position = ProbingPosition()
     given = replace(parts(), position=position)
     for signature, model in served(lambda signature: architecture.build(signature, given)):
-        if not isinstance(signature.inputs, Tokens):
+        if not isinstance(signature.inputs, contracts.Tokens):
             continue
         for calls in position.calls.values():
             calls.clear()

@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from typing import Any, get_args
 
+import lgbench.contracts as contracts
 from lgbench.conformance.architectures import checks_of_architecture, checks_of_options
 from lgbench.conformance.check import Check, Checks, NotChecked, Outcome, expect
 from lgbench.conformance.measurements import checks_of_measurement
@@ -13,22 +14,6 @@ from lgbench.conformance.models import TESTED, TRAINED, checks_of_model
 from lgbench.conformance.parts import checks_of_attention, checks_of_norm, checks_of_position
 from lgbench.conformance.tasks import checks_of_task
 from lgbench.conformance.updates import checks_of_averager, checks_of_optimizer
-from lgbench.contracts import (
-    BASELINE,
-    PART_KINDS,
-    Architecture,
-    Attention,
-    Averager,
-    Configurable,
-    Executor,
-    Measurement,
-    NormScheme,
-    Optimizer,
-    Parts,
-    Position,
-    Task,
-    Tracker,
-)
 from lgbench.contracts.executors import option_types
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.extensions import describe
@@ -36,7 +21,7 @@ from lgbench.extensions.catalog import require_declared
 from lgbench.extensions.registry import Plugin, Registry
 
 
-def _says_whether(tracker: Tracker) -> Outcome:
+def _says_whether(tracker: contracts.Tracker) -> Outcome:
     before = set(sys.modules)
     why = tracker.missing()
     new = ", ".join(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
@@ -46,7 +31,7 @@ def _says_whether(tracker: Tracker) -> Outcome:
     return f"it cannot be used here: {why}" if why else None
 
 
-def _has_simple_options(executor: Executor) -> None:
+def _has_simple_options(executor: contracts.Executor) -> None:
     for name, kind in option_types(executor).items():
         simple = {str, int, float, bool, type(None)} >= set(get_args(kind) or (kind,))
         expect(simple, f"the option {name} has the type {kind}, expected str, int, float, bool or None")
@@ -84,27 +69,27 @@ def checks_of(thing: Any, registry: Registry) -> list[Check]:
 
 
 def _checks(thing: Any, registry: Registry) -> Checks:
-    own = checks_of_options(thing) if isinstance(thing, Configurable) else {}
+    own = checks_of_options(thing) if isinstance(thing, contracts.Configurable) else {}
     match thing:
-        case Task():
+        case contracts.Task():
             return checks_of_task(thing)
-        case Architecture():
+        case contracts.Architecture():
             return checks_of_architecture(thing, lambda: _own_parts(thing, registry))
-        case NormScheme():
+        case contracts.NormScheme():
             return {**own, **checks_of_norm(thing), **_in_models("norm", thing, registry)}
-        case Attention():
+        case contracts.Attention():
             return {**own, **checks_of_attention(thing), **_in_models("attention", thing, registry)}
-        case Position():
+        case contracts.Position():
             return {**own, **checks_of_position(thing), **_in_models("position", thing, registry)}
-        case Optimizer():
+        case contracts.Optimizer():
             return {**own, **checks_of_optimizer(thing)}
-        case Averager():
+        case contracts.Averager():
             return {**own, **checks_of_averager(thing)}
-        case Measurement():
+        case contracts.Measurement():
             return checks_of_measurement(thing, list(registry.tasks))
-        case Tracker():
+        case contracts.Tracker():
             return {"it says in a sentence whether it can be used, and imports nothing for that": lambda: _says_whether(thing)}
-        case Executor():
+        case contracts.Executor():
             return {"its options are fields with simple types": lambda: _has_simple_options(thing)}
     raise NotImplementedError(type(thing))
 
@@ -112,7 +97,7 @@ def _checks(thing: Any, registry: Registry) -> Checks:
 def _in_models(kind: str, part: Any, registry: Registry) -> Checks:
     """Checks of a model with this part."""
     takers = [each for each in registry.architectures if kind in each.defaults]
-    takers.sort(key=lambda architecture: architecture.name != BASELINE)
+    takers.sort(key=lambda architecture: architecture.name != contracts.BASELINE)
 
     def build(signature: Any) -> Any:
         if not takers:
@@ -123,15 +108,15 @@ def _in_models(kind: str, part: Any, registry: Registry) -> Checks:
     return {f"in {title}: {rule}": examine for rule, examine in checks_of_model(build).items()}
 
 
-def _own_parts(architecture: Architecture, registry: Registry, **named: Any) -> Parts:
+def _own_parts(architecture: contracts.Architecture, registry: Registry, **named: Any) -> contracts.Parts:
     """Default parts of an architecture, except the named parts. Raises NotChecked for a part that is not installed."""
     catalogs, own = registry.catalogs(), architecture.defaults
-    parts: dict[str, Any] = dict.fromkeys(PART_KINDS)
+    parts: dict[str, Any] = dict.fromkeys(contracts.PART_KINDS)
     try:
-        parts |= {kind: catalogs[kind][own[kind]] for kind in PART_KINDS if kind in own and kind not in named}
+        parts |= {kind: catalogs[kind][own[kind]] for kind in contracts.PART_KINDS if kind in own and kind not in named}
     except LgbenchError as missing:
         raise NotChecked(str(missing)) from missing
-    return Parts(**(parts | named), train_positions=TRAINED, test_positions=TESTED)
+    return contracts.Parts(**(parts | named), train_positions=TRAINED, test_positions=TESTED)
 
 
 def _loads(plugin: Plugin) -> Outcome:

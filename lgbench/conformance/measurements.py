@@ -9,23 +9,8 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+import lgbench.contracts as contracts
 from lgbench.conformance.check import Checks, NotChecked, Outcome, expect, expect_close, kind_of, no_global_randomness, numbers
-from lgbench.contracts import (
-    Answers,
-    AttentionInside,
-    Batch,
-    Insides,
-    Language,
-    Measurement,
-    Predictions,
-    Reading,
-    Signature,
-    Strings,
-    StringScores,
-    SublayerInside,
-    Task,
-    Tokens,
-)
 from lgbench.experiment.probes import is_probe
 from lgbench.measurement.scores import unwritten
 from lgbench.randomness import Random
@@ -36,31 +21,31 @@ LEAST = 1e-30
 """Probability of an illegal answer in exact predictions, with a finite logarithm."""
 
 
-class AnyTask(Task):
+class AnyTask(contracts.Task):
     """Task with contexts alone."""
 
     name = family = "any-task"
     version = 1
-    signature = Signature(Tokens(CLASSES), CLASSES, Answers.EVERY_PREFIX)
+    signature = contracts.Signature(contracts.Tokens(CLASSES), CLASSES, contracts.Answers.EVERY_PREFIX)
     train_lengths = (1, 4)
 
-    def sample(self, length: int, random: Random) -> Batch:
+    def sample(self, length: int, random: Random) -> contracts.Batch:
         raise NotImplementedError
 
 
-class AnyLanguage(AnyTask, Language):
+class AnyLanguage(AnyTask, contracts.Language):
     """Task with contexts and strings."""
 
     name = family = "any-language"
 
-    def strings(self, length: int, random: Random) -> Strings:
+    def strings(self, length: int, random: Random) -> contracts.Strings:
         raise NotImplementedError
 
     def testable_length(self, length: int) -> int:
         return length
 
 
-def checks_of_measurement(measurement: Measurement, tasks: Sequence[Task]) -> Checks:
+def checks_of_measurement(measurement: contracts.Measurement, tasks: Sequence[contracts.Task]) -> Checks:
     tasks = (AnyTask(), AnyLanguage(), *tasks)
     found = {
         "its name, range, worst value, threshold and landmark make sense": lambda: _describes_itself(measurement),
@@ -85,14 +70,14 @@ def checks_of_measurement(measurement: Measurement, tasks: Sequence[Task]) -> Ch
     return found
 
 
-def _source(measurement: Measurement, task: Task) -> object:
+def _source(measurement: contracts.Measurement, task: contracts.Task) -> object:
     try:
         return measurement.source(task)
     except Exception:  # one check reports it
         return None
 
 
-def _describes_itself(measurement: Measurement) -> Outcome:
+def _describes_itself(measurement: contracts.Measurement) -> Outcome:
     low, high = measurement.range
     expect(measurement.version >= 1, f"its version is {measurement.version!r}, expected a number from 1 up")
     for attribute in ("label", "title"):
@@ -108,7 +93,7 @@ def _describes_itself(measurement: Measurement) -> Outcome:
     return None
 
 
-def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
+def _has_sources(measurement: contracts.Measurement, tasks: Sequence[contracts.Task]) -> Outcome:
     found = set()
     for task in tasks:
         source = measurement.source(task)
@@ -121,7 +106,7 @@ def _has_sources(measurement: Measurement, tasks: Sequence[Task]) -> Outcome:
         expect(fits, f"{on} {source}, and it {reads} of_insides, which probes have and others do not")
         ranks = source in ("insides", None) or None not in (measurement.lower_is_better, measurement.worst)
         expect(ranks, f"{on} {source}: only probes may be without lower_is_better and worst")
-        expect(source != "strings" or isinstance(task, Language), f"{on} strings, and only a Language has strings")
+        expect(source != "strings" or isinstance(task, contracts.Language), f"{on} strings, and only a Language has strings")
     if found == {None}:
         raise NotChecked("it is defined for no task that is installed")
     return None
@@ -142,9 +127,9 @@ def predictions(exact: Tensor) -> dict[str, Tensor]:
     return {"exact": right, "uniform": torch.zeros_like(right), "random": 3 * numbers(*right.shape, seed=2), "reversed": -right}
 
 
-def _values(measurement: Measurement, logits: Tensor, exact: Tensor) -> Tensor:
+def _values(measurement: contracts.Measurement, logits: Tensor, exact: Tensor) -> Tensor:
     """Value of each answer. Raises PluginError for a write into the predictions."""
-    given = Predictions(logits.clone(), exact.clone())
+    given = contracts.Predictions(logits.clone(), exact.clone())
     assert given.probability.numel()  # cached, so that a write into it is seen
     with no_global_randomness(), unwritten(measurement, given):
         return measurement.of_contexts(given)
@@ -155,18 +140,18 @@ def _mean(values: Tensor) -> float:
     return values.nanmean().item()
 
 
-def _sign(measurement: Measurement) -> int:
+def _sign(measurement: contracts.Measurement) -> int:
     return 1 if measurement.lower_is_better else -1
 
 
-def _within(values: Tensor, measurement: Measurement) -> Tensor:
+def _within(values: Tensor, measurement: contracts.Measurement) -> Tensor:
     """Whether each value is in the range, except for rounding. A NaN is outside."""
     low, high = measurement.range
     above = values >= (float("-inf") if low is None else low - 1e-9)
     return above & (values <= (float("inf") if high is None else high + 1e-9))
 
 
-def _is_in_range(measurement: Measurement) -> Outcome:
+def _is_in_range(measurement: contracts.Measurement) -> Outcome:
     exact = exact_distributions()
     undefined: Tensor | None = None
     for name, logits in predictions(exact).items():
@@ -183,7 +168,7 @@ def _is_in_range(measurement: Measurement) -> Outcome:
     return None
 
 
-def _prefers_the_exact(measurement: Measurement) -> Outcome:
+def _prefers_the_exact(measurement: contracts.Measurement) -> Outcome:
     exact = exact_distributions()
     means = {name: _mean(_values(measurement, logits, exact)) for name, logits in predictions(exact).items()}
     best, sign = means.pop("exact"), _sign(measurement)
@@ -196,7 +181,7 @@ def _prefers_the_exact(measurement: Measurement) -> Outcome:
     return None
 
 
-def _measures_each_alone(measurement: Measurement) -> Outcome:
+def _measures_each_alone(measurement: contracts.Measurement) -> Outcome:
     exact = exact_distributions()
     logits = predictions(exact)["random"]
     together = _values(measurement, logits, exact)
@@ -207,7 +192,7 @@ def _measures_each_alone(measurement: Measurement) -> Outcome:
     return None
 
 
-def _knows_the_worst(measurement: Measurement) -> Outcome:
+def _knows_the_worst(measurement: contracts.Measurement) -> Outcome:
     exact = exact_distributions()
     defined = ~_values(measurement, predictions(exact)["random"], exact).isnan()
     values = _values(measurement, torch.full_like(exact, torch.nan), exact)
@@ -218,7 +203,7 @@ def _knows_the_worst(measurement: Measurement) -> Outcome:
     return None
 
 
-def _knows_chance(measurement: Measurement) -> Outcome:
+def _knows_chance(measurement: contracts.Measurement) -> Outcome:
     exact = exact_distributions(4 * CONTEXTS).reshape(-1, CLASSES)
     values = measurement.chance(exact.clone(), exact.clone())
     if values is None:
@@ -239,7 +224,7 @@ def _knows_chance(measurement: Measurement) -> Outcome:
     return None
 
 
-def _prefers_separated_strings(measurement: Measurement) -> Outcome:
+def _prefers_separated_strings(measurement: contracts.Measurement) -> Outcome:
     is_member = torch.arange(STRINGS) % 2 == 0
     same = numbers(STRINGS, SYMBOLS + 1, seed=3).double().sigmoid().log()
     unlikely = torch.zeros_like(same)
@@ -252,7 +237,7 @@ def _prefers_separated_strings(measurement: Measurement) -> Outcome:
     }
     found = {}
     for name, log_probability in scores.items():
-        given = StringScores(log_probability, is_member)
+        given = contracts.StringScores(log_probability, is_member)
         with no_global_randomness(), unwritten(measurement, given):
             value = measurement.of_strings(given)
         expect(value.ndim == 0, f"of_strings gives {kind_of(value)}, expected a tensor without dimensions")
@@ -268,19 +253,21 @@ def _prefers_separated_strings(measurement: Measurement) -> Outcome:
     return None
 
 
-def _internals() -> Insides:
+def _internals() -> contracts.Insides:
     """Internals of a model of two layers with attention of two heads, on a task with known sources."""
     weights = numbers(CONTEXTS, 2, KEYS, seed=4).double().softmax(-1)
     stream = numbers(CONTEXTS, 6, seed=5).double()
-    return Insides(
+    return contracts.Insides(
         length=KEYS,
         inputs=torch.arange(CONTEXTS * KEYS).view(CONTEXTS, KEYS) % CLASSES,
         logits=3 * numbers(CONTEXTS, CLASSES, seed=7).double(),
         distribution=exact_distributions()[:, 0].double(),
         sources=torch.arange(KEYS).expand(CONTEXTS, KEYS) == torch.arange(CONTEXTS)[:, None] % (KEYS + 1),
-        attentions=[AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)],
+        attentions=[
+            contracts.AttentionInside(layer, numbers(CONTEXTS, 2, 3, seed=layer).double(), weights) for layer in (1, 2)
+        ],
         sublayers=[
-            SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream)
+            contracts.SublayerInside(role, layer, stream * layer, stream * layer + 0.5, stream)
             for layer in (1, 2)
             for role in ("attention", "mlp")
         ],
@@ -288,16 +275,16 @@ def _internals() -> Insides:
     )
 
 
-def _readings(measurement: Measurement, given: Insides) -> list[Reading]:
+def _readings(measurement: contracts.Measurement, given: contracts.Insides) -> list[contracts.Reading]:
     """Readings of a probe. Raises PluginError for a write into the internals."""
     with no_global_randomness(), unwritten(measurement, given):
         found = list(measurement.of_insides(given))
     for reading in found:
-        expect(isinstance(reading, Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
+        expect(isinstance(reading, contracts.Reading), f"of_insides gives {type(reading).__name__}, expected lgbench.Reading")
     return found
 
 
-def _reads_internals(measurement: Measurement) -> Outcome:
+def _reads_internals(measurement: contracts.Measurement) -> Outcome:
     found = _readings(measurement, _internals())
     if not found:
         raise NotChecked("it reads nothing of a transformer")
@@ -312,7 +299,7 @@ def _reads_internals(measurement: Measurement) -> Outcome:
     return None
 
 
-def _takes_bare_models(measurement: Measurement) -> Outcome:
+def _takes_bare_models(measurement: contracts.Measurement) -> Outcome:
     """A recurrent network has no attention and no residual stream; some attentions have no weights; a text has no p*."""
     whole = _internals()
     without_weights = [replace(each, weights=None) for each in whole.attentions]

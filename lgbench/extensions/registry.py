@@ -11,35 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lgbench.contracts import (
-    Architecture,
-    Attention,
-    Averager,
-    Executor,
-    Measurement,
-    NormScheme,
-    Optimizer,
-    Position,
-    Task,
-    Tracker,
-)
+import lgbench.contracts as contracts
 from lgbench.errors import PluginError, UsageError, unknown
+from lgbench.extensions import loading
 from lgbench.extensions.catalog import Catalog, require_declared
 from lgbench.extensions.function_files import function_source
-from lgbench.extensions.loading import (
-    BUILT_IN,
-    GROUP,
-    Distribution,
-    PluginSource,
-    check_contract,
-    file_source,
-    installed_source,
-    manager_of,
-    outdated,
-    parted,
-    provided,
-    watched,
-)
 from lgbench.terminal import sentence
 
 UNMARKED = "no function in it is marked with @lgbench.hookimpl"
@@ -50,7 +26,7 @@ class Plugin:
     """Entry point or file, with its provided objects or its error."""
 
     name: str
-    distribution: Distribution
+    distribution: loading.Distribution
     provides: dict[str, list[str]] = field(default_factory=dict)
     """Names by kind."""
     error: str | None = None
@@ -69,16 +45,16 @@ class Registry:
     """Catalogs of all objects from plugins. :meth:`load` reads the installed plugins; no registry is global."""
 
     def __init__(self) -> None:
-        self.tasks: Catalog[Task] = Catalog("task", Task, lambda task, name: task.sibling(name))
-        self.architectures: Catalog[Architecture] = Catalog("architecture", Architecture)
-        self.norms: Catalog[NormScheme] = Catalog("norm", NormScheme)
-        self.attentions: Catalog[Attention] = Catalog("attention", Attention)
-        self.positions: Catalog[Position] = Catalog("position", Position)
-        self.optimizers: Catalog[Optimizer] = Catalog("optimizer", Optimizer)
-        self.averagers: Catalog[Averager] = Catalog("averager", Averager)
-        self.measurements: Catalog[Measurement] = Catalog("measurement", Measurement)
-        self.trackers: Catalog[Tracker] = Catalog("tracker", Tracker)
-        self.executors: Catalog[Executor] = Catalog("executor", Executor)
+        self.tasks: Catalog[contracts.Task] = Catalog("task", contracts.Task, lambda task, name: task.sibling(name))
+        self.architectures: Catalog[contracts.Architecture] = Catalog("architecture", contracts.Architecture)
+        self.norms: Catalog[contracts.NormScheme] = Catalog("norm", contracts.NormScheme)
+        self.attentions: Catalog[contracts.Attention] = Catalog("attention", contracts.Attention)
+        self.positions: Catalog[contracts.Position] = Catalog("position", contracts.Position)
+        self.optimizers: Catalog[contracts.Optimizer] = Catalog("optimizer", contracts.Optimizer)
+        self.averagers: Catalog[contracts.Averager] = Catalog("averager", contracts.Averager)
+        self.measurements: Catalog[contracts.Measurement] = Catalog("measurement", contracts.Measurement)
+        self.trackers: Catalog[contracts.Tracker] = Catalog("tracker", contracts.Tracker)
+        self.executors: Catalog[contracts.Executor] = Catalog("executor", contracts.Executor)
         self.plugins: list[Plugin] = []
         self._trace = False
 
@@ -98,17 +74,17 @@ class Registry:
 
         registry = cls()
         registry._trace = environ.get("LGBENCH_TRACE", "0") not in ("", "0")
-        chosen = _chosen(entry_points(group=GROUP), environ.get("LGBENCH_PLUGINS"))
+        chosen = _chosen(entry_points(group=loading.GROUP), environ.get("LGBENCH_PLUGINS"))
         if only is not None:
-            chosen = [each for each in chosen if each.dist and each.dist.name in (BUILT_IN, *only)]
+            chosen = [each for each in chosen if each.dist and each.dist.name in (loading.BUILT_IN, *only)]
         for entry_point in chosen:
-            registry.take(installed_source(entry_point))
+            registry.take(loading.installed_source(entry_point))
         taken: dict[str, Path] = {}
         for path in dict.fromkeys(file.resolve() for file in files):
             if path.name in taken:
                 raise UsageError(f"{taken[path.name]} and {path} have one name, and results name files by it: rename one")
             taken[path.name] = path
-            source = function_source(path) if parted(path)[1] else file_source(path)
+            source = function_source(path) if loading.parted(path)[1] else loading.file_source(path)
             if only is not None and path.name not in only:
                 continue
             plugin = registry.take(source)
@@ -116,23 +92,23 @@ class Registry:
                 raise PluginError(f"{path}: {plugin.error}")
         return registry
 
-    def take(self, source: PluginSource) -> Plugin:
+    def take(self, source: loading.PluginSource) -> Plugin:
         """Import a plugin and add its objects. An error is kept in :attr:`Plugin.error`."""
 
         def load() -> object:
-            check_contract(source)
+            loading.check_contract(source)
             return source.load()
 
         return self._take(Plugin(source.name, source.distribution), load)
 
-    def add(self, module: ModuleType | object, name: str, distribution: Distribution) -> Plugin:
+    def add(self, module: ModuleType | object, name: str, distribution: loading.Distribution) -> Plugin:
         """Add the objects of an imported plugin. An error is kept in :attr:`Plugin.error`."""
         return self._take(Plugin(name, distribution), lambda: module)
 
     def _take(self, plugin: Plugin, load: Callable[[], object]) -> Plugin:
         self.plugins.append(plugin)
         try:
-            with watched(plugin.notes):
+            with loading.watched(plugin.notes):
                 plugin.module = load()
                 found = self._provided(plugin)
         except KeyboardInterrupt:
@@ -146,7 +122,7 @@ class Registry:
             plugin.provides.setdefault(catalog.kind, []).append(item.name)
         return plugin
 
-    def loaded(self) -> tuple[Distribution, ...]:
+    def loaded(self) -> tuple[loading.Distribution, ...]:
         """Distributions of all usable plugins, sorted by name."""
         found = {plugin.distribution.name: plugin.distribution for plugin in self.plugins if not plugin.error}
         return tuple(found[name] for name in sorted(found))
@@ -172,14 +148,14 @@ class Registry:
         for other in self.plugins:
             if other.module is plugin.module and other is not plugin and not other.error:
                 raise PluginError(f"is the same module as {other.title}: remove one of the two entry points")
-        manager = manager_of(plugin.module)
+        manager = loading.manager_of(plugin.module)
         if self._trace:
             manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
             manager.trace.root.get("hooks of")(plugin.title)
             manager.enable_tracing()
         found: list[tuple[Catalog[Any], Any]] = []
         for catalog in self.catalogs().values():
-            for item in provided(manager, f"lgbench_{catalog.kind}s", catalog.contract):
+            for item in loading.provided(manager, f"lgbench_{catalog.kind}s", catalog.contract):
                 require_declared(item, catalog.contract)
                 found.append((catalog, item))
         if not found:
@@ -209,4 +185,4 @@ def _message(error: BaseException) -> str:
     except Exception:  # the error is a plugin's own, and may not even have a text
         message = sentence(type(error).__name__)
     removed = isinstance(error, ImportError) and error.name == "lgbench"
-    return f"{message}. If the plugin was written for an earlier contract, {outdated()}" if removed else message
+    return f"{message}. If the plugin was written for an earlier contract, {loading.outdated()}" if removed else message

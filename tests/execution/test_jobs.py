@@ -21,7 +21,8 @@ from lgbench.errors import RunFailed
 from lgbench.execution.engines import carry_out, executor_named
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
-from lgbench.extensions.registry import Distribution, Registry
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.functions import command_of
 from lgbench.options import RunOptions
 from lgbench.results import run_files

@@ -13,7 +13,7 @@ from lgbench import JsonFile, hookimpl
 from lgbench.errors import UsageError
 from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.experiment.settings import json_content, setting_label
-from lgbench.extensions.registry import Distribution
+from lgbench.extensions.loading import Distribution
 
 SIZES = {"width": 3, "deep": {"b": [1, 2.5], "a": None}}
 

@@ -13,7 +13,8 @@ import lgbench
 from lgbench import UsageError, hookimpl
 from lgbench.cli.main import main
 from lgbench.errors import PluginError
-from lgbench.extensions.registry import Distribution, Registry
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
 
 
 def module(**hooks) -> ModuleType:

@@ -20,7 +20,8 @@ from lgbench import Budget, Task, hookimpl
 from lgbench.execution import device
 from lgbench.execution.device import Execution
 from lgbench.experiment.plan import Request, plan
-from lgbench.extensions.registry import Distribution, Registry
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.run_schema import SCHEMA
 

@@ -10,7 +10,8 @@ import lgbench
 import lgbench_measurements
 import lgbench_optimizers
 from lgbench import Parts, hookimpl
-from lgbench.extensions.registry import Distribution, Registry
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
 
 BUILT_IN = (
     "lgbench_averaging",
