@@ -199,10 +199,10 @@ def _tests(variances: Floats, every: Floats, board: Board, seeds: int) -> dict[s
 
 
 def table(path: Path) -> str:
-    """Markdown table of a written file: coverage, mean over the boards."""
+    """Markdown table of a written file: coverage in percent, mean over the boards."""
     with path.open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    found = {tuple(line[name] for name in COLUMNS[:4]): f"{100 * float(line['covered']):.1f} %" for line in lines}
+    found = {tuple(line[name] for name in COLUMNS[:4]): f"{100 * float(line['covered']):.1f}" for line in lines}
     columns = [(str(seeds), pairs) for seeds in SEEDS for pairs in PAIRS]
     heads = [f"{seeds} seeds: {pairs}" for seeds, pairs in columns]
     rows = [
@@ -231,8 +231,8 @@ def main() -> None:
     ]
     for half in (False, True):
         for failing in (0.1, 0.2):
-            who = "one of the two" if half else "both"
-            worlds.append(World(f"a seed of {who} fails in {failing:.0%}", worlds[0].draw, failing, half))
+            who = "one fails" if half else "both fail"
+            worlds.append(World(f"{who} in {failing:.0%}", worlds[0].draw, failing, half))
     lines = csv.writer(sys.stdout, lineterminator="\n")
     lines.writerow(COLUMNS)
     for world in worlds:

@@ -37,13 +37,15 @@ HEADER = """# Leaderboards
 `make boards` generates this page from the runs in [runs/](runs/). [README.md](README.md) explains how to read it.
 
 A cell is the mean over seeds with its 95 % interval. "ID" is the mean over the in-distribution lengths, up to the training
-length. "OOD" is the mean over the out-of-distribution lengths above it, and orders the entries. Boards show powers of two, the
-training length and the longest length. Entries of one tier are not significantly different. The rank interval holds the best
-and the worst rank that an entry may have. "against baseline" is the difference to `transformer+pre-norm`, and whether it is
-significantly better or worse. The effective length, in training lengths, is the longest length up to which the mean is better
-than the threshold of the metric: TVD below 0.1, accuracy and ROC AUC above 0.9. `@ema` and `@bema` are averages of the weights
-of the same training runs. "chance" is the best prediction that ignores the context. The first board of a metric has all
-families together, for the entries that ran all of them.
+length. "OOD" is the mean over the out-of-distribution lengths above it, and orders the entries. Boards show powers of two,
+the training length and the longest length. No entry of a tier is significantly better than another of it (p below 0.001).
+The rank interval holds the best and the worst rank that an entry may have, in 95 % of cases. "fitted" is the share of seeds
+that have fitted every task, with its exact 95 % interval: five of five seeds allow for anything from 48 to 100 %. "against
+baseline" is the difference to `transformer+pre-norm`, and whether it is significantly better or worse. The effective length,
+in training lengths, is the longest length up to which the mean is better than the threshold of the metric: TVD below 0.1,
+accuracy and ROC AUC above 0.9. `@ema` and `@bema` are averages of the weights of the same training runs. "chance" is the
+best prediction that ignores the context. The first board of a metric has all families together, for the entries that ran all
+of them.
 """
 PLOT = re.compile(r"^lgbench (?P<words>plot .*?) --out (?P<out>\S+)$", re.MULTILINE)
 """A picture of a page stands under the command that makes it, from the top of the checkout."""

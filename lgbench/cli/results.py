@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @options.results_option
 @options.gathered(options.BoardQuery, "query")
 def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> None:
-    """Rank entries. Entries of one tier are not significantly different.
+    """Rank entries. No entry of a tier is significantly better than another of it.
 
     A board shows means over seeds with 95 % intervals: over the in-distribution lengths (ID), over the out-of-distribution
     lengths (OOD), and at each length from the training length on. The rank interval has the best and the worst rank that

@@ -67,8 +67,9 @@ const notes = (pageBoard) =>
       "p",
       {},
       "Small print under a mean is its 95 % interval over seeds. ID and OOD are means over the lengths up to the training length " +
-        "and over those above it. Entries of one tier are not significantly different. The rank interval holds the best and " +
-        "the worst rank that an entry may have. The effective length is in training lengths. ",
+        "and over those above it. No entry of a tier is significantly better than another of it. Fitted is the share of seeds " +
+        "that have fitted every task. The rank interval holds the best and the worst rank that an entry may have. " +
+        "The effective length is in training lengths. ",
       element("a", { href: "#/rules" }, "How boards are made"),
       ".",
     ),
