@@ -114,7 +114,7 @@ def test_tuning_runs_keep_no_weights(tmp_path, monkeypatch):
 
 
 def test_runs_that_are_there_without_weights_are_named(kept, plain, installed, monkeypatch):
-    monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(): installed))
+    monkeypatch.setattr("lgbench.extensions.registry.Registry.load", classmethod(lambda cls, files=(), only=None: installed))
     named = ["--task", "small-even", "--arch", "toy-table", "--average", "toy-mean", "--seeds", "0:2"]
     words = ["run", *named, "--keep-weights", "--results"]
     done = CliRunner().invoke(main, [*words, str(plain)])
