@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ def scripts():
     """The modules of the folder, which find each other as they do when `make boards` runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(LEADERBOARDS)
+        patch.delitem(sys.modules, "generate", raising=False)  # plugins/ has a script of that name, which other tests load
         return {name: importlib.import_module(name) for name in ("findings", "factors", "queries", "insides", "generate")}
 
 
