@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
+from factors import Contrast, cells, tested
 from findings import versions
 from scipy.stats import spearmanr
 
@@ -20,6 +21,7 @@ from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
 from lgbench.results.exponents import fitted
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
+from lgbench.results.statistics import CONFIDENCE
 from lgbench.results.sweeps import SweepRequest, sweeps
 
 Judgement = Literal["better", "worse", "undecided"]
@@ -88,6 +90,19 @@ class Queries:
     def undecided(self, first: str, second: str, name: str, protocol: str | None = None, metric: str = "tvd") -> str:
         """Difference of two entries with its interval; neither must be significantly better."""
         return self._difference("undecided", first, second, name, protocol, metric)
+
+    def effect(self, expected: Judgement, place: str, name: str) -> str:
+        """Effect of a norm at a place on a family, over all twelve schemes; the judgement must be the expected one."""
+        (found,) = (each for each in self._effects if (each.family, each.title) == (name, place))
+        now: Judgement = "undecided" if found.p >= 1 - CONFIDENCE else "better" if found.mean < 0 else "worse"
+        text = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        if now != expected:
+            raise Stale(f"a norm {place} on {name} is {now}, not {expected}: {text}; mend the sentence")
+        return text
+
+    @cached_property
+    def _effects(self) -> list[Contrast]:
+        return tested(cells(self.results, self.protocol))
 
     def share(self, first: str, second: str, name: str) -> str:
         """OOD TVD of one entry as a percentage of that of another."""
