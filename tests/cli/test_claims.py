@@ -72,12 +72,7 @@ def test_every_claim_has_a_line_for_each_verdict(folder):
     assert done.exit_code == 0, done.output
     lines = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines()]
     found = {(line[0], line[3]) for line in lines if line[2:3] == [QUICK]}
-    assert found == {
-        ("alpha", "confirmed"),
-        ("beta", "refuted"),
-        ("tomita-1", "not run"),
-        ("dyck", "not run"),
-    }
+    assert found == {("alpha", "confirmed"), ("beta", "refuted"), ("tomita-1", "not run"), ("dyck", "not run")}
     assert "new-norm: The new norm is better than the old one." in done.stdout
     assert "A new norm (arXiv 0000.00000, table 2)" in done.stdout
     assert "1 confirmed, 1 refuted, 3 not run." in done.stdout

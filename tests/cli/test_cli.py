@@ -81,15 +81,9 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
     [
         (["run", "--task", "tomta", "--arch", "pre-norm"], "no task 'tomta'; did you mean 'tomita'?"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--average", "bima"], "did you mean 'bema'?"),
-        (
-            ["run", "--task", "tomita", "--arch", "pre-norm", "--optimizer", "adam"],
-            "did you mean 'adamw'?",
-        ),
+        (["run", "--task", "tomita", "--arch", "pre-norm", "--optimizer", "adam"], "did you mean 'adamw'?"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "softmax.scale=1"], "settings begin with one of train., "),
-        (
-            ["run", "--task", "tomita", "--arch", "pre-norm", "--set", "attention.window=9"],
-            "option of softmax 'attention.",
-        ),
+        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "attention.window=9"], "option of softmax 'attention."),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "optimizer.beta1=9"], "beta1 and beta2 must be in [0, 1)"),
         (["run", "--task", "tomita-1", "--arch", "set-attention"], "cannot be run on tomita-1: set-attention answers once"),
         (

@@ -122,20 +122,12 @@ ROWS = [
     (but(DIVERGENCE, worst=torch.inf), DESCRIBED, "its worst value is inf, which is not a number in its range, (0.0, 20.0)"),
     (but(DIVERGENCE, landmark=(-1.0, "exact")), DESCRIBED, "its landmark is -1.0, which is not a number in its range"),
     (but(DIVERGENCE, source=lambda self, task: "weights"), SOURCES, "its source on any-task is 'weights', expected contexts"),
-    (
-        but(DIVERGENCE, source=lambda self, task: "strings"),
-        SOURCES,
-        "its source on any-task is strings, and only a Language",
-    ),
+    (but(DIVERGENCE, source=lambda self, task: "strings"), SOURCES, "its source on any-task is strings, and only a Language"),
     (but(DIVERGENCE, source=lambda self, task: task.weights), SOURCES, "it raised AttributeError: 'AnyTask' object has no"),
     (valued(lambda values, predictions: values.mean()), IN_RANGE, "its values are () float64, expected (24, 3) float64"),
     (valued(lambda values, predictions: -values), IN_RANGE, "prediction has a value outside its range, (0.0, 20.0): [-"),
     (valued(lambda values, predictions: values / (values < 20)), IN_RANGE, "outside its range, (0.0, 20.0): [inf]"),
-    (
-        valued(lambda values, predictions: values.where(values > 0, torch.nan)),
-        IN_RANGE,
-        "is NaN: set partial = True if",
-    ),
+    (valued(lambda values, predictions: values.where(values > 0, torch.nan)), IN_RANGE, "is NaN: set partial = True if"),
     (
         but(valued(lambda values, predictions: values.where(values > 0.1, torch.nan)), partial=True),
         IN_RANGE,

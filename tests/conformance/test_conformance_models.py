@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.breaking import (
-    OPTIONS,
-    Doing,
-    InMode,
-    but,
-    check_of,
-    complaint,
-    complaints,
-    refusing,
-    table,
-    unproven,
-)
+from helpers.breaking import OPTIONS, Doing, InMode, but, check_of, complaint, complaints, refusing, table, unproven
 from torch import nn
 
 from lgbench import Answers, Architecture, AttentionSpec, SublayerSpec, Tokens, Unsupported

@@ -132,11 +132,7 @@ ELEMENTWISE = "each weight's update depends on that weight alone"
 OPTIMIZERS = [
     (configuring(with_positional), OPTIONS, "`--set` cannot reach beta of configured: put a star before"),
     (configuring(of_a_list), OPTIONS, "the option betas of descent has the default [0.9], expected an int, float, bool or str"),
-    (
-        configuring(with_other_defaults),
-        OPTIONS,
-        "`configured` with the defaults gives another thing than the plugin does",
-    ),
+    (configuring(with_other_defaults), OPTIONS, "`configured` with the defaults gives another thing than the plugin does"),
     (configuring(that_is_ignored), OPTIONS, "the option beta changes nothing: 0.45 gives the same as 0.9"),
     (configuring(of_another_name), OPTIONS, "`configured` with beta=0.45 gives the name 'other', expected 'descent'"),
     (configuring(of_another_kind), OPTIONS, "`configured` with beta=0.45 gives 0.45"),
@@ -147,11 +143,7 @@ OPTIMIZERS = [
         KINDS,
         "after step 1 the state has other names, shapes or",
     ),
-    (
-        stepping(lambda g: g.double()),
-        KINDS,
-        "after step 1 the weights are {'all': '(3, 30) float64'}, expected {'all':",
-    ),
+    (stepping(lambda g: g.double()), KINDS, "after step 1 the weights are {'all': '(3, 30) float64'}, expected {'all':"),
     (stepping(lambda g: g + torch.rand(())), KINDS, "it draws from torch's global generator"),
     (but(DESCENT, start=changing_start), IN_PLACE, "it changes the weights that `start` gets in place, such as all"),
     (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), IN_PLACE, "it changes the gradients in place, such as all"),

@@ -124,11 +124,7 @@ def test_a_part_that_is_the_architectures_own_is_not_another_entry(known, planne
 
 def test_an_entry_without_a_norm_is_named_without_one(registry, planned):
     named = planned(registry, "max-retrieval", ["set-attention", "set-attention+no-norm", "set-attention+peri-norm", "no-norm"])
-    assert [experiment.entry for experiment in named] == [
-        "set-attention",
-        "set-attention+peri-norm",
-        "transformer+no-norm",
-    ]
+    assert [experiment.entry for experiment in named] == ["set-attention", "set-attention+peri-norm", "transformer+no-norm"]
 
 
 def with_norm(norm: NormScheme) -> Registry:
@@ -323,11 +319,7 @@ def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_traini
     module = ModuleType("counts")
     module.lgbench_attentions = hookimpl(specname="lgbench_attentions")(lambda: [Counting()])
     registry.add(module, "counts", Distribution("counts", "1"))
-    for task, arch in (
-        ("max-retrieval", "set-attention+counting"),
-        ("max-retrieval", "counting"),
-        ("dyck-2-3", "counting"),
-    ):
+    for task, arch in (("max-retrieval", "set-attention+counting"), ("max-retrieval", "counting"), ("dyck-2-3", "counting")):
         (experiment,) = planned(registry, task, arch)
         built.clear()
         model = experiment.build()

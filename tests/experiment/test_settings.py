@@ -74,8 +74,7 @@ def no_model(self, signature, parts, *, layers=1, near=0, wide=True, scale=1.0):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("layers", "1e30"), ("layers", str(MAX_OPTION + 1)), ("near", "-1e30"), ("near", str(-MAX_OPTION - 1))],
+    ("name", "value"), [("layers", "1e30"), ("layers", str(MAX_OPTION + 1)), ("near", "-1e30"), ("near", str(-MAX_OPTION - 1))]
 )
 def test_a_whole_number_of_any_size_is_refused_before_a_model_is_built(planned, name, value):
     with pytest.raises(UsageError) as refused:

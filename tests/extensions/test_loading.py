@@ -124,10 +124,7 @@ def test_runs_of_a_file_are_inspected_with_the_file_and_never_published(tmp_path
     file(tmp_path / "mine")
     boards = tmp_path / "boards"
     boards.mkdir()
-    with pytest.raises(
-        Refused,
-        match="the plugin my_norm.py .* is a file, so others may not have the same; make it a package",
-    ):
+    with pytest.raises(Refused, match="the plugin my_norm.py .* is a file, so others may not have the same; make it a package"):
         submit([results], boards, Registry.load(files=[path]))
 
 
@@ -145,10 +142,7 @@ def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):
 
 @pytest.mark.parametrize(
     ("make", "said"),
-    [
-        (lambda folder: folder / "nowhere.py", "name a Python file"),
-        (lambda folder: ROOT / "README.md", "name a Python file"),
-    ],
+    [(lambda folder: folder / "nowhere.py", "name a Python file"), (lambda folder: ROOT / "README.md", "name a Python file")],
 )
 def test_a_file_that_is_none_is_an_error_of_use(tmp_path, make, said):
     with pytest.raises(UsageError, match=said):
@@ -224,12 +218,7 @@ def test_a_plugin_for_another_contract_is_explained_and_not_imported(site, state
 
 
 @pytest.mark.parametrize(
-    "stated",
-    [
-        f"LGBENCH_CONTRACT: str = '{CONTRACT[0]}.{CONTRACT[1]}'",
-        f"LGBENCH_CONTRACT = '{CONTRACT[0]}.0'",
-        "",
-    ],
+    "stated", [f"LGBENCH_CONTRACT: str = '{CONTRACT[0]}.{CONTRACT[1]}'", f"LGBENCH_CONTRACT = '{CONTRACT[0]}.0'", ""]
 )
 def test_a_plugin_for_this_contract_or_for_none_in_particular_is_loaded(site, stated):
     install(site, "fits", stated + NORM.format(name="fitting"))

@@ -66,8 +66,7 @@ def test_the_built_ins_come_through_the_entry_points_of_their_distribution(regis
 
 def test_a_name_that_two_give_names_both_and_only_that_name_is_unusable():
     registry = taken(
-        module(lgbench_norms=lambda: [norm("shared"), norm("one")]),
-        module(lgbench_norms=lambda: [norm("shared"), norm("two")]),
+        module(lgbench_norms=lambda: [norm("shared"), norm("one")]), module(lgbench_norms=lambda: [norm("shared"), norm("two")])
     )
     with pytest.raises(PluginError) as refused:
         registry.norms["shared"]
@@ -165,13 +164,7 @@ def test_a_method_of_an_earlier_contract_is_named_with_the_remedy(changes, said)
     assert registry.norms.names() == ["healthy"]
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        lambda self, spec, sublayer, extra=1: sublayer,
-        lambda self, *given: None,
-    ],
-)
+@pytest.mark.parametrize("method", [lambda self, spec, sublayer, extra=1: sublayer, lambda self, *given: None])
 def test_a_method_may_take_more_and_call_its_parameters_as_it_likes(method):
     assert taken(module(lgbench_norms=lambda: [type("Free", (toys.Nothing,), {"residual": method})()])).problems() == []
 

@@ -13,13 +13,7 @@ from lgbench.training.data import stream
 CPU = torch.device("cpu")
 
 
-CHEAP = {
-    "train.steps": 3,
-    "train.batch": 4,
-    "evaluate.contexts": 4,
-    "evaluate.strings": 8,
-    "evaluate.max_length": 48,
-}
+CHEAP = {"train.steps": 3, "train.batch": 4, "evaluate.contexts": 4, "evaluate.strings": 8, "evaluate.max_length": 48}
 
 
 def initial(experiment):

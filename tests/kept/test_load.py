@@ -96,11 +96,7 @@ def test_a_loaded_model_is_a_module_like_others(kept_runs):
 
 
 def test_a_run_is_named_by_file_folder_or_id(kept_runs, tmp_path):
-    ways = [
-        (kept_runs.vectors, "results"),
-        (str(kept_runs.vectors), "results"),
-        (run_id(kept_runs.vectors), kept_runs.folder),
-    ]
+    ways = [(kept_runs.vectors, "results"), (str(kept_runs.vectors), "results"), (run_id(kept_runs.vectors), kept_runs.folder)]
     for path in (kept_runs.vectors, weights_of(kept_runs.vectors)):
         shutil.copy(path, tmp_path)
     (tmp_path / kept_runs.vectors.name).rename(tmp_path / "renamed.parquet")

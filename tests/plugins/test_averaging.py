@@ -61,9 +61,7 @@ def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("every", [1, 10, 7])
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"kappa": 0.9, "gamma": 0.5, "rho": 3.0}, {"kappa": 0.0}],
-    ids=["published", "other", "no memory"],
+    "options", [{}, {"kappa": 0.9, "gamma": 0.5, "rho": 3.0}, {"kappa": 0.0}], ids=["published", "other", "no memory"]
 )
 def test_every_average_is_the_formula_step_by_step(every: int, options: dict[str, float]) -> None:
     weights = trajectory(100, {"w": (2, 3), "b": ()})

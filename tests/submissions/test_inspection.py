@@ -178,10 +178,7 @@ EXPERIMENTS = [
     ({"attention": "softmax"}, "attention is 'softmax' in the file and None here"),
     ({"protocol": PROTOCOL | {"version": 2}}, "its protocol short/2 is short/1 in this lgbench"),
     ({"protocol": PROTOCOL | {"name": "nobodys"}}, "no protocol 'nobodys'"),
-    (
-        {"options": [["model.scale", 2.0], ["model.wide", False], *OPTIONS]},
-        "model.scale is 2.0 in the file and 1.0 here",
-    ),
+    ({"options": [["model.scale", 2.0], ["model.wide", False], *OPTIONS]}, "model.scale is 2.0 in the file and 1.0 here"),
     ({"options": [["model.scale", 1.0], ["model.wide", 0], *OPTIONS]}, "it is run"),
     ({"options": [["model.scale", 1.0], *OPTIONS]}, "options.model.wide is not set in the file and False here"),
     ({"train": {"steps": 40}}, "train.steps is 40 in the file and 20 here"),

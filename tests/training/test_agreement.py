@@ -36,10 +36,7 @@ TOLERANCES = {
     "roc_auc": 1e-3,
     "train_loss": 1e-4,
     "gradient_norm": 3e-3,
-} | {
-    "looks_ahead": 1e-6,
-    "not_finite": 0.0,
-}
+} | {"looks_ahead": 1e-6, "not_finite": 0.0}
 """Over tens of steps rounding grows, to about 1e-5 in a weight; TVD and losses are as smooth as the weights. Accuracy counts
 contexts, 32 of them, and may move by one. The AUC of a language ranks hundreds of strings, and moves a little where two
 have nearly one score. What follows moves the outputs of no causal model by more than rounding. A gradient norm, about 1

@@ -136,10 +136,7 @@ def sgd(model):
 
 @pytest.mark.parametrize(
     ("elementwise", "shapes"),
-    [
-        (True, {"all": (2, 27)}),
-        (False, {"table.weight": (2, 3, 4), "out.weight": (2, 3, 4), "out.bias": (2, 3)}),
-    ],
+    [(True, {"all": (2, 27)}), (False, {"table.weight": (2, 3, 4), "out.weight": (2, 3, 4), "out.bias": (2, 3)})],
 )
 def test_an_optimizer_of_a_plugin_trains_as_torchs_own_does(double, elementwise, shapes):
     """It is given one tensor where it is elementwise, each parameter by its name where it is not, and the steps from 1 on."""

@@ -25,8 +25,7 @@ def is_fast(check: Check) -> bool:
 
 
 @pytest.mark.parametrize(
-    "check",
-    [pytest.param(check, marks=() if is_fast(check) else pytest.mark.slow) for check in checks(lgbench_huggingface)],
+    "check", [pytest.param(check, marks=() if is_fast(check) else pytest.mark.slow) for check in checks(lgbench_huggingface)]
 )
 def test_it_keeps_the_contract(check: Check) -> None:
     check()

@@ -184,8 +184,7 @@ IS_STREAM = {"bloom": "self_attention", "opt": "self_attn_layer_norm"}
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, marks=[] if k in ("llama", "gpt_neox") else pytest.mark.slow) for k in [*ADDS, *IS_STREAM]],
+    "kind", [pytest.param(k, marks=[] if k in ("llama", "gpt_neox") else pytest.mark.slow) for k in [*ADDS, *IS_STREAM]]
 )
 def test_the_stream_between_the_sublayers_is_that_of_the_layers_code(kind, saved):
     """Pre-norm, post-norm, peri-norm, norms on the output, and parallel sublayers."""

@@ -15,10 +15,7 @@ import pytest
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.results import run_files
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install ray"),
-]
+pytestmark = [pytest.mark.engine, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install ray")]
 
 OPTIONS = [
     *("run", "--task", "tomita-1,tomita-2", "--arch", "pre-norm", "--average", "ema", "--seeds", "0:2"),

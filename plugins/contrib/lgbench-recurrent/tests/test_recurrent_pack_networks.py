@@ -36,8 +36,7 @@ def build(kind: str, signature: Signature, norm: str = "no-norm", seed: int = 0,
 
 
 @pytest.mark.parametrize(
-    "check",
-    [pytest.param(c, marks=pytest.mark.slow if "one graph" in c.__name__ else ()) for c in checks(lgbench_recurrent)],
+    "check", [pytest.param(c, marks=pytest.mark.slow if "one graph" in c.__name__ else ()) for c in checks(lgbench_recurrent)]
 )
 def test_it_keeps_the_contract(check: Check) -> None:
     check()
@@ -196,11 +195,7 @@ def test_the_last_answer_is_the_last_of_the_answers_at_every_position(
 
 @kinds
 @pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"layers": 0}, "at least 1, got 0 and 32"),
-        ({"width": -4}, "at least 1, got 2 and -4"),
-    ],
+    ("options", "reason"), [({"layers": 0}, "at least 1, got 0 and 32"), ({"width": -4}, "at least 1, got 2 and -4")]
 )
 def test_what_cannot_be_built_is_refused_with_the_reason(kind: str, options: dict[str, int], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
