@@ -80,11 +80,7 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
     ("arguments", "said"),
     [
         (["run", "--task", "tomta", "--arch", "pre-norm"], "no task 'tomta'; did you mean 'tomita'?"),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--average", "bima"], "did you mean 'bema'?"),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--optimizer", "adam"], "did you mean 'adamw'?"),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "softmax.scale=1"], "settings begin with one of train., "),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "attention.window=9"], "option of softmax 'attention."),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "optimizer.beta1=9"], "beta1 and beta2 must be in [0, 1)"),
         (["run", "--task", "tomita-1", "--arch", "set-attention"], "cannot be run on tomita-1: set-attention answers once"),
         (
             ["run", "--task", "tomita", "--arch", "pre-norm", "--seeds", "3:1"],
@@ -99,8 +95,6 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
             "train.lr='banana' is not a finite number",
         ),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.steps"], "use key=value"),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "train.steps=0"], "train.steps=0 is out of range"),
-        (["run", "--task", "tomita", "--arch", "pre-norm", "--set", "model.heads=3"], "width must be a multiple of heads"),
         (["run", "--task", "tomita", "--arch", "pre-norm", "--device", "abacus"], "use auto, cpu, or cuda or mps"),
         (["run", "--arch", "pre-norm"], "--task"),
         (["run", "--task", "", "--arch", "pre-norm"], "task"),
@@ -192,10 +186,8 @@ def test_names_with_commas_and_repeated_options_are_one_grid(tmp_path, toys_alon
     }
 
 
-@pytest.mark.parametrize("repeated", [False, True], ids=["commas", "repeated"])
-def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone, repeated):
-    values = ["train.lr=0.01", "train.lr=0.02,0.01"] if repeated else ["train.lr=0.01,0.02"]
-    words = [word for value in values for word in ("--set", value)]
+def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone):
+    words = ["--set", "train.lr=0.01", "--set", "train.lr=0.02,0.01"]
     assert lgbench(*TOY_RUN, *words, "--seeds", "0", "--results", tmp_path).exit_code == 0
     rates = [run_files.metadata(path)["experiment"]["train"]["lr"] for path in tmp_path.iterdir()]
     assert sorted(rates) == [0.01, 0.02]
@@ -240,15 +232,6 @@ def seconds(duration: str) -> int:
         if duration.endswith(" s")
         else sum(int(part) * unit for part, unit in zip(duration.split(":"), (3600, 60, 1), strict=True))
     )
-
-
-def test_an_option_of_the_optimizer_is_in_the_record(tmp_path, toys_alone):
-    words = ["--optimizer", "adamw", "--set", "optimizer.beta1=0.5", "--seeds", "0", "--results", tmp_path]
-    assert lgbench(*TOY_RUN, *words).exit_code == 0
-    (path,) = tmp_path.iterdir()
-    record = run_files.metadata(path)["experiment"]
-    assert record["optimizer"] == "adamw" and dict(record["options"])["optimizer.beta1"] == 0.5
-    assert dict(record["protocol"]["changes"]).keys() >= {"optimizer.beta1"}
 
 
 def test_an_impossible_pair_is_reported_and_the_possible_ones_run(tmp_path, toys_alone):
@@ -310,10 +293,9 @@ def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folde
         assert [int(line[name]) for name in ("tier", "best_rank", "worst_rank")] == [row["tier"], *row["rank_interval"]]
 
 
-@pytest.mark.parametrize(("metric", "label"), [("accuracy", "accuracy"), ("roc_auc", "ROC AUC")])
-def test_a_leaderboard_of_another_metric_task_and_protocol(results_folder, metric, label):
-    result = lgbench("leaderboard", "--results", results_folder, "--metric", metric, "--task", "tomita-1")
-    assert result.exit_code == 0 and f"tomita-1: {label}" in result.output
+def test_a_leaderboard_of_another_metric_and_task(results_folder):
+    result = lgbench("leaderboard", "--results", results_folder, "--metric", "roc_auc", "--task", "tomita-1")
+    assert result.exit_code == 0 and "tomita-1: ROC AUC" in result.output
 
 
 @pytest.mark.parametrize(
@@ -348,16 +330,7 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     assert "transformer+peri-norm" in shown["table"].stdout
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "selec 1",
-        "select nonsense from results",
-        "",
-        "select cast(entry as int) from results",
-        "select error('no') from results",
-    ],
-)
+@pytest.mark.parametrize("query", ["selec 1", "", "select cast(entry as int) from results"])
 def test_a_wrong_query_is_wrong_usage(results_folder, query):
     for form in ("table", "csv"):
         result = lgbench("sql", query, "--results", results_folder, "--format", form)
@@ -419,15 +392,12 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     [
         ("tomita-2", ["(10)*", "quick", "short", "standard", "long", "paper", "end"]),
         ("tomita", ["tomita-1", "tomita-7", "no 000"]),
-        ("dyck-3-4", ["dyck-3-4", "sample contexts"]),
-        ("max-retrieval", ["sample contexts", "answers with one of 10"]),
         ("transformer", ["model.width=32", "norm by default: pre-norm"]),
         ("adamw", ["optimizer.beta1=0.9, optimizer.beta2=0.999", "1711.05101"]),
         ("softmax", ["options: none"]),
         ("roc_auc", ["higher is better", "range: 0 to 1", "above 0.9", "0.5 (chance)", "strings of languages"]),
         ("tvd", ["lower is better; version 1", "below 0.1", "computed from: contexts"]),
         ("peri-norm", ["x <- x + N(F(N(x)))"]),
-        ("bema", ["ema"]),
         ("quick", ["steps: 100", "batch"]),
     ],
 )
@@ -437,12 +407,6 @@ def test_show_has_what_a_reader_wants_to_know_of_a_thing(name, said):
     for word in said:
         assert word in result.output
     assert ">>>" not in result.output
-
-
-@pytest.mark.parametrize("name", ["toy-walk", "toy-table", "toy-mean"])
-def test_show_works_for_the_plainest_plugin(name, toys_alone):
-    result = lgbench("show", name)
-    assert result.exit_code == 0 and result.output.startswith(name)
 
 
 def test_show_has_the_options_of_a_part_from_a_file(tmp_path):
@@ -472,12 +436,6 @@ def test_a_task_with_marked_answers_is_shown_up_to_its_last_marked_position(monk
         assert set(answer.split(", ")) == legal
 
 
-def test_an_unknown_plugin_in_the_environment_is_wrong_usage(monkeypatch):
-    monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_tsaks")
-    result = lgbench("list", "tasks")
-    assert result.exit_code == 2 and "did you mean 'lgbench_tasks'?" in result.output
-
-
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(results_folder):
     code = "from lgbench.cli.main import main; main(prog_name='lgbench')"
@@ -487,27 +445,19 @@ def test_a_reader_that_goes_away_is_no_error(results_folder):
     assert done.stdout == "range\n" and done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments"),
-    [
-        ("is_file", ["list", "norms", "--plugin", "d/x.py"]),
-        ("exists", ["new-plugin", "foo", "--kind", "norm", "--to", "d/x"]),
-        ("is_dir", ["leaderboard", "--results", "d/x"]),
-    ],
-)
-def test_a_path_without_permission_is_reported_with_exit_code_1(tmp_path, monkeypatch, method, arguments):
+def test_a_path_without_permission_is_reported_with_exit_code_1(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    real = getattr(Path, method)
+    real = Path.is_dir
 
     def refuse(path):  # as under a folder of mode 000, which root, and so a test, may read
         if "d" in path.parts:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return real(path)
 
-    monkeypatch.setattr(Path, method, refuse)
-    result = lgbench(*arguments)
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    result = lgbench("leaderboard", "--results", "d/x")
     assert result.exit_code == 1
-    assert re.fullmatch(rf"lgbench: cannot use '(/.*/)?{arguments[-1]}': Permission denied\n", result.stderr)
+    assert re.fullmatch(r"lgbench: cannot use '(/.*/)?d/x': Permission denied\n", result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -578,11 +528,8 @@ def completed(arguments: list[str], incomplete: str) -> set[str]:
         (["run", "--arch"], "", {"transformer", "set-attention", "pre-norm"}, "tomita"),
         (["run", "--task"], "tomita-1,dyck-2", {"tomita-1,dyck-2-3", "tomita-1,dyck-2-5"}, "dyck-2-3"),
         (["run", "--task"], "a", {"all"}, "tomita"),
-        (["run", "--average"], "b", {"bema"}, "ema"),
         (["run", "--protocol"], "", {"quick", "short", "standard", "long", "paper"}, "tomita"),
         (["show"], "tomita-", {"tomita-1"}, "pre-norm"),
-        (["run", "--optimizer"], "a", {"adamw"}, "attention-layer-norm"),
-        (["show"], "tv", {"tvd"}, "tomita-1"),
         (["list"], "", {"tasks", "archs", "norms", "optimizers", "averagers", "metrics", "protocols"}, "tomita"),
     ],
 )

@@ -13,7 +13,7 @@ from lgbench import NormScheme, Unsupported, UsageError
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.experiment.settings import MAX_AT_ONCE, MAX_LENGTH, MAX_OPTION, MAX_STEPS, options_of
+from lgbench.experiment.settings import MAX_LENGTH, MAX_OPTION, MAX_STEPS, options_of
 from lgbench.extensions.registry import Registry
 
 
@@ -21,17 +21,10 @@ from lgbench.extensions.registry import Registry
     ("key", "value", "bound"),
     [
         ("train.steps", "0", "from 1 to 10000000"),
-        ("train.batch", "0", "from 1 to 1048576"),
-        ("train.batch", "-3", "from 1 to 1048576"),
         ("train.lr", "-0.1", "at least 0"),
-        ("train.weight_decay", "-1", "at least 0"),
         ("train.warmup", "1.5", "from 0 to 1"),
-        ("train.warmup", "-0.5", "from 0 to 1"),
-        ("train.average_every", "0", "from 1 to 10000000"),
-        ("train.min_length", "0", "from 1 to 1048576"),
         ("train.max_length", "1", "from 2 to 1048576"),
         ("train.targets", "both", "sampled and exact"),
-        ("evaluate.contexts", "0", "from 1 to 1048576"),
         ("evaluate.strings", "3", "from 4 to 1048576"),
         ("evaluate.max_length", "0", "from 1 to 1048576"),
     ],
@@ -43,12 +36,7 @@ def test_a_setting_out_of_range_names_the_option_its_value_and_the_range(toy_reg
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "bound"),
-    [
-        ("train.min_length", "-1", "from 0 to 32768"),
-        ("train.max_length", "65", "from 1 to 64"),
-        ("evaluate.max_length", "65", "from 1 to 64"),
-    ],
+    ("key", "value", "bound"), [("train.max_length", "65", "from 1 to 64"), ("evaluate.max_length", "65", "from 1 to 64")]
 )
 def test_lengths_at_which_a_task_has_no_context_are_out_of_range(toy_registry, planned, key, value, bound):
     with pytest.raises(UsageError, match="toy-walk") as refused:
@@ -73,9 +61,7 @@ def no_model(self, signature, parts, *, layers=1, near=0, wide=True, scale=1.0):
     raise AssertionError("a model was built")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("layers", "1e30"), ("layers", str(MAX_OPTION + 1)), ("near", "-1e30"), ("near", str(-MAX_OPTION - 1))]
-)
+@pytest.mark.parametrize(("name", "value"), [("layers", str(MAX_OPTION + 1)), ("near", "-1e30")])
 def test_a_whole_number_of_any_size_is_refused_before_a_model_is_built(planned, name, value):
     with pytest.raises(UsageError) as refused:
         planned(with_building(no_model), "toy-walk", "toy-own", **{f"model_{name}": value})
@@ -112,18 +98,7 @@ def test_an_option_within_its_bounds_reaches_the_architecture(planned, changes):
     assert found == {"layers": 1, "near": 0, "wide": True, "scale": 1.0} | expected
 
 
-@pytest.mark.parametrize(
-    ("key", "most"),
-    [
-        ("train.steps", MAX_STEPS),
-        ("train.batch", MAX_AT_ONCE),
-        ("train.average_every", MAX_STEPS),
-        ("train.max_length", MAX_LENGTH),
-        ("evaluate.contexts", MAX_AT_ONCE),
-        ("evaluate.strings", MAX_AT_ONCE),
-        ("evaluate.max_length", MAX_LENGTH),
-    ],
-)
+@pytest.mark.parametrize(("key", "most"), [("train.steps", MAX_STEPS), ("evaluate.max_length", MAX_LENGTH)])
 def test_a_setting_of_any_size_is_refused_before_a_model_is_built(planned, key, most):
     for value in ("1e30", str(most + 1)):
         with pytest.raises(UsageError) as refused:
@@ -149,7 +124,6 @@ def of_nothing(self, signature, parts, *, width):
     ("build", "said"),
     [
         (of_none, "the option width of toy-own has the default None, expected an int, float, bool or str"),
-        (of_class, "the option activation of toy-own has the default <class 'torch.nn.modules.activation.GELU'>, expected an"),
         (of_nothing, "the option width of toy-own has no default, expected an int, float, bool or str"),
     ],
 )

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from types import ModuleType
 
 import pytest
@@ -108,7 +107,6 @@ def test_a_hook_with_arguments_that_do_not_exist_is_refused():
         (lambda: toys.Nothing(), "expected a list of objects of lgbench.NormScheme: end it with `return [...]`"),
         (lambda: [norm("kept"), norm("../escape")], "use lower-case letters, digits and hyphens"),
         (lambda: 1 / 0, "ZeroDivisionError"),
-        (lambda: sys.exit("no license"), "no license"),
         (lambda: None, "provides nothing: lgbench_norms returned nothing: end it with `return [...]`"),
         (lambda: [norm("raw")], "the name 'raw', which is reserved: use another, such as my-raw"),
     ],
@@ -178,10 +176,6 @@ def test_one_module_behind_two_entry_points_is_taken_in_once():
     ]
 
 
-def test_a_plugin_without_hooks_provides_nothing():
-    assert "provides nothing" in taken(ModuleType("empty")).plugins[0].error
-
-
 def test_a_generator_is_a_fine_answer():
     assert taken(module(lgbench_norms=lambda: (norm(name) for name in "ab"))).norms.names() == ["a", "b"]
 
@@ -229,7 +223,7 @@ class Greedy(toys.Walk):
         return type("Grown", (toys.Walk,), {"name": name, "family": name})()
 
 
-@pytest.mark.parametrize("family", ["a-greedy", "growing-of-mine", "grow"])
+@pytest.mark.parametrize("family", ["a-greedy", "grow"])
 def test_a_task_is_only_asked_for_names_of_its_own_family(family):
     greedy = type("Greedier", (Greedy,), {"family": family})()
     registry = taken(module(lgbench_tasks=lambda: [greedy]), module(lgbench_tasks=lambda: [Growing()]))
