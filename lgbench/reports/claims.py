@@ -98,12 +98,12 @@ def pair(test: ClaimTest) -> str:
     return f"{test.entry} against {other}"
 
 
-def number(verdict: Verdict, digits: int = 4) -> str:
+def number(verdict: Verdict) -> str:
     """Difference with its interval, empty without runs."""
     if verdict.difference is None:
         return ""
-    ends = "" if verdict.low is None else f" [{verdict.low:+.{digits}f}, {verdict.high:+.{digits}f}]"
-    return f"{verdict.difference:+.{digits}f}{ends}"
+    ends = "" if verdict.low is None else f" [{verdict.low:+.4f}, {verdict.high:+.4f}]"
+    return f"{verdict.difference:+.4f}{ends}"
 
 
 def _say_heading(claim: Claim, console: Console) -> None:
@@ -151,33 +151,3 @@ def _plain(verdict: Verdict) -> dict[str, Any]:
     """Verdict as plain values without the claim, with readable labels."""
     own = asdict(verdict) | {"protocol": str(verdict.protocol), "pair": pair(verdict.test), "expected": str(verdict.test)}
     return {key: value for key, value in own.items() if key != "claim"}
-
-
-def verdicts_by_protocol(found: Judged, digits: int = 3) -> Table:
-    """Table with a line for each task and test of each claim, and a column for each protocol."""
-    uses = list(dict.fromkeys(verdict.protocol for _, verdicts in found for verdict in verdicts))
-    rows: list[list[Cell]] = []
-    for claim, verdicts in found:
-        by_part: dict[tuple[str, ClaimTest], dict[ProtocolUse, Verdict]] = {}
-        for verdict in verdicts:
-            by_part.setdefault((verdict.task, verdict.test), {})[verdict.protocol] = verdict
-        about = [claim.claim, _cited(claim)]
-        for (task, test), own in by_part.items():
-            rows.append([*about, task, pair(test), *(_cell(own.get(use), digits) for use in uses)])
-            about = ["", ""]
-    names = ("claim", "source", "task", "test", *map(str, uses))
-    return Table("", [Column(name, text=True) for name in names], rows)
-
-
-def _cited(claim: Claim) -> str:
-    place = f", {claim.source.place}" if claim.source.place else ""
-    return f"{claim.source.paper}{place}"
-
-
-def _cell(verdict: Verdict | None, digits: int) -> str:
-    if verdict is None:
-        return "-"
-    if verdict.difference is None:
-        return verdict.state
-    state = verdict.state if verdict.state == "undecided" else f"**{verdict.state}**"
-    return f"{state} {number(verdict, digits)}, n = {verdict.n}"

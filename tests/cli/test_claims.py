@@ -16,7 +16,7 @@ from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import claims as shown
 from lgbench.reports import site
-from lgbench.reports.tables import as_json, pipes
+from lgbench.reports.tables import as_json
 from lgbench.results.leaderboard import Results
 
 HOSTILE = "a | b </script><img src=x onerror=alert(1)>"
@@ -169,16 +169,6 @@ def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
     (verdict,) = decide(*read_claims(tmp_path / "claims"), Results(tmp_path / "results"))
     assert verdict.n == 3 and verdict.state in ("confirmed", "refuted", "undecided")
     assert lgbench("claims", "toy-mean", "--run", *options(tmp_path)).stdout.startswith("toy-mean lacks no run under quick")
-
-
-def test_markdown_is_a_table_with_a_column_for_each_protocol(folder):
-    write_claim(folder / "claims", CLAIM.replace("The new norm", "a | b"), "hostile")
-    lines = pipes(shown.verdicts_by_protocol(judged(folder))).splitlines()
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
-    assert {len(line) for line in cells} == {5}
-    assert [cell.strip() for cell in cells[0]] == ["claim", "source", "task", "test", QUICK]
-    assert [line[2].strip() for line in cells[2:]] == ["alpha", "alpha", "beta", "tomita-1", "tomita-1", "dyck"]
-    assert any("a \\| b" in line for line in lines) and "**refuted** +0.2" in lines[4]
 
 
 @pytest.mark.slow
