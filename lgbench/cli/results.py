@@ -11,6 +11,7 @@ import click
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, opened
 from lgbench.errors import UsageError
+from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from lgbench.reports.tables import Table
@@ -40,7 +41,9 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     if form == "table":
         boards.show_boards(found, console(), summary)
     else:
-        echo_data(boards.FORMATS[form](found, summary))
+        written = boards.FORMATS[form](found, summary)
+        # Markdown is read in a terminal too, and has names of strangers.
+        echo_data(printable(written, lines=True) if form == "markdown" else written)
 
 
 @click.command()
@@ -117,7 +120,7 @@ def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
     if form == "json":
         echo_data(as_json(plain))
     elif form == "markdown":
-        echo_data("\n".join(map(markdown, tables)))
+        echo_data(printable("\n".join(map(markdown, tables)), lines=True))
     else:
         for table in tables:
             show(table, console())

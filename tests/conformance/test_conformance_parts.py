@@ -147,10 +147,10 @@ def attending(attend, **changes):
 
 
 def of_every_query(q, k, v, bias, query_input=None):
-    """The outputs of the queries, less the running mean of the outputs: of the queries that are asked, or else of all."""
+    """The outputs of the queries, less half the running mean of the outputs: of the queries that are asked, or else of all."""
     found = SOFT(q, k, v, bias)
     means = found.cumsum(-2) / torch.arange(1, found.shape[-2] + 1)[:, None]
-    return (found - means)[:, :, -(found.shape[-2] if query_input is None else query_input.shape[1]) :]
+    return (found - means / 2)[:, :, -(found.shape[-2] if query_input is None else query_input.shape[1]) :]
 
 
 def forgetting(q, k, v, bias, key_input):
