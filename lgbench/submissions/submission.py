@@ -64,7 +64,9 @@ def incomplete(found: Iterable[StoredRun], tasks: Iterable[Task], touched: Itera
         family = {task.name: task.version for task in listed if task.family == series.family}
         runs = [run for run in members[series] if _is_of_today(run.record, family)]
         yield from _several(series, runs, "averagers", lambda run: run.record.averagers, "--average")
-        yield from _several(series, runs, "measurements", _measured, "the same plugins")
+        for task in sorted({run.record.task for run in runs}):  # runs of another task may be newer, with more measurements
+            own = [run for run in runs if run.record.task == task]
+            yield from _several(series._replace(family=task), own, "measurements", _measured, "the same plugins")
         yield from _several_rates(series, [run.record for run in runs])
         yield from _missing_seeds(series, [run.record for run in runs], family)
 

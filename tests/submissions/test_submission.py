@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -26,8 +27,8 @@ from lgbench.extensions.registry import Registry
 from lgbench.results import run_files, submission_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.run_schema import SCHEMA
-from lgbench.results.stored_runs import with_rows
-from lgbench.submissions.submission import check_filed, submit
+from lgbench.results.stored_runs import stored_in, with_rows
+from lgbench.submissions.submission import check_filed, incomplete, submit
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +224,19 @@ def test_an_entry_has_the_same_averagers_in_all_its_runs(made, board, tmp_path, 
     kept = [path for path in made if "toy-table" in path.name and _place(path)[1] != 1]
     (said,) = refusals([*kept, *other], board, installed)
     assert "the averagers none and others toy-mean" in said and "--average" in said
+
+
+def test_all_seeds_of_a_task_have_the_same_measurements_and_those_of_another_task_may_be_newer(made, installed):
+    found, _ = stored_in([path for path in made if "toy-table" in path.name])
+
+    def with_newer(is_newer):
+        fewer = [replace(run, metadata=replace(run.metadata, measurements=run.metadata.measurements[:1])) for run in found]
+        return [whole if is_newer(whole.record) else old for whole, old in zip(found, fewer, strict=True)]
+
+    of_task, of_seed = with_newer(lambda record: record.task == "small-even"), with_newer(lambda record: record.seed == 3)
+    assert list(incomplete(of_task, installed.tasks, of_task)) == []
+    said = list(incomplete(of_seed, installed.tasks, of_seed))
+    assert len(said) == 2 and all("have the measurements" in sentence for sentence in said)
 
 
 def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, installed):
