@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lgbench.claims.claim import Claim, ClaimTest
 from lgbench.claims.missing import Wanted, wanted
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.results.boards import BoardHeader
+from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import ID, OOD, BoardValues, rounded
 from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
@@ -21,6 +22,7 @@ from lgbench.results.statistics import (
     MIN_PAIRED_SEEDS,
     MOST_SEEDS,
     Floats,
+    deciding_seeds,
     holm,
     paired_t,
     seeds_needed,
@@ -33,6 +35,10 @@ class PairedSample:
 
     differences: Floats
     """(n,): first - second, over common seeds."""
+    common: tuple[int, ...]
+    """The n common seeds."""
+    failing: NDArray[np.bool_]
+    """(n,): whether one of the two entries has not fitted the seed."""
     first: float
     second: float
     """Means over the common seeds."""
@@ -87,8 +93,12 @@ def _sample(board: BoardHeader, models: BoardValues, test: ClaimTest, members: C
     if lacking := [task for task in members if task not in models.tasks]:
         reasons.append(f"of {len(members)} tasks of {board.name}, {len(lacking)} have no run: {', '.join(lacking)}")
         seeds = {}  # no seed has all tasks
+    against = variants[test.against][:1] if test.against is not None else []
+    lost = failing(models, *(variants[test.entry][:1] + against)) if test.expect == "better" else np.zeros_like(common)
     return PairedSample(
         differences=(first - second)[common],
+        common=tuple(np.array(models.seeds)[common].tolist()),
+        failing=lost[common],
         first=first[common].mean().item() if common.any() else np.nan,
         second=second[common].mean().item() if common.any() else np.nan,
         seeds=seeds,
@@ -253,10 +263,31 @@ def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdi
     found = [(_measured(claim, use, part), part.samples.get(use)) for part in parts]
     tested = [verdict.p for verdict, _ in found if verdict.p is not None]
     corrected = iter(holm(np.array(tested, dtype=np.float64)).tolist())
+    deciding = iter(_deciding([(verdict.test, sample) for verdict, sample in found if sample and verdict.p is not None]))
     return [
-        _judged(verdict, sample, next(corrected), len(tested)) if sample and verdict.p is not None else verdict
+        _exception(_judged(verdict, sample, next(corrected), len(tested)), next(deciding))
+        if sample and verdict.p is not None
+        else verdict
         for verdict, sample in found
     ]
+
+
+def _deciding(tested: Sequence[tuple[ClaimTest, PairedSample]]) -> list[tuple[int, ...]]:
+    """Failing seeds that make the verdict of each test."""
+    longest = max((sample.n for _, sample in tested), default=0)
+    differences, lost = np.full((len(tested), longest), np.nan), np.zeros((len(tested), longest), dtype=bool)
+    for i, (test, sample) in enumerate(tested):
+        differences[i, : sample.n], lost[i, : sample.n] = _beyond(test, sample), sample.failing
+    places = deciding_seeds(differences, lost)
+    return [tuple(sample.common[place] for place in own) for (_, sample), own in zip(tested, places, strict=True)]
+
+
+def _exception(verdict: Verdict, seeds: tuple[int, ...]) -> Verdict:
+    """Verdict with a word on failing seeds that make it."""
+    if not seeds:
+        return verdict
+    named = " or ".join(map(str, seeds))
+    return replace(verdict, reason=f"{verdict.reason}; one failing seed makes this verdict: without seed {named} it is another")
 
 
 def _measured(claim: Claim, use: ProtocolUse, part: _Part) -> Verdict:

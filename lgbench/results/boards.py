@@ -331,9 +331,9 @@ def against(models: BoardValues, metric: Metric, baseline: str, ranked: Sequence
     }
 
 
-def failing(models: BoardValues, first: str, second: str) -> NDArray[np.bool_]:
-    """(S,): whether one of two entries has not fitted a seed."""
-    fits = [models.fits(entry) or {} for entry in (first, second)]
+def failing(models: BoardValues, *entries: str) -> NDArray[np.bool_]:
+    """(S,): whether one of these entries has not fitted a seed."""
+    fits = [models.fits(entry) or {} for entry in entries]
     return np.array([not all(own.get(seed, True) for own in fits) for seed in models.seeds])
 
 

@@ -66,6 +66,17 @@ def test_a_claim_of_a_better_entry_is_decided_by_where_the_interval_lies(tmp_pat
     assert (verdict.low, verdict.high) == pytest.approx((low, high), abs=5.1e-5)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_verdict_that_one_failing_seed_makes_says_so(tmp_path, fits):
+    """Seed 3 alone hides that the new norm is better: a seed that fits is a result, one that fails is an exception."""
+    new = around(0.3)
+    new[3] = {8: 0.05 if fits else 0.5, 16: 0.9, 32: 0.9}
+    (verdict,) = judged(tmp_path, {"arch+new": new, "arch+old": old()})
+    without = np.delete(differences(new, old()), 3)
+    assert verdict.state == "undecided" and stats.ttest_1samp(without, 0).pvalue < 0.05
+    assert ("one failing seed makes this verdict: without seed 3 it is another" in verdict.reason) is not fits
+
+
 @pytest.mark.parametrize("mean", [0.3, 0.495, 0.7])
 def test_the_reverse_claim_has_the_reverse_verdict(tmp_path, mean):
     entries = {"arch+new": around(mean), "arch+old": old()}
