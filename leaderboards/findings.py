@@ -60,9 +60,14 @@ PUBLISHED_ADAPTIVE = {
 }
 
 
+NEWEST = 6
+"""Newest version that the pages read: runs under standard/7 are filed family by family, until they are all there."""
+
+
 def versions(results: Results) -> list[str]:
     """Versions of the protocol of boards with runs, the newest first."""
-    uses = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
+    named = [use for use in results.protocols.values() if use.name == BOARDS_PROTOCOL and not use.changes]
+    uses = [use for use in named if use.version <= NEWEST]
     return [str(use) for use in sorted(uses, key=lambda use: -use.version)]
 
 
@@ -96,27 +101,31 @@ def runs(results: Results) -> str:
     seeds: dict[str, dict[str, int]] = {}
     for entry, family, n in results.connection.execute(ENTRIES, {"protocol": protocol}).fetchall():
         seeds.setdefault(entry, {})[family] = n
-    families = sorted({family for found in seeds.values() for family in found})
-    own = [[f"{protocol}: seeds", *families], [":--", *["--:"] * len(families)]]
+    alike: dict[str, list[str]] = {}
     for entry in sorted(seeds, key=lambda entry: (-len(seeds[entry]), entry)):
-        own.append([f"`{entry.removeprefix('transformer+')}`", *(str(seeds[entry].get(family, "-")) for family in families)])
+        where = ", ".join(f"{family} {n}" for family, n in sorted(seeds[entry].items()))
+        alike.setdefault(where, []).append(f"`{entry.removeprefix('transformer+')}`")
+    own = [[f"{protocol}: seeds", "entries"], [":--", ":--"], *([where, ", ".join(same)] for where, same in alike.items())]
     return f"{markdown_table(lines)}\n{markdown_table(own)}"
 
 
 def together(results: Results) -> str:
-    """Entries that ran every family, best first: shares of the context-free baseline, their interquartile mean and each."""
+    """Raw weights of entries that ran every family, best first: interquartile mean and mean of their shares of the baseline."""
     protocol = versions(results)[0]
     (board,) = results.overall("tvd", protocol)
     lines = [
-        [f"{protocol}: OOD TVD / baseline", "IQM", "P(better than pre-norm)", *board.families],
-        [":--", *["--:"] * (2 + len(board.families))],
+        [f"{protocol}: OOD TVD / baseline", "IQM", "mean", "P(better than pre-norm)", *board.families],
+        [":--", *["--:"] * (3 + len(board.families))],
     ]
     for row in board.rows:
+        if "@" in row.entry:
+            continue
         better = "-" if row.improvement is None else _estimate(row.improvement, 2)
         lines.append(
             [
                 f"`{row.entry.removeprefix('transformer+')}`",
                 _estimate(row.score, 3),
+                _estimate(row.mean, 3),
                 better,
                 *(f"{mean:.2f}" for mean in row.families),
             ]
