@@ -85,7 +85,6 @@ class PopulationRunner:
                         weights = kept(trained, index, experiment.record) if self.execution.keep_weights else None
                         seconds = {"train": trained.seconds, "total": trained.seconds + time.monotonic() - started}
                         footer = self._footer(experiment, trained) | {"seconds": seconds}
-                        folder.mkdir(parents=True, exist_ok=True)  # removed if another process took over and has ended
                         self._write(path, experiment, rows, footer, weights, folder)
                         yield path
                     if following:
@@ -140,11 +139,15 @@ class PopulationRunner:
         """Write the files of a run: first the weights, if kept, then the run file with the name of the weights."""
         if said := run_files.make_room(path, experiment.run_id):
             self.display.say(said)
-        if weights is not None:
-            own = KeptWeights.of(weights)
-            weights_files.write(path.with_name(weights_files.name_for(experiment.record, own)), weights, scratch)
-            footer = footer | own.field
-        run_files.write(path, rows, footer, scratch)
+        try:
+            if weights is not None:
+                own = KeptWeights.of(weights)
+                weights_files.write(path.with_name(weights_files.name_for(experiment.record, own)), weights, scratch)
+                footer = footer | own.field
+            run_files.write(path, rows, footer, scratch)
+        except FileNotFoundError:  # another process took over, has written all runs, and has removed `scratch`
+            if not run_files.is_run(path, experiment.run_id):
+                raise
 
     def _chance_of(self, experiment: Experiment) -> list[Score]:
         """Chance level of an experiment's task, computed once for all seeds and entries."""

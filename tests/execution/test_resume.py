@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from errno import ENOSPC
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from click.testing import CliRunner
@@ -136,6 +137,22 @@ def test_a_run_file_that_cannot_be_written_costs_no_training(tmp_path, toys_alon
     monkeypatch.setattr(run_files, "write", write)
     assert "training goes on after step 20" in lgbench(*command, tmp_path / "full")
     assert rows(tmp_path / "full") == rows(tmp_path / "whole") and left(tmp_path / "full") == []
+
+
+def test_runs_that_another_process_writes_first_and_a_folder_that_it_removes_are_no_failure(tmp_path, toys_alone, monkeypatch):
+    """As where a frozen process wakes while another ends."""
+    command = [*SMALL, "--task", "toy-even", "--seeds", "0:2", "--results"]
+    lgbench(*command, tmp_path / "alone")
+    write = run_files.write
+
+    def late(path, rows, metadata, scratch):
+        write(path, rows, metadata)
+        rmtree(scratch, ignore_errors=True)
+        write(path, rows, metadata, scratch)
+
+    monkeypatch.setattr(run_files, "write", late)
+    lgbench(*command, tmp_path / "shared")
+    assert rows(tmp_path / "shared") == rows(tmp_path / "alone") and left(tmp_path / "shared") == []
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -49,7 +50,10 @@ class InProcess(Dispatcher):
             self.done.append(released(locked, written))
 
     def ended(self, seconds: float | None) -> Iterator[Done]:
-        yield self.done.pop()
+        if self.done:
+            yield self.done.pop()
+        else:  # other commands train all that is left
+            time.sleep(seconds or 0)
 
     def stop(self) -> None:
         """Nothing runs in between."""
