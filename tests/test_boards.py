@@ -21,6 +21,8 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
+from lgbench.results.stored_runs import stored
+from lgbench.submissions.inspection import inspected
 from lgbench.submissions.submission import check_filed
 
 LEADERBOARDS = ROOT / "leaderboards"
@@ -225,6 +227,14 @@ def test_beside_published_accuracy_stands_how_long_the_runs_were_trained(finding
 @pytest.mark.slow
 def test_every_published_run_could_be_submitted_today_or_is_of_an_earlier_protocol():
     assert check_filed(LEADERBOARDS, Registry.load()) == []
+
+
+def test_a_published_run_of_an_earlier_protocol_is_refused_for_that_alone():
+    """Its metadata lack settings of today, and so would not fit its checksum."""
+    path = min((LEADERBOARDS / "runs").glob("tomita.6-entries.*"))
+    wrong: list[str] = []
+    assert not list(inspected({path: [stored(path)[0].run_id]}, Registry.load(), wrong, whole=True))
+    assert len(wrong) == 1 and f"standard/3 is standard/{PROTOCOLS['standard'].version} in this lgbench" in wrong[0]
 
 
 def test_every_published_run_names_a_commit(footers):
