@@ -50,7 +50,7 @@ class Told(ProgressDisplay):
 def alone(registry, tmp_path_factory) -> dict[str, str]:
     """The run files that one process makes."""
     folder = tmp_path_factory.mktemp("alone")
-    outcome = run_here(planned(registry), Execution(CPU, False, 1), folder)
+    outcome = run_here(planned(registry), Execution(CPU, False, 1), folder, loaded=registry.loaded())
     assert len(outcome.written) == 4
     return made(folder)
 
