@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
+from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.reports.figure import Spec, on_paper
 from lgbench.reports.marks import PAPER
 from lgbench.results.columns import OOD
@@ -49,15 +50,25 @@ class Contrast(NamedTuple):
     p: float
 
 
-def cells(results: Results, protocol: str) -> dict[str, NDArray[np.float64]]:
+def cells(results: Results) -> dict[str, NDArray[np.float64]]:
     """OOD TVD by family, (input, output, sum, seed), of the families on which all twelve schemes have run."""
+    return {family: values for family, (_, values) in _families(results).items()}
+
+
+def protocols(results: Results) -> dict[str, str]:
+    """Newest version of the protocol of boards under which all twelve schemes have run, by family."""
+    return {family: protocol for family, (protocol, _) in _families(results).items()}
+
+
+def _families(results: Results) -> dict[str, tuple[str, NDArray[np.float64]]]:
     entries = [f"transformer+{SCHEMES[bool(i), bool(o)][s]}" for i, o, s in product(range(2), range(2), range(3))]
-    found = {}
-    for header, models in results.models("tvd", protocol=protocol):
+    found: dict[str, tuple[str, NDArray[np.float64]]] = {}
+    every = sorted(results.models("tvd", protocol=BOARDS_PROTOCOL), key=lambda pair: pair[0].protocol.version)
+    for header, models in every:  # a newer version replaces an older one
         if set(entries) <= set(models.entries):
             values = models.column(OOD, entries)
-            found[header.name] = values[:, np.isfinite(values).all(0)].reshape(2, 2, 3, -1)
-    return found
+            found[header.name] = str(header.protocol), values[:, np.isfinite(values).all(0)].reshape(2, 2, 3, -1)
+    return dict(sorted(found.items()))
 
 
 def contrasts(family: str, values: NDArray[np.float64]) -> Iterator[Contrast]:
@@ -87,10 +98,11 @@ def tested(maps: Mapping[str, NDArray[np.float64]]) -> list[Contrast]:
     return [each._replace(p=float(p)) for each, p in zip(every, holm(np.array([each.p for each in every])), strict=True)]
 
 
-def table(every: Sequence[Contrast], protocol: str) -> list[list[str]]:
-    """Lines of a Markdown table: a row for each contrast, a column for each family."""
+def table(every: Sequence[Contrast], protocols: Mapping[str, str]) -> list[list[str]]:
+    """Lines of a Markdown table: a row for each contrast, a column for each family with its protocol."""
     families = list(dict.fromkeys(each.family for each in every))
-    lines = [[f"{protocol}: change of OOD TVD by a norm", *families], [":--", *["--:"] * len(families)]]
+    lines = [["change of OOD TVD by a norm", *families], [":--", *["--:"] * len(families)]]
+    lines.append(["protocol", *(protocols[family] for family in families)])
     for title in dict.fromkeys(each.title for each in every):
         own = {each.family: _shown(each) for each in every if each.title == title}
         lines.append([title, *(own[family] for family in families)])
@@ -114,7 +126,7 @@ SUBLAYERS = {
 """Labels of the rows of a map: where the norms of a sublayer are."""
 
 
-def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast], protocol: str) -> Spec:
+def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast], protocols: Mapping[str, str]) -> Spec:
     """Figure with a column for each family: mean OOD TVD of the twelve schemes, and below it the effects with intervals."""
     families = list(maps)
     above = [_map(family, maps[family], family == families[0]) for family in families]
@@ -125,7 +137,7 @@ def picture(maps: Mapping[str, NDArray[np.float64]], every: Sequence[Contrast], 
         "above: mean OOD TVD by the norms on a sublayer (rows) and on the sum (columns), dark is better;",
         "below: what a norm at one place changes, mean over the levels of the other places, with its 95 % interval",
     ]
-    page = on_paper(f"Norms as factors, {protocol}", lines)
+    page = on_paper(f"Norms as factors, {' and '.join(sorted({*protocols.values()}))}", lines)
     page["title"] |= {"limit": (PANEL + 60) * (len(families) + 1)}
     return page | {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 

@@ -207,11 +207,10 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
 
 def tables(results: Results) -> dict[str, str]:
     """The tables of README.md, by the names that it gives."""
-    protocol = versions(results)[0]
     return {
         "runs": runs(results),
         "verdicts": verdicts(results),
         "overall": together(results),
-        "factors": markdown_table(factors.table(factors.tested(factors.cells(results, protocol)), protocol)),
+        "factors": markdown_table(factors.table(factors.tested(factors.cells(results)), factors.protocols(results))),
         "published": beside_published(results),
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from factors import cells, picture, tested
+from factors import cells, picture, protocols, tested
 from findings import OVERVIEW, boards_of, tables, tvd, versions
 from insides import tables_of_insides
 from jinja2 import Environment, StrictUndefined
@@ -61,8 +61,8 @@ def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
     yield HERE / "overview.svg", figure(boards_of(results), OVERVIEW)
     protocol = versions(results)[0]
-    maps = cells(results, protocol)
-    yield HERE / "factors.svg", picture(maps, tested(maps), protocol)
+    maps = cells(results)
+    yield HERE / "factors.svg", picture(maps, tested(maps), protocols(results))
     yield HERE / "predictors.svg", predictor_figure(predictors(results, protocol=protocol), tvd(results), TIMES)
     for folder in (HERE, INSIDE):
         for command in PLOT.finditer((folder / "README.md.jinja").read_text(encoding="utf-8")):

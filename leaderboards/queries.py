@@ -102,7 +102,7 @@ class Queries:
 
     @cached_property
     def _effects(self) -> list[Contrast]:
-        return tested(cells(self.results, self.protocol))
+        return tested(cells(self.results))
 
     def share(self, first: str, second: str, name: str) -> str:
         """OOD TVD of one entry as a percentage of that of another."""
