@@ -67,6 +67,8 @@ class NormScheme(Configurable):
     An architecture calls the methods in this order: `embed`; then for each sublayer of each layer `gain` for every weight
     matrix, `query`, `key` and `head` for attention, and `residual`, or `output` without a residual connection; at the end
     `final`, if the architecture has a norm before the logits.
+
+    The setting `train.dropout` acts on sublayers given to `residual`, and before the module of `output`, on (B, T, W).
     """
 
     @abstractmethod

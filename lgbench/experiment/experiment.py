@@ -11,6 +11,7 @@ from torch import nn
 
 from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Task
 from lgbench.experiment.contexts import context_positions, string_positions
+from lgbench.experiment.dropout import with_dropout
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
@@ -125,6 +126,8 @@ class Experiment(Tested):
         """Parts for the architecture's `build`. The first call draws contexts to count positions."""
         chosen: dict[str, Any] = dict.fromkeys(PART_KINDS) | dict(self.parts)
         train_positions, test_positions = self._longest()
+        if self.train.dropout and chosen["norm"]:
+            chosen["norm"] = with_dropout(chosen["norm"], self.train.dropout, self.train.batch, train_positions)
         return Parts(**chosen, train_positions=train_positions, test_positions=test_positions)
 
     def build(self) -> nn.Module:

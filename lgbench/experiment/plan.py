@@ -24,6 +24,7 @@ from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import Components, Entry, find_entries, find_tasks, reason
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
+from lgbench.experiment.dropout import has_dropout
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
@@ -243,14 +244,19 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
 
 
 def _require_model(experiment: Experiment) -> None:
-    """Raise Unsupported if the model cannot be built, or if its norm scheme has no effect."""
+    """Raise Unsupported if the model cannot be built, or if its norm scheme or its dropout has no effect."""
     try:
         experiment.parts_to_build()
         with initial(experiment.seed, "weights"):
-            experiment.build()
+            model = experiment.build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(reason(error, "building the model")) from error
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
+    if experiment.train.dropout and not has_dropout(model):
+        raise Unsupported(
+            f"train.dropout={experiment.train.dropout} has no effect in {architecture.name}, which lets no norm scheme place "
+            "its sublayers: train it without dropout, or with an option of its own"
+        )
     if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
         return
     with initial(experiment.seed, "weights"):

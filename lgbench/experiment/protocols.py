@@ -29,6 +29,8 @@ class Training:
     max_length: int = 0
     targets: str = "sampled"
     """The training targets at every position: one token "sampled" from p*, or p* itself, "exact"."""
+    dropout: float = 0.0
+    """Share of zeros in the output of each sublayer; see :mod:`lgbench.experiment.dropout`."""
 
 
 @dataclass(frozen=True)

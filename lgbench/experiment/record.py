@@ -121,6 +121,8 @@ class ExperimentRecord:
             if tuning["open"]:  # published runs from before open grids lack the key
                 about["tuning"]["open"] = True
             del about["train"]["lr"]
+        if not self.train.dropout:  # published runs from before dropout lack the setting
+            del about["train"]["dropout"]
         if not self.evaluate.points:  # published runs from before tests during training lack these settings
             about["evaluate"] = {name: value for name, value in about["evaluate"].items() if not name.startswith("point")}
         return about

@@ -157,6 +157,8 @@ MAX_SEEDS = 10_000
 """Largest number of seeds per command."""
 MAX_POINTS = MAX_STEPS.bit_length() - 1
 """Largest number of tests during training: more halvings of MAX_STEPS leave no step."""
+MAX_DROPOUT = 0.99
+"""Largest rate of dropout: at 1 nothing of a sublayer is left."""
 MIN_STRINGS = 4
 """Smallest number of strings per length: two members and two non-members."""
 _RANGES: Mapping[str, tuple[float, float]] = {
@@ -166,6 +168,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "train.weight_decay": (0, inf),
     "train.warmup": (0, 1),
     "train.average_every": (1, MAX_STEPS),
+    "train.dropout": (0, MAX_DROPOUT),
     "train.min_length": (1, MAX_LENGTH),
     "train.max_length": (1, MAX_LENGTH),
     "evaluate.contexts": (1, MAX_AT_ONCE),

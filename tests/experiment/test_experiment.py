@@ -144,7 +144,7 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
         record, others = experiment.record, variants(experiment.record)
         others.pop("protocol"), others.pop("train"), others.pop("evaluate")  # their first fields are changed below
         ids = [record.run_id, *(other.run_id for other in others.values())]
-        assert len(set(ids)) == len(ids) == 1 + 13 + 4 + 9 + 7 + 3
+        assert len(set(ids)) == len(ids) == 1 + 13 + 4 + 10 + 7 + 3
         assert all(len(i) == 16 and set(i) <= set("0123456789abcdef") for i in ids)
 
 
