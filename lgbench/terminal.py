@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from math import ceil
+from textwrap import wrap
 
 MAX_SENTENCE = 2000
 """Largest number of characters of an untrusted text in a sentence."""
@@ -27,6 +28,34 @@ def sentence(text: str) -> str:
     """Untrusted text as a part of a sentence: printable, on one line, cut after MAX_SENTENCE characters."""
     text = printable(" ".join(text[: 2 * MAX_SENTENCE].splitlines()))
     return text if len(text) <= MAX_SENTENCE else f"{text[:MAX_SENTENCE]} ..."
+
+
+def wrapped(text: str, width: int, hang: int = 0) -> str:
+    """Text with lines of at most `width` columns, broken between words; a longer word, such as a path, stays whole.
+
+    Further lines of a line are indented as the line itself, plus `hang`.
+
+    >>> print(wrapped("  one two three", 9, hang=2))
+      one two
+        three
+    """
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, width, hang))
+
+
+def _parts(line: str, width: int, hang: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + hang)
+    parts = wrap(
+        line,
+        width,
+        subsequent_indent=indent,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return parts or [line]
 
 
 def _is_harmless(letter: str) -> bool:

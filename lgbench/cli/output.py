@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from lgbench.terminal import printable
+from lgbench.terminal import printable, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,9 +77,12 @@ def keep_output() -> None:
     context.find_root().call_on_close(output.give_back)
 
 
-def echo(text: object = "") -> None:
-    """Print lines of text, with control characters in strangers' names and notes made harmless."""
-    click.echo(printable(str(text), lines=True), file=_stream())
+def echo(text: object = "", hang: int = 0) -> None:
+    """Print lines of text, with control characters in strangers' names and notes made harmless.
+
+    A terminal gets lines within its width; further lines of a line are indented by `hang`.
+    """
+    click.echo(_fitted(printable(str(text), lines=True), _stream(), hang), file=_stream())
 
 
 def echo_data(text: str) -> None:
@@ -90,7 +93,12 @@ def echo_data(text: str) -> None:
 
 def complain(text: object) -> None:
     """Print lines on standard error."""
-    click.echo(printable(f"lgbench: {text}", lines=True), err=True)
+    click.echo(_fitted(printable(f"lgbench: {text}", lines=True), sys.stderr), err=True)
+
+
+def _fitted(text: str, stream: TextIO, hang: int = 0) -> str:
+    width = _columns(stream)
+    return wrapped(text, width, hang) if width else text
 
 
 def console(stderr: bool = False) -> Console:
@@ -102,10 +110,11 @@ def console(stderr: bool = False) -> Console:
 
 
 def _columns(stream: TextIO) -> int | None:
-    """Width of a stream's terminal; None to let rich find the width."""
+    """Width of a stream's terminal; None in a pipe."""
     with suppress(OSError, ValueError):
-        if not os.environ.get("COLUMNS") and stream.isatty():
-            return os.get_terminal_size(stream.fileno()).columns or None
+        if stream.isatty():
+            asked = os.environ.get("COLUMNS", "")
+            return int(asked) if asked.isdigit() and int(asked) else os.get_terminal_size(stream.fileno()).columns or None
     return None
 
 

@@ -17,7 +17,7 @@ from lgbench.cli.output import complain, console, echo, installed, keep_output
 from lgbench.errors import LgbenchError, PluginError, unknown
 from lgbench.extensions import new_plugin as packages
 from lgbench.extensions.describe import KINDS
-from lgbench.terminal import printable
+from lgbench.terminal import printable, wrapped
 
 if TYPE_CHECKING:
     from lgbench.conformance.check import Check
@@ -27,26 +27,30 @@ if TYPE_CHECKING:
 
 
 @click.command(name="list")
-@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("kind", type=click.Choice(list(KINDS)), required=False)
 @options.plugin_option
-def list_names(kind: str, plugins: Sequence[Path]) -> None:
+def list_names(kind: str | None, plugins: Sequence[Path]) -> None:
     """List tasks, architectures, parts, metrics and other things.
 
-    Each line has a name and a sentence about it; `lgbench show NAME` says more. Metrics are a table: whether a lower or a
-    higher value is better, the range of values, the threshold of the effective length, and whether contexts or strings are
-    measured.
+    Without a word, the kinds are listed, with the number of things of each. Each line has a name and a sentence about it;
+    `lgbench show NAME` says more. Metrics are a table: whether a lower or a higher value is better, the range of values, the
+    threshold of the effective length, and whether contexts or strings are measured.
     """
     from lgbench.extensions import describe
 
     registry = installed(plugins)
+    if kind is None:
+        for each in KINDS:
+            echo(f"{each:<12}{len(describe.summaries(each, registry)):>4}")
+        return
     if kind == "metrics":
         from lgbench.reports.tables import Column, Table, show
 
-        columns = [Column(name, text=True) for name in describe.METRIC_COLUMNS]
+        columns = [Column(name, text=True, group=group) for name, group in describe.METRIC_COLUMNS.items()]
         show(Table("", columns, describe.metric_table(registry)), console())
         return
     for name, about in describe.summaries(kind, registry):
-        echo(printable(f"{name:<24}{about}".rstrip()))
+        echo(printable(f"{name:<24}{about}".rstrip()), hang=24)
 
 
 @click.command()
@@ -143,7 +147,7 @@ def described(registry: Registry) -> str:
 def _row(plugin: Plugin) -> tuple[str, str, str, str, str]:
     origin = plugin.distribution
     version = f"sha256:{origin.stamp}" if origin.stamp else origin.version
-    provides = "\n".join(f"{kind}: {', '.join(names)}" for kind, names in plugin.provides.items())
+    provides = "\n".join(wrapped(f"{kind}: {', '.join(names)}", 48, hang=2) for kind, names in plugin.provides.items())
     return plugin.name, origin.name, version, _from(origin), provides or "nothing, see below"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -33,7 +33,9 @@ class ConsoleProgress(ProgressDisplay):
         self._bars: Progress | None = None
 
     def say(self, sentence: str) -> None:
-        self.console.print(printable(sentence, lines=True), highlight=False, markup=False, soft_wrap=True)
+        self.console.print(
+            printable(sentence, lines=True), highlight=False, markup=False, soft_wrap=not self.console.is_terminal
+        )
 
     @contextmanager
     def all(self, experiments: Sequence[Experiment], workers: int) -> Iterator[None]:
@@ -112,9 +114,10 @@ def _columns(width: int, known: Callable[[], TimeLeft | None]) -> list[ProgressC
     bar, steps = BarColumn(bar_width=20), MofNCompleteColumn(table_column=Column(no_wrap=True))
     rate, note = (TextColumn(f"{{task.fields[{name}]}}", table_column=Column(no_wrap=True)) for name in ("rate", "note"))
     left = _Left(known)
+    alive = SpinnerColumn("line")  # moves while a step compiles
     if width >= WIDE:
-        return [title, bar, steps, rate, note, left]
-    return [title, steps, rate, left] if width >= MIDDLE else [title, steps, left]
+        return [alive, title, bar, steps, rate, note, left]
+    return [alive, title, steps, rate, left] if width >= MIDDLE else [alive, title, steps, left]
 
 
 class _Left(ProgressColumn):

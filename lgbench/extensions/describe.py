@@ -33,7 +33,8 @@ KINDS = {
 }
 """Kinds of objects from plugins, and protocols, by the user's plural."""
 
-METRIC_COLUMNS = ("name", "title", "better", "range", "threshold", "computed from")
+METRIC_COLUMNS = {"name": 0, "title": 0, "better": 0, "range": 2, "threshold": 1, "computed from": 3}
+"""Columns of metrics, with the group of :class:`lgbench.reports.tables.Column`."""
 
 SAMPLE_LENGTH = 8
 SAMPLES = 3

@@ -176,6 +176,8 @@ def _fitting(table: Table, console: Console) -> tuple[list[int], list[list[Text]
         least = [_least(table.columns[place], [row[place] for row in short], breaking) for place in shown]
         if (room := console.width - 2 * len(shown)) >= sum(least):
             return shown, short, _narrowed(natural, least, room)
+    while len(shown) > 1 and sum(least) + 2 * len(shown) > console.width:
+        shown, least = shown[:-1], least[:-1]
     return shown, short, least
 
 

@@ -53,6 +53,7 @@ class Compiled:
         return self.advance is not self.plain
 
     def _begin(self) -> None:
+        self.say("compiling the training step")
         self._began = time.monotonic()
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import unicodedata
 from pathlib import Path
 
@@ -151,3 +155,44 @@ def test_commands_print_through_one_module():
     for path in Path(lgbench.cli.__file__).parent.glob("*.py"):
         called = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
         assert path.name == "output.py" or not called & {"click.echo", "print", "Console"}, path
+
+
+def shown(width: int, *arguments: str) -> list[str]:
+    """Lines of a command on a pseudo-terminal of a width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environ = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {
+        "TERM": "xterm",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
+    os.close(theirs)
+    found = b""
+    try:
+        while part := os.read(ours, 65536):
+            found += part
+    except OSError:  # the command has ended
+        pass
+    process.wait()
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", found.decode()).replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize("arguments", [("list", "metrics"), ("run", "--task", "x", "--arch", "lstm")], ids=str)
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width: int, arguments: tuple[str, ...]) -> None:
+    lines = shown(width, *arguments)
+    assert len(lines) > 1 and max(map(len, lines)) <= width
+    note = next((at for at, line in enumerate(lines) if line.startswith("no room for")), len(lines))
+    words = {word for line in lines[:note] for word in line.split()}
+    assert {word for word in words if set(word) != {"\u2500"}} <= set(CliRunner().invoke(main, arguments).output.split())
+
+
+def test_list_without_a_word_counts_the_things_of_each_kind() -> None:
+    kinds = dict(line.split() for line in CliRunner().invoke(main, ["list"]).output.splitlines())
+    assert int(kinds["tasks"]) == len(CliRunner().invoke(main, ["list", "tasks"]).output.splitlines()) and "protocols" in kinds
+
+
+def test_the_table_of_plugins_in_a_pipe_fits_on_a_page() -> None:
+    assert max(map(len, CliRunner().invoke(main, ["plugins"]).output.splitlines())) <= 240
