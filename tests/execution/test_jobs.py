@@ -61,7 +61,7 @@ def test_processes_of_the_guide_make_what_one_process_makes_and_tell_trackers(pr
 
 @pytest.mark.slow
 def test_jobs_try_learning_rates_as_one_process_does(processes, tuned_everywhere, tmp_path):
-    asked = {"protocol": "tuned", "seeds": [0], "compile": False, "average": "toy-mean", "population": 1}
+    asked = {"protocol": "tuned", "seeds": [0], "compile": False, "average": "toy-mean", "population": 3}
     lgbench.run("toy-walk", "toy-table", **asked, workers=1, results=tmp_path / "alone")
     lgbench.run("toy-walk", "toy-table", **asked, executor="processes", plugins=[processes], results=tmp_path / "jobs")
     assert tuned_protocol.values(tmp_path / "jobs") == tuned_protocol.values(tmp_path / "alone") != {}
