@@ -1,11 +1,10 @@
 """Opening a results folder and ranking its runs, from a hundred run files to the largest number, in steps of about three.
 
 Simulated runs, written by lgbench itself: 4 families of 5 tasks, 5 seeds, as many entries as it takes; in each file three
-metrics of three weight variants at 32 lengths, the chance level and a training curve, 344 rows. `first` is
-Results(folder).boards("tvd") in a folder without a cache, `again` is the same with the cache that the first left, `command`
-a whole `lgbench leaderboard` after that, the start of Python included. The reference is DuckDB's own `select count(*)`,
-which opens every run file and reads no row. Sides take turns, each in a process of its own; files come from the memory of
-the operating system, not from a disk.
+metrics of three weight variants at 32 lengths, the chance level and a training curve, 344 rows. `boards` is
+Results(folder).boards("tvd"), `command` a whole `lgbench leaderboard`, the start of Python included. The reference is DuckDB's
+own `select count(*)`, which opens every run file and reads no row. Sides take turns, each in a process of its own; files come
+from the memory of the operating system, not from a disk.
 
     python benchmarks/leaderboard.py [--largest 10000] [--rounds 3]
 """
@@ -13,9 +12,7 @@ the operating system, not from a disk.
 import argparse
 import json
 import math
-import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -83,11 +80,15 @@ def simulate(folder: Path, counts: range) -> None:
         columns |= {name: pa.repeat(label, same.num_rows) for name, label in labels.items()}
         columns |= {"seed": pa.repeat(seed, same.num_rows), "changes": unchanged, "plugins": unchanged}
         columns |= {name: pa.repeat(1, same.num_rows) for name in ("task_version", "protocol_version")}
-        columns |= {"value": values[int(run_id, 16) % len(values)], "diverged_step": pa.nulls(same.num_rows)}
+        columns |= {name: pa.nulls(same.num_rows) for name in ("layer", "head", "diverged_step")}
+        columns |= {"value": values[int(run_id, 16) % len(values)]}
         table = pa.table({name: columns[name] for name in SCHEMA.names})
         protocol = {"name": "standard", "version": 1, "changes": []}
         experiment = labels | {
+            "task_version": 1,
+            "averagers": VARIANTS[1:],
             "protocol": protocol,
+            "plugins": [],
             "seed": seed,
             "train": {"steps": STEPS, "lr": 0.003},
             "evaluate": {"max_length": LENGTHS - 1},
@@ -116,7 +117,7 @@ def command(folder: Path) -> int:
     return len(subprocess.run([script, *arguments], check=True, capture_output=True).stdout)
 
 
-SIDES: dict[str, Callable[[Path], int]] = {"count(*)": count, "first": rank, "again": rank, "command": command}
+SIDES: dict[str, Callable[[Path], int]] = {"count(*)": count, "boards": rank, "command": command}
 
 
 def timed(side: str, folder: Path) -> tuple[float, float]:
@@ -132,7 +133,6 @@ def measure(folder: Path, rounds: int) -> dict[str, tuple[float, float]]:
     """Median seconds and MB of every side, each time in a new process: this script with --side."""
     found: dict[str, list[list[float]]] = {side: [] for side in SIDES}
     for _ in range(rounds):
-        shutil.rmtree(os.environ["LGBENCH_CACHE"], ignore_errors=True)
         for side, results in found.items():
             process = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
             results.append(json.loads(subprocess.run(process, check=True, stdout=subprocess.PIPE).stdout))
@@ -149,8 +149,7 @@ def compare(largest: int, rounds: int) -> Table:
     for name in ("run files", "rows", *SIDES):
         table.add_column(name, justify="right")
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
-    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as own:
-        os.environ["LGBENCH_CACHE"] = own
+    with tempfile.TemporaryDirectory() as name:
         for before, size in zip([0, *sizes], sizes, strict=False):
             simulate(Path(name), range(before, size))
             results = measure(Path(name), rounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -51,6 +51,11 @@ class PluginUse:
     def decides(self, weights: str) -> bool:
         """Whether the plugin has an effect on the numbers of these weights. An averager affects only its own averages."""
         return any(kind.partition(":")[0] != "averager" or kind == f"averager:{weights}" for kind in self.provides)
+
+
+def deciding(plugins: Iterable[PluginUse], weights: str) -> list[tuple[str, str]]:
+    """Name, and version with source, of each distribution with an effect on the numbers of these weights."""
+    return [(used.name, f"{used.version} {used.source}") for used in plugins if used.decides(weights)]
 
 
 @dataclass(frozen=True)
@@ -155,8 +160,8 @@ class ExperimentRecord:
         return self.tuning is not None and self.tuning.chosen is None
 
     def plugins_of(self, weights: str) -> list[tuple[str, str]]:
-        """Name, and version with source, of each distribution with an effect on the numbers of these weights."""
-        return [(used.name, f"{used.version} {used.source}") for used in self.plugins if used.decides(weights)]
+        """As :func:`deciding`."""
+        return deciding(self.plugins, weights)
 
     @property
     def precision(self) -> str:

@@ -19,8 +19,9 @@ from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import RunFileError, UsageError, first_line
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results import run_files
-from lgbench.results.entries import Use, suffixes
 from lgbench.results.metrics import Metric, described
+from lgbench.results.models import models, protocols
+from lgbench.results.run_files import RunLabels
 from lgbench.terminal import printable
 
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
@@ -40,6 +41,7 @@ class Database:
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self.files: list[Path] = []
         self.left_out: list[str] = []
+        self._labels: dict[str, RunLabels] = {}
         self._measurements: Counter[bytes] = Counter()
         for path in run_files.find(self.folder):
             self._add(path)
@@ -51,21 +53,21 @@ class Database:
         # Queries ask for the same files several times.
         self.connection.execute("set parquet_metadata_cache = true")
         paths = ", ".join(map(_quoted, self.paths))
-        self.connection.execute(
-            f"create view results as from read_parquet([{paths}], hive_partitioning = false, union_by_name = true)"
-        )
+        self.connection.execute(f"create view results as from read_parquet([{paths}], hive_partitioning = false)")
         self.connection.execute(packaged("final"))
 
     def _add(self, path: Path) -> None:
         try:
             str(path).encode()
-            self._measurements += run_files.checked(path).measurements()
+            runs = run_files.checked(path).labelled()
         except UnicodeEncodeError:
             self.left_out.append(f"{str(path)!r} cannot be read: its name is not UTF-8; rename it")
         except RunFileError as error:
             self.left_out.append(str(error))
         else:
             self.files.append(path)
+            self._labels.update((run.run_id, run.labels) for run in runs)
+            self._measurements.update(run.measurements for run in runs)
 
     @property
     def paths(self) -> list[str]:
@@ -98,30 +100,17 @@ class Database:
 
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
-        """Protocols with version and changes, by their numbers in the table `models`. Makes all tables of the boards."""
-        self._answer(packaged("runs"))
-        self._name_versions()
-        self._answer(packaged("models"))
-        rows = self._answer("from protocols").fetchall()
-        return {number: ProtocolUse(name, version, tuple(sorted(changes.items()))) for number, name, version, changes in rows}
-
-    def _name_versions(self) -> None:
-        """Make the table `suffixes` of entries with several versions of a package."""
-        columns = "entry, weights, plugins, task, protocol, protocol_version"
-        made_with = f"select distinct {columns} from runs where weights <> 'chance'"
-        named = suffixes(
-            Use((entry, weights), task, (protocol, version), tuple(sorted(plugins.items())))
-            for entry, weights, plugins, task, protocol, version in self._answer(made_with).fetchall()
+        """Protocols with version and changes, by their numbers in the table `models`. Makes the tables of the boards."""
+        numbers = protocols(self._labels.values())
+        named = models(self._labels, numbers)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
+        self.connection.execute(
+            """create table models as
+            select * replace (task_version::integer as task_version, seed::bigint as seed, last_step::integer as last_step)
+            from named"""
         )
-        self._answer(
-            """create table suffixes
-            (entry varchar, weights varchar, protocol varchar, protocol_version integer, plugins map(varchar, varchar),
-            suffix varchar)"""
-        )
-        for ((entry, weights), protocol, plugins), suffix in named.items():
-            if suffix:
-                row = [entry, weights, *protocol, dict(plugins), suffix]
-                self.connection.execute("insert into suffixes values (?, ?, ?, ?, ?, ?)", row)
+        with _read():
+            self.connection.execute(packaged("models"))
+        return {number: use for use, number in numbers.items()}
 
     @cached_property
     def task_names(self) -> list[str]:
@@ -131,17 +120,14 @@ class Database:
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Rows of a query of lgbench, on the tables of sql/models.sql."""
         self.protocols  # noqa: B018  # makes the tables
-        return self._answer(sql, parameters).fetchall()
+        with _read():
+            return self.connection.execute(sql, parameters).fetchall()
 
     def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Result of a query of lgbench as an Arrow table."""
         self.protocols  # noqa: B018  # makes the tables
         with _read():
             return self.connection.sql(sql, params=parameters).to_arrow_table()
-
-    def _answer(self, sql: str, parameters: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-        with _read():
-            return self.connection.execute(sql, parameters)
 
     def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Run id and metadata of each run. Files deleted meanwhile are left out."""

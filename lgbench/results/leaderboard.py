@@ -112,7 +112,8 @@ class Results(Database):
         if inside is None:
             self.require_ranks(metric)
         entry, rates = self.baseline(baseline), self._learning_rates(chosen)
-        incomplete, lacking = self._missing(metric, chosen)
+        measured = self._to_rank(metric, chosen)
+        incomplete, lacking = self._missing(measured, chosen)
         return [
             Board(
                 **vars(header),
@@ -125,7 +126,7 @@ class Results(Database):
                 learning_rates=rates.get(key.without_metric, {}),
                 ranked_by=models.ranked_by[0],
             )
-            for key, header, models, chance in self._to_rank(metric, chosen)
+            for key, header, models, chance in measured
         ]
 
     def steps(
@@ -281,16 +282,23 @@ class Results(Database):
             found[name, version, protocol].setdefault(entry, {}).setdefault(task, []).append(rate)
         return found
 
-    def _missing(self, metric: str, chosen: Chosen) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
+    def _missing(
+        self, boards: Sequence[MeasuredBoard], chosen: Chosen
+    ) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
         """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry."""
+        ran: dict[tuple[str, int, int], dict[tuple[str, int], set[str]]] = defaultdict(lambda: defaultdict(set))
+        for *place, entry, seed, task in self.rows(packaged("ran"), self._place(chosen)):
+            ran[place[0], place[1], place[2]][entry, seed].add(task)
         incomplete: dict[BoardKey, list[str]] = defaultdict(list)
         lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for row in self.rows(packaged("missing"), self._parameters(metric, chosen)):
-            key, (entry, seed, present, tasks) = BoardKey(*row[:4]), row[4:]
-            if present < tasks:
-                incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
-            else:
-                lacking[key][entry] += 1
+        for key, _, models, _ in boards:
+            measured, tasks = models.measured_tasks, len(models.tasks)
+            for (entry, seed), own in ran[key.without_metric].items():
+                present = len(own.intersection(models.tasks))
+                if 0 < present < tasks:
+                    incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
+                elif present and measured.get((entry, seed), 0) < tasks:
+                    lacking[key][entry] += 1
         return incomplete, lacking
 
 
@@ -313,10 +321,8 @@ def _order(board: MeasuredBoard) -> tuple[Any, ...]:
 def models_and_chance(rows: pa.Table) -> tuple[BoardValues, BoardValues]:
     """Values of models, and the context-free baseline as one entry with one seed."""
     of_chance = pc.is_null(rows["entry"])
-    levels = rows.filter(of_chance)
-    named = {"entry": pa.repeat("chance", len(levels)), "seed": pa.repeat(pa.scalar(0, pa.int64()), len(levels))}
-    levels = pa.table({name: named.get(name, levels[name]) for name in levels.column_names})
-    return BoardValues.of_table(rows.filter(pc.invert(of_chance))), BoardValues.of_table(levels)
+    levels = BoardValues.of_table(rows.filter(of_chance))
+    return BoardValues.of_table(rows.filter(pc.invert(of_chance))), replace(levels, entries=("chance",), seeds=(0,))
 
 
 def _chance_levels(models: BoardValues, chance: BoardValues) -> tuple[Level, ...]:

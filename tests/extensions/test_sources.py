@@ -195,10 +195,11 @@ def two_versions(tmp_path) -> Path:
     """Two seeds of each of two versions, and a baseline with all four."""
     for seed in range(4):
         plugins = [("lgbench-x", OLD if seed < 2 else NEW)]
+        rows = []
         for weights in ("raw", "ema"):
             same = {"seed": seed, "weights": weights}
-            rows = simulated({8: 0.1 + 0.1 * seed, 16: 0.5}, run_id=f"{seed:016x}", plugins=plugins, entry="arch+x", **same)
-            write_rows(tmp_path / f"x-{weights}-{seed}.parquet", rows)
+            rows += simulated({8: 0.1 + 0.1 * seed, 16: 0.5}, run_id=f"{seed:016x}", plugins=plugins, entry="arch+x", **same)
+        write_rows(tmp_path / f"x-{seed}.parquet", rows)
         rows = simulated({8: 0.2, 16: 0.4}, run_id=f"b{seed:015x}", entry="arch+plain", seed=seed)
         write_rows(tmp_path / f"plain-{seed}.parquet", rows)
     return tmp_path

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import lgbench_measurements
-from helpers.run_files import simulated, write_rows
+from helpers.run_files import measured_by_all, simulated, write_rows
 from lgbench.reports import plots
 from lgbench.reports.figure import Spec, figure
 from lgbench.results.leaderboard import Results
@@ -32,7 +32,8 @@ def write_all(folder: Path) -> Path:
             values = {length: 0.5 + sign * 0.5 * (length / 128) ** (1 + number / 4) for length in LENGTHS}
             rows = simulated(values, TRAINED, task="alpha", entry=name, seed=seed, weights=weights or "raw", metric=metric)
             chance = simulated(CHANCE, TRAINED, task="alpha", entry=name, seed=seed, weights="chance", metric=metric)
-            write_rows(folder / f"alpha-{metric}-{number}.parquet", rows + (chance if metric == "tvd" else []))
+            about = {"experiment": {"averagers": ["bema"] if "post" in name else []}, "measurements": measured_by_all()}
+            write_rows(folder / f"alpha-{metric}-{number}.parquet", rows + (chance if metric == "tvd" else []), **about)
     write_rows(folder / "beta.parquet", simulated({2: 0.25, 4: 0.5, 1024: 0.75}, 4, task="beta", entry="arch+norm"))
     return folder
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ import pyarrow.parquet as pq
 
 import lgbench_measurements
 from lgbench.experiment.probes import is_probe
-from lgbench.results import run_files
+from lgbench.results import run_files, submission_files
 from lgbench.results.metrics import descriptions
 from lgbench.results.run_schema import METADATA_KEY, SCHEMA, sealed
+from lgbench.results.submission_files import SubmittedRun
 
 
 def simulated(values: Mapping[int, float | None], trained: int = 8, **columns: Any) -> list[dict[str, Any]]:
@@ -54,10 +56,45 @@ def measured_by_all() -> list[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -> Path:
-    """A run file of these rows, which describes the built-in metrics."""
-    about = metadata or {"experiment": {}, "measurements": measured_by_all()}
-    run_files.write(path, pa.Table.from_pylist(list(rows), schema=SCHEMA), about)
+    """A run file of these rows, whose metadata label its run as the rows do; a submission file of several runs.
+
+    Without `metadata` it describes the built-in metrics.
+    """
+    by_run: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_run.setdefault(row["run_id"], []).append(row)
+    about = metadata or {"measurements": measured_by_all()}
+    runs = [
+        SubmittedRun(SimpleNamespace(**own[0]), _labelled(about, own), pa.Table.from_pylist(own, schema=SCHEMA))
+        for own in by_run.values()
+    ]
+    if len(runs) == 1:
+        run_files.write(path, runs[0].rows, runs[0].metadata)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(submission_files.written(runs)[1])
     return path
+
+
+def _labelled(about: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Metadata with the names, versions and last step of the rows of one run."""
+    names = ("task", "family", "task_version", "entry", "seed")
+    given, weights = about.get("experiment", {}), {row["weights"] for row in rows}
+    labels = {name: rows[0][name] for name in names}
+    labels["protocol"] = {"name": rows[0]["protocol"], "version": rows[0]["protocol_version"], "changes": rows[0]["changes"]}
+    labels["averagers"] = sorted(weights.union(given.get("averagers", ())) - {"raw", "chance"})
+    labels["plugins"] = [_plugin(name, version, rows) for name, version in {used for row in rows for used in row["plugins"]}]
+    steps = max([row["step"] for row in rows if row["on_boards"]], default=0)
+    return {**about, "experiment": {**given, **labels, "train": {**given.get("train", {}), "steps": steps}}}
+
+
+def _plugin(name: str, version: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """A plugin that decides the numbers of those weights whose rows name it."""
+    version, _, source = version.partition(" ")
+    every = {row["weights"] for row in rows}
+    own = {row["weights"] for row in rows if name in dict(row["plugins"])}
+    provides = ["task"] if own == every else [f"averager:{weights}" for weights in own]
+    return {"name": name, "version": version, "source": source, "provides": provides}
 
 
 def write_sealed(path: Path, rows: pa.Table, footer: bytes | None, **options: Any) -> Path:

@@ -195,7 +195,7 @@ def test_entries_are_chosen_and_the_file_is_named(folder, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--x", "steps"], "no setting 'steps'; did you mean 'step'? known: length, precision, step"),
+        (["--x", "steps"], "no setting 'steps'; did you mean 'train.steps'?"),
         (["--length", "8"], "--length chooses the panels of a plot against training steps or a setting; add --x step or"),
         (["--x", "step", "--length", "64"], "length 64 was not measured while models trained; measured: 8, 16, 24"),
         (["--x", "step", "--length", "8,long"], "'8,long' names no lengths; use whole numbers joined by commas"),

@@ -372,7 +372,7 @@ def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp
     ("arguments", "said"),
     [
         (["--x", "model.widht"], "no setting 'model.widht'; did you mean 'model.width'? known: evaluate.max_length, length, "),
-        (["--x", "steps"], "no setting 'steps'; did you mean 'step'?"),
+        (["--x", "steps"], "no setting 'steps'; did you mean 'train.steps'?"),
         (["--x", "width"], "no setting 'width'; did you mean 'model.width'?"),
         (["--x", "lr"], "no setting 'lr'; did you mean 'train.lr'?"),
         (

@@ -9,7 +9,7 @@
 with newest as (
     select *
     from scores
-    anti join (from unsound where looks_ahead or not_finite) using (task, task_version, protocol, entry, seed)
+    anti join (from unsound($name) where looks_ahead or not_finite) using (task, task_version, protocol, entry, seed)
     where entry is not null
         and not contains(entry, '@')
         and not diverged

@@ -11,6 +11,13 @@ curves as (
     select run_id, metric, list({'step': step, 'value': value} order by step) as points
     from points
     group by run_id, metric
+),
+
+diverged as (
+    select run_id, any_value(diverged_step) as diverged_step
+    from results
+    where diverged_step is not null
+    group by run_id
 )
 
 select
@@ -18,13 +25,13 @@ select
     m.task,
     m.task_version,
     m.seed,
-    r.diverged_step,
+    d.diverged_step,
     m.protocol,
     m.entry,
     map_from_entries(list({'metric': c.metric, 'points': c.points}) filter (c.metric is not null)) as curves
 from models as m
-join runs as r using (run_id, weights)
 left join curves as c using (run_id)
+left join diverged as d using (run_id)
 where m.weights = 'raw'
 group by all
 order by m.run_id

@@ -73,5 +73,5 @@ select
     coalesce(not_finite, false) as not_finite
 from shown
 join trained using (board, task_version, protocol, metric_version)
-left join unsound using (task, task_version, protocol, entry, seed)
+left join unsound($name) using (task, task_version, protocol, entry, seed)
 order by board, task_version, protocol, metric_version

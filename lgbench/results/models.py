@@ -1,0 +1,66 @@
+"""Models of runs under their names on boards, from the metadata of the runs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lgbench.experiment.record import ProtocolUse, deciding
+from lgbench.results.entries import Use, suffixes
+from lgbench.results.run_files import RunLabels
+
+CHANCE = "chance"
+"""Weights of the context-free baseline, which has no entry and no seed."""
+
+
+class Model(NamedTuple):
+    """Weights of a run: a row of the table `models`."""
+
+    run_id: str
+    weights: str
+    family: str
+    task: str
+    task_version: int
+    protocol: int
+    """Number of the protocol with version and changes."""
+    entry: str | None
+    seed: int | None
+    last_step: int
+    """Number of steps of the training. Models are also tested before the end."""
+
+
+def protocols(labels: Iterable[RunLabels]) -> dict[ProtocolUse, int]:
+    """Numbers of protocols with version and changes."""
+    found = {_protocol(each) for each in labels}
+    return {use: number for number, use in enumerate(sorted(found, key=lambda use: (use.name, use.version, use.changes)), 1)}
+
+
+def models(labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int]) -> dict[str, NDArray[Any]]:
+    """Columns of the table `models`, from labels by run id."""
+    used = {run_id: dict(_uses(each)) for run_id, each in labels.items()}
+    named = suffixes({use for own in used.values() for use in own.values()})
+    found = []
+    for run_id, each in labels.items():
+        place = each.family, each.task, each.task_version, numbers[_protocol(each)]
+        for weights, use in used[run_id].items():
+            entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
+            found.append(Model(run_id, weights, *place, entry, each.seed, each.train.steps))
+        found.append(Model(run_id, CHANCE, *place, None, None, each.train.steps))
+    return {name: np.array(own, dtype=object) for name, own in zip(Model._fields, zip(*found, strict=True), strict=True)}
+
+
+def _uses(labels: RunLabels) -> Iterator[tuple[str, Use[tuple[str, str]]]]:
+    """Packages behind the numbers of a run, by weights."""
+    protocol = labels.protocol.name, labels.protocol.version
+    for weights in ("raw", *labels.averagers):
+        plugins = tuple(sorted(deciding(labels.plugins, weights)))
+        yield weights, Use((labels.entry, weights), labels.task, protocol, plugins)
+
+
+def _protocol(labels: RunLabels) -> ProtocolUse:
+    """Protocol of a run. The order in which changes are written means nothing."""
+    return replace(labels.protocol, changes=tuple(sorted(labels.protocol.changes)))
