@@ -5,13 +5,12 @@ from itertools import groupby
 from math import nan
 
 import numpy as np
-from findings import NORMS, boards_of, markdown_table
+from findings import NORMS, boards_of, markdown_table, versions
 
-from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.results.boards import Board, Row
 from lgbench.results.exponents import exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
-from lgbench.results.statistics import interval
+from lgbench.results.statistics import Floats, interval
 from lgbench.results.sweeps import Sweep, SweepCell, SweepRequest, sweeps
 
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
@@ -35,7 +34,7 @@ def before_training(swept: Results) -> str:
 
 def without_repetition(results: Results) -> str:
     """`output_std` on set complement, relative to that of a mean of s of v different tokens: (1/s - 1/v)^(1/2)."""
-    (board,) = results.boards("output_std", "set-complement", BOARDS_PROTOCOL, inside=EVERYWHERE)
+    (board,) = results.boards("output_std", "set-complement", versions(results)[0], inside=EVERYWHERE)
     lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: output std / (1/s - 1/v)^1/2 at", *map(str, lengths)], [":--", *["--:"] * len(lengths)]]
     for row in board.rows:
@@ -48,7 +47,7 @@ def without_repetition(results: Results) -> str:
 
 def kept(results: Results) -> str:
     """Of each norm scheme and family, the share of `output_var_global` that is left at the longest length, and the OOD TVD."""
-    boards = [board for board in results.boards("output_var_global", None, BOARDS_PROTOCOL, inside=EVERYWHERE) if board.rows]
+    boards = _global(results, "output_var_global")
     scores = {(board.name, row.entry): row for board in boards_of(results) for row in board.rows}
     names = [board.name for board in boards]
     lines = [[f"{boards[0].protocol}: share of the variance that is left (OOD TVD)", *names], [":--", *["--:"] * len(boards)]]
@@ -60,10 +59,41 @@ def kept(results: Results) -> str:
     return markdown_table(lines)
 
 
+def drift(results: Results) -> str:
+    """Of each norm scheme and family, how far the global mean of outputs moves, in deviations at the training length."""
+    boards = {board.name: board for board in _global(results, "output_mean_global")}
+    spreads = {board.name: {row.entry: row for row in board.rows} for board in _global(results, "output_var_global")}
+    protocol = next(iter(boards.values())).protocol
+    lines = [[f"{protocol}: drift of the mean / deviation", *boards], [":--", *["--:"] * len(boards)]]
+    for entry in (NO_NORM, *SCHEMES):
+        rows = {name: next((row for row in board.rows if row.entry == entry), None) for name, board in boards.items()}
+        shown = [_drift(boards[name], row, spreads[name][entry]) if row else "-" for name, row in rows.items()]
+        lines.append([f"`{entry}`", *shown])
+    return markdown_table(lines)
+
+
+def _global(results: Results, metric: str) -> list[Board]:
+    """Boards of all families that have a probe of the whole output."""
+    return [board for board in results.boards(metric, None, versions(results)[0], inside=EVERYWHERE) if board.rows]
+
+
+def _drift(board: Board, means: Row, variances: Row) -> str:
+    """Seed by seed: how far the mean at the longest length is from that at the training length, in deviations at the latter."""
+    first, last = (_at(means, length) for length in (board.train_length, max(board.all_lengths)))
+    moved = abs(last - first) / _at(variances, board.train_length) ** 0.5
+    low, high = (end.item() for end in interval(moved[None]))
+    return f"{np.nanmean(moved):.2f} [{max(low, 0):.2f}, {high:.2f}]"
+
+
+def _at(row: Row, length: int) -> Floats:
+    """Value of each seed at a length; NaN where it is not known."""
+    cell = row.cell("length", length)
+    return np.array([nan if value is None else value for value in (cell.values if cell else ())])
+
+
 def _share(board: Board, row: Row) -> str:
     """Seed by seed: of the value at the training length, the share at the longest one, with its 95 % interval."""
-    ends = [row.cell("length", length) for length in (board.train_length, max(board.all_lengths))]
-    first, last = (np.array([nan if v is None else v for v in cell.values]) for cell in ends if cell)
+    first, last = (_at(row, length) for length in (board.train_length, max(board.all_lengths)))
     shares = last / first
     low, high = (end.item() for end in interval(shares[None]))
     return f"{np.nanmean(shares):.2f} [{low:.2f}, {high:.2f}]"
@@ -71,7 +101,7 @@ def _share(board: Board, row: Row) -> str:
 
 def separation(results: Results) -> str:
     """The separation of logits in the minimal model at every length of the board, and the closed forms at their shapes."""
-    (board,) = results.boards("logit_separation", "set-complement", BOARDS_PROTOCOL, inside=EVERYWHERE)
+    (board,) = results.boards("logit_separation", "set-complement", versions(results)[0], inside=EVERYWHERE)
     lengths = [length for length in board.all_lengths if length < TOKENS]
     lines = [[f"{board.protocol}: logit separation at", *map(str, lengths), "exponent"], [":--", *["--:"] * (len(lengths) + 1)]]
     rows = {row.entry: row for row in board.rows}
@@ -146,6 +176,7 @@ def tables_of_insides(results: Results, swept: Results) -> dict[str, str]:
         "before": before_training(swept),
         "without_repetition": without_repetition(results),
         "kept": kept(results),
+        "drift": drift(results),
         "separation": separation(results),
         "width": width(swept),
         "depth": depth(swept),
