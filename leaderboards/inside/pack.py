@@ -21,7 +21,7 @@ def main(results: Path, folder: Path = RUNS) -> None:
     runs = list(inspected(dict.fromkeys(run_files.find(results)), Registry.load(), wrong, whole=True))
     if wrong:
         raise SystemExit("\n".join(wrong))
-    new = [SubmittedRun(run.stored.record, run.metadata.content, run.rows) for run in runs if run.run_id not in there]
+    new = [SubmittedRun(run.stored.record, run.stored.about, run.rows) for run in runs if run.run_id not in there]
     if new:
         name, content = submission_files.written(new)
         (folder / name).write_bytes(content)

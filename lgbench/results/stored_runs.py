@@ -156,6 +156,8 @@ class StoredRun:
     path: Path
     """Run file or submission file."""
     metadata: RunMetadata
+    about: Mapping[str, Any]
+    """Metadata as in the file. Those of an earlier lgbench lack fields of today, which typed metadata fill in."""
     content: str | None = None
     """Digest of metadata and rows, from the submission file; None for a run file."""
 
@@ -245,10 +247,10 @@ def with_rows(path: Path, only: Collection[str] | None = None) -> Iterator[tuple
 
 def _stored(path: Path, file: CheckedFile) -> list[StoredRun]:
     if not file.is_submission:
-        return [StoredRun(path, _metadata(str(path), about)) for about in file.runs().values()]
+        return [StoredRun(path, _metadata(str(path), about), about) for about in file.runs().values()]
     found = []
     for run in file.packed():
-        own = StoredRun(path, _metadata(f"{path}, run {run.run_id!a:.50}", run.footer), run.content)
+        own = StoredRun(path, _metadata(f"{path}, run {run.run_id!a:.50}", run.footer), run.footer, run.content)
         if own.run_id != run.run_id:
             raise RunFileError(f"{path}, run {run.run_id!a:.50}: by its metadata it is run {own.run_id}")
         found.append(own)

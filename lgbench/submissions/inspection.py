@@ -116,6 +116,9 @@ class _Inspector:
         metadata, record = stored.metadata, stored.record
         if metadata.external or record.protocol.is_external:
             raise RunFileError("lgbench did not train its model: nobody can run it again, to verify or submit it")
+        content = digest(stored.about, rows)
+        if stored.content not in (None, content):
+            raise RunFileError("its metadata or its rows are not those that were filed: they do not fit its checksum")
         try:
             experiment = self._experiment(stored)
             if wrong := [*_wrong_metadata(metadata), *self._wrong_rows(experiment, rows)] if whole else []:
@@ -125,9 +128,6 @@ class _Inspector:
         except Exception as error:  # the code of a task or a measurement may raise anything
             why = f"{type(error).__name__}: {first_line(error)}"
             raise RunFileError(f"{record.task} or one of its measurements failed with {why}") from error
-        content = digest(metadata.content, rows)  # last: metadata of an earlier lgbench may lack fields, and would not fit
-        if stored.content not in (None, content):
-            raise RunFileError("its metadata or its rows are not those that were filed: they do not fit its checksum")
         return Run(stored, rows, experiment, content)
 
     def _experiment(self, stored: StoredRun) -> Experiment:

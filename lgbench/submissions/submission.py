@@ -205,7 +205,7 @@ def _submitted(given: Iterable[Path], folder: Path, registry: Registry, weights:
     file = None
     if new:
         name, content = submission_files.written(
-            [submission_files.SubmittedRun(run.stored.record, run.metadata.content, run.rows) for run in new]
+            [submission_files.SubmittedRun(run.stored.record, run.stored.about, run.rows) for run in new]
         )
         file = folder / name
         if file.exists():

@@ -93,7 +93,8 @@ def forged(
 
 
 def identity(experiment: dict[str, Any]) -> dict[str, Any]:
-    """The fields that a run's id is taken from: the experiment without the outcome of a tuning."""
+    """The fields that a run's id is taken from: the experiment without the outcome of a tuning, and without an idle dropout."""
+    experiment = {**experiment, "train": {k: v for k, v in experiment["train"].items() if k != "dropout" or v}}
     if experiment["tuning"] is None:
         return {name: value for name, value in experiment.items() if name != "tuning"}
     train = {name: value for name, value in experiment["train"].items() if name != "lr"}
