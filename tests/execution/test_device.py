@@ -31,4 +31,6 @@ def faults(how):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have another allocator")
 def test_results_of_many_megabytes_are_not_fetched_from_the_system_again_and_again():
-    assert faults("kept") < faults("given back") / 10
+    if not (given_back := faults("given back")):
+        pytest.skip("the allocator of this system keeps freed memory by itself")
+    assert faults("kept") < given_back / 10
