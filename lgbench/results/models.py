@@ -17,7 +17,7 @@ CHANCE = "chance"
 """Weights of the context-free baseline, which has no entry and no seed."""
 
 
-class Model(NamedTuple):
+class ModelRow(NamedTuple):
     """Weights of a run: a row of the table `models`."""
 
     run_id: str
@@ -48,9 +48,9 @@ def models(labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int]) 
         place = each.family, each.task, each.task_version, numbers[_protocol(each)]
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
-            found.append(Model(run_id, weights, *place, entry, each.seed, each.train.steps))
-        found.append(Model(run_id, CHANCE, *place, None, None, each.train.steps))
-    return {name: np.array(own, dtype=object) for name, own in zip(Model._fields, zip(*found, strict=True), strict=True)}
+            found.append(ModelRow(run_id, weights, *place, entry, each.seed, each.train.steps))
+        found.append(ModelRow(run_id, CHANCE, *place, None, None, each.train.steps))
+    return {name: np.array(own, dtype=object) for name, own in zip(ModelRow._fields, zip(*found, strict=True), strict=True)}
 
 
 def _uses(labels: RunLabels) -> Iterator[tuple[str, Use[tuple[str, str]]]]:

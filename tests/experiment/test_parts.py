@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from helpers.folders import PUBLISHED
-from helpers.plain_training import CPU
+from helpers.plain_training import CPU, resumed_at
 from helpers.registries import parts_of, with_model
 from helpers.toy_registries import but, toys_and
 from torch import Tensor, nn
@@ -34,7 +34,6 @@ from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
 from lgbench.results import run_files
-from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.population import Population
 from lgbench.training.train import train
 
@@ -362,17 +361,7 @@ def test_noise_is_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_inter
     for name, weights in alone.weights["raw"].items():
         torch.testing.assert_close(weights[0], together.weights["raw"][name][1])
 
-    class Stop(Exception):
-        pass
-
-    def stop(step, loss):
-        if step == 4:
-            raise Stop
-
-    path = tmp_path / "checkpoint"
-    with pytest.raises(Stop):
-        train([first], CPU, stop, checkpoint=Checkpoint(path, 0.0))
-    resumed = train([first], CPU, checkpoint=Checkpoint(path, 0.0))
+    resumed = resumed_at(4, [first], tmp_path / "checkpoint")
     for name, weights in alone.weights["raw"].items():
         assert torch.equal(weights, resumed.weights["raw"][name])
 

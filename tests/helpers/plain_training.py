@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from lgbench import seeds
 from lgbench.measurement.evaluate import evaluate
+from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
+from lgbench.training.train import train
 
 CPU = torch.device("cpu")
 
@@ -20,6 +24,20 @@ def initial(experiment):
     """A model as it is before its training."""
     with seeds.initial(experiment.seed, "weights"):
         return experiment.build()
+
+
+def resumed_at(step, population, path):
+    """A training that was interrupted after a step, and then went on from its checkpoint."""
+
+    def stop(done, loss):
+        if done == step:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        train(population, CPU, stop, checkpoint=Checkpoint(path, 0.0))
+    resumed = train(population, CPU, checkpoint=Checkpoint(path, 0.0))
+    assert resumed.resumed
+    return resumed
 
 
 def plain_training(experiment):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.plain_training import CPU, initial
+from helpers.plain_training import CPU, initial, resumed_at
 from torch import nn
 
 from lgbench import UsageError
 from lgbench.experiment.dropout import Dropout
 from lgbench.randomness import Random
-from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.cost import _longest
 from lgbench.training.models import kept, restored
 from lgbench.training.population import Population
@@ -101,18 +100,7 @@ def test_masks_are_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_inte
     first, second = planned(registry, task, entry, seeds=(3, 4), train_steps=6, train_dropout=RATE)
     alone, together = train([first], CPU), train([second, first], CPU)
 
-    class Stop(Exception):
-        pass
-
-    def stop(step, loss):
-        if step == 4:
-            raise Stop
-
-    path = tmp_path / "checkpoint"
-    with pytest.raises(Stop):
-        train([first], CPU, stop, checkpoint=Checkpoint(path, 0.0))
-    resumed = train([first], CPU, checkpoint=Checkpoint(path, 0.0))
-    assert resumed.resumed
+    resumed = resumed_at(4, [first], tmp_path / "checkpoint")
     for name, weights in alone.weights["raw"].items():
         assert torch.equal(weights, resumed.weights["raw"][name])
         torch.testing.assert_close(weights[0], together.weights["raw"][name][1], rtol=1e-4, atol=1e-5)
