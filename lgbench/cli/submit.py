@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -154,8 +154,6 @@ def _outcomes(
         raise UsageError(_none_named(asked.patterns, found))
     drawn = verification.drawn(named, asked.sample)
     _echo_runs(drawn, len(named), "testing the weights again of" if asked.evaluate_only else "running again")
-    if len(drawn) < len(named):
-        echo(_chances(verification.chances(len(named), len(drawn)), len(named), len(drawn)))
     by_path: dict[Path, list[str]] = {}
     for run in drawn:
         by_path.setdefault(run.path, []).append(run.run_id)
@@ -181,9 +179,3 @@ def _echo_runs(runs: Sequence[StoredRun], found: int, doing: str) -> None:
 def _none_named(patterns: Sequence[str], found: Sequence[StoredRun]) -> str:
     asked = ", ".join(repr(pattern) for pattern in patterns)
     return f"--run {asked} names none of the {len(found)} runs; the first is {found[0].where}"
-
-
-def _chances(chances: Mapping[int, float], found: int, size: int) -> str:
-    """Lines about the probability of finding forged runs in a sample, one line per number of forged runs."""
-    lines = [f"  {forged} forged: {chance:.1%}" for forged, chance in chances.items()]
-    return "\n".join([f"chance that a draw of {size} of {found} has a forged run, if so many are forged:", *lines])

@@ -9,12 +9,10 @@ import os
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from lgbench.contracts import Answers, Task
@@ -22,7 +20,6 @@ from lgbench.errors import LgbenchError, Refused, RunFileError, first_line
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
-from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.registry import Registry
 from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
@@ -31,16 +28,10 @@ from lgbench.measurement.evaluate import evaluate, evaluate_point
 from lgbench.measurement.scores import probes_of
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
-from lgbench.results.rows import Measured, rows_of, same_in_all_rows
-from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, flat, with_rows
+from lgbench.results.rows import Measured, rows_of
+from lgbench.results.stored_runs import RunMetadata, StoredRun, differences, with_rows
 from lgbench.results.submission_files import digest
 from lgbench.training.models import Curve, curve_steps
-
-MAX_TEXT = 2000
-"""Largest number of characters of a name or a note in the metadata."""
-
-ROUNDING = 1e-6
-"""Distance from a measurement's range that rounding explains."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +112,7 @@ class _Inspector:
             raise RunFileError("its metadata or its rows are not those that were filed: they do not fit its checksum")
         try:
             experiment = self._experiment(stored)
-            if wrong := [*_wrong_metadata(metadata), *self._wrong_rows(experiment, rows)] if whole else []:
+            if wrong := [*self._wrong_rows(experiment, rows)] if whole else []:
                 raise Refused(wrong)
         except LgbenchError as error:
             raise error if isinstance(error, RunFileError) else RunFileError(str(error)) from error
@@ -142,7 +133,7 @@ class _Inspector:
         return replace(planned, measurements=tuple(each.thing for each in found), measured_by=versions)
 
     def _wrong_rows(self, experiment: Experiment, rows: pa.Table) -> Iterator[str]:
-        """A sentence for missing rows, for surplus rows, and for each constant column with a wrong value.
+        """A sentence for missing rows, and a sentence for surplus rows.
 
         Rows of probes are not compared: the layers of a model are known only after building it.
         """
@@ -150,57 +141,12 @@ class _Inspector:
         same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
         if same not in self._keys:
             self._keys[same] = row_keys(experiment)
-        yield from _wrong_columns(record, rows)
-        yield from _wrong_values(experiment, rows)
         probes = {measurement.name for measurement in probes_of(experiment.task, experiment.measurements)}
         found = Counter(key for key in keys_in(rows) if key.metric not in probes)
         for what, keys in (("lacks", self._keys[same] - found), ("has too many rows:", found - self._keys[same])):
             if keys:
                 named, more = "; ".join(map(str, list(keys)[:3])), f" and {len(keys) - 3} more" if len(keys) > 3 else ""
                 yield f"it {what} {named}{more}"
-
-
-def _wrong_columns(record: ExperimentRecord, rows: pa.Table) -> Iterator[str]:
-    """A sentence for each constant column of a run with a wrong value."""
-    for name, right in same_in_all_rows(record).items():
-        if other := [value for value in rows[name].to_pylist() if value != right][:1]:
-            yield f"{name} is {other[0]!a:.100} in its rows, and {right!a:.100} by its metadata"
-    weights, plugins = rows["weights"].to_pylist(), rows["plugins"].to_pylist()
-    right_of = {name: record.plugins_of(name) for name in dict.fromkeys(weights)}
-    if any(found != right_of[name] for name, found in zip(weights, plugins, strict=True)):
-        yield "the plugins in its rows are not those in its metadata"
-    if len(steps := rows["diverged_step"].unique().to_pylist()) > 1:
-        yield f"diverged_step has {len(steps)} values in its rows, expected one"
-    elif steps[0] is not None and not 1 <= steps[0] <= record.train.steps:
-        yield f"diverged_step is {steps[0]} in its rows, expected 1 to {record.train.steps}"
-
-
-def _wrong_values(experiment: Experiment, rows: pa.Table) -> Iterator[str]:
-    """A sentence for values without a number of answers, and for each measurement with a value outside of its range."""
-    if pc.any(pc.fill_null(pc.less(rows["n"], 0), True)).as_py():
-        yield "n is missing or below 0 in some of its rows"
-    if pc.any(pc.xor(pc.is_null(rows["value"]), pc.equal(rows["n"], 0))).as_py():
-        yield "value is missing in some of its rows with n above 0, or given with n 0"
-    for measurement in experiment.measurements:
-        low, high = measurement.range
-        values = rows["value"].filter(pc.equal(rows["metric"], measurement.name)).drop_null().to_pylist()
-        for value in values:  # a NaN is outside of any range
-            if (low is not None and not value >= low - ROUNDING) or (high is not None and not value <= high + ROUNDING):
-                yield f"{measurement.name} is {value} in its rows, outside of its range {low} to {high}"
-                break
-
-
-def _wrong_metadata(metadata: RunMetadata) -> Iterator[str]:
-    """A sentence for a text that a terminal or a page would not print, and for each impossible duration."""
-    texts = [(name, text) for name, value in flat(metadata.content).items() for text in (name, value) if isinstance(text, str)]
-    if odd := [name for name, text in texts if not text.isprintable() or len(text) > MAX_TEXT]:
-        yield f"in its metadata, {odd[0]!a:.100} has control characters, or over {MAX_TEXT} characters"
-    for name, seconds in asdict(metadata.seconds).items():
-        if not 0 <= seconds < inf:
-            yield f"seconds.{name} is {seconds} in its metadata, expected a number from 0 on"
-    names = Counter(plugin.name for plugin in metadata.plugins)
-    if twice := [name for name, count in names.items() if count > 1]:
-        yield f"its metadata have the plugin {twice[0]!a:.100} twice"
 
 
 def _other_measurements(metadata: RunMetadata, registry: Registry) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -275,20 +274,19 @@ def _unreleased(plugin: LoadedPlugin) -> str | None:
 
 
 def check_filed(folder: Path, registry: Registry) -> list[str]:
-    """A sentence for each fault in `folder`/runs: runs that `submit` would refuse today, and files not made by `submit`.
+    """A sentence for each fault in `folder`/runs: runs that `submit` would refuse today, run files, and wrong weights files.
 
     Runs under an earlier version of a published protocol cannot be planned by the installed lgbench. They were inspected at
-    their submission. Checked are only metadata, file names and duplicates.
+    their submission. Checked are only metadata and duplicates.
     """
-    paths, weights, wrong = _sorted_out(folder / RUNS)
-    every, unreadable = stored_in(paths)
+    every, wrong = stored_in(run_files.find(folder / RUNS))
     today: dict[Path, list[str]] = defaultdict(list)
     for run in every:
         if not _is_earlier(run.record.protocol):
             today[run.path].append(run.run_id)
             wrong += [f"{run.where}: {sentence}" for sentence in unpublishable(run.metadata)]
     found = [run.stored for run in inspected(today, registry, wrong, whole=True)]
-    wrong += [*unreadable, *_misplaced(every), *_other_weights(weights, every)]
+    wrong += [*_run_files(every), *_other_weights(sorted((folder / RUNS).glob(f"*{weights_files.SUFFIX}")), every)]
     return [*wrong, *duplicates(every, []), *incomplete(found, registry.tasks, found)]
 
 
@@ -298,36 +296,10 @@ def _is_earlier(used: ProtocolUse) -> bool:
     return today is not None and today.published and used.version < today.version and not used.changes
 
 
-def _sorted_out(folder: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """Run files and weights files in the folder of filed runs, and a sentence for each other entry of the folder.
-
-    Hidden files could escape a review, and the target of a link may change.
-    """
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        return [], [], [f"{folder} is no folder of filed runs; put a folder of that name there"]
-    runs: list[Path] = []
-    weights: list[Path] = []
-    strays: list[str] = []
-    for path in sorted(folder.iterdir()) if folder.exists() else []:
-        usual = stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith(".")
-        if usual and path.suffix in (".parquet", weights_files.SUFFIX):
-            (runs if path.suffix == ".parquet" else weights).append(path)
-        else:
-            strays.append(f"{path} is no submission file, and no file of weights: remove it")
-    return runs, weights, strays
-
-
-def _misplaced(runs: Sequence[StoredRun]) -> Iterator[str]:
-    """A sentence for each run file, and for each submission file with a name that does not follow from its runs."""
-    files: dict[Path, list[StoredRun]] = defaultdict(list)
-    for run in runs:
-        files[run.path].append(run)
-    for path, own in files.items():
-        contents = [run.content for run in own if run.content is not None]
-        if len(contents) < len(own):
-            yield f"{path} is a run file, and filed runs are in submission files; file it with `lgbench submit`"
-        elif path.name != (name := submission_files.name_for([run.record for run in own], contents)):
-            yield f"{path}: a file with these runs alone is at {path.with_name(name)}"
+def _run_files(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """A sentence for each run file among the submission files."""
+    for path in sorted({run.path for run in runs if run.content is None}):
+        yield f"{path} is a run file, and filed runs are in submission files; file it with `lgbench submit`"
 
 
 def _other_weights(paths: Iterable[Path], runs: Iterable[StoredRun]) -> Iterator[str]:

@@ -12,10 +12,8 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from math import comb
 
 import torch
 from torch import Tensor, nn
@@ -49,17 +47,6 @@ def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
         return list(runs)
     chosen = random.SystemRandom().sample(range(len(runs)), size)
     return [runs[index] for index in sorted(chosen)]
-
-
-def chance_to_draw(runs: int, forged: int, size: int) -> float:
-    """Probability of at least one forged run in a sample of `size`: hypergeometric."""
-    return float(1 - Fraction(comb(runs - forged, size), comb(runs, size)))
-
-
-def chances(runs: int, size: int) -> dict[int, float]:
-    """:func:`chance_to_draw` for one forged run, and for 5, 10 and 25 % of the runs."""
-    forged = sorted({1, *(max(1, round(runs * share)) for share in (0.05, 0.1, 0.25))})
-    return {number: chance_to_draw(runs, number, size) for number in forged}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -246,49 +245,16 @@ def test_a_seed_far_away_is_refused_and_counts_nothing(honest, board, tmp_path, 
 
 
 def test_what_was_put_among_the_filed_runs_by_hand_is_told(filled, later, tmp_path, installed):
-    folder, one = filled / "runs", filed_in(filled)
-    (folder / "notes.txt").write_text("mine")
-    one.rename(folder / "renamed.parquet")
+    folder = filled / "runs"
     single = shutil.copy(later[0], folder / later[0].name)
-    linked = folder / "linked.parquet"
-    linked.symlink_to(later[1])
     dirty = forged(
         later[2], tmp_path / later[2].name, lambda about: about["environment"].update(git_commit=f"{published.COMMIT}+dirty")
     )
     other = together([dirty], folder)
     said = "\n".join(check_filed(filled, installed))
-    assert f"{folder / 'notes.txt'} is no submission file" in said
-    assert f"{folder / 'renamed.parquet'}: a file with these runs alone is at {one}" in said
     assert f"{single} is a run file, and filed runs are in submission files; file it with `lgbench submit`" in said
-    assert f"{linked} is no submission file" in said
     assert f"{other}, run {later[2].stem}: it was made by a changed checkout" in said
     assert "lacks seed" in said
-
-
-STRAYS = {
-    "a hidden file": lambda folder, run: shutil.copy(run, folder / f".{run.name}"),
-    "a folder": lambda folder, run: (folder / "deep").mkdir(),
-    "a link": lambda folder, run: (folder / "link.parquet").symlink_to(run),
-    "a pipe": lambda folder, run: os.mkfifo(folder / "pipe.parquet"),
-    "a note": lambda folder, run: shutil.copy(run, folder / "README.md"),
-    "a damaged file": lambda folder, run: shutil.copy(run, folder / f"{run.name}.damaged-1"),
-}
-
-
-@pytest.mark.parametrize("kind", STRAYS)
-def test_everything_among_the_filed_runs_that_no_submission_made_is_named(filled, installed, kind):
-    folder, before = filled / "runs", {*(filled / "runs").iterdir()}
-    STRAYS[kind](folder, filed_in(filled))
-    (stray,) = {*folder.iterdir()} - before
-    assert check_filed(filled, installed) == [f"{stray} is no submission file, and no file of weights: remove it"]
-
-
-def test_the_folder_of_filed_runs_is_a_folder(filled, tmp_path, installed):
-    (filled / "runs").rename(tmp_path / "elsewhere")
-    assert check_filed(filled, installed) == []
-    (filled / "runs").symlink_to(tmp_path / "elsewhere")
-    (said,) = check_filed(filled, installed)
-    assert said.startswith(f"{filled / 'runs'} is no folder of filed runs")
 
 
 def test_an_unreadable_filed_run_has_to_be_put_right_first(made, board, installed):
@@ -417,7 +383,7 @@ def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(made, boa
         assert filed in ({}, {name: content}) and (end == -9 or filed), point
         submit(alone, board, installed)
         assert (board / "runs" / name).read_bytes() == content, point
-        assert all("remove it" in sentence for sentence in check_filed(board, installed)), point
+        assert check_filed(board, installed) == [], point
         shutil.rmtree(board / "runs")
         point += 3
     assert point > 6
