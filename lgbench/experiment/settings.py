@@ -10,10 +10,12 @@ from dataclasses import asdict, fields, replace
 from itertools import product
 from math import inf
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from lgbench.contracts import PART_KINDS, Answers, JsonFile, Task
-from lgbench.errors import UsageError, unknown
+from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.protocols import TARGETS, Evaluation, Training
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
@@ -208,8 +210,6 @@ def check_settings(task: Task, train: Training, evaluate: Evaluation) -> None:
         raise UsageError(f"{wrong}: it must be 0, for none, or from {MIN_STRINGS} to {MAX_AT_ONCE}")
 
 
-MAX_BYTES = 2**20
-"""Size limit for JSON files."""
 MAX_LETTERS = 1000
 """Length limit for a JSON object without spaces, since each run's metadata contains the object."""
 
@@ -219,18 +219,11 @@ def json_content(key: str, text: str) -> str:
 
     Raises UsageError with the option `key`.
     """
-    if is_json_object(text):
-        said, where = text, key
-    else:
-        said, where = _read_json_file(key, text), f"{key}={text!r}"
+    said, where = (text, key) if is_json_object(text) else (_read_json_file(key, text), f"{key}={text!r}")
     try:
-        found = json.loads(said, parse_constant=_refuse)
-    except RecursionError:
-        raise UsageError(f"{where} is nested too deeply: expected a JSON object") from None
-    except ValueError as error:
-        raise UsageError(f"{where} is no JSON: {error}; expected a JSON object") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{where} is {_kind_of_json(found)}: expected a JSON object")
+        found = msgspec.json.decode(said, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} is no JSON object: {first_line(error)}") from None
     compact = json.dumps(found, sort_keys=True, separators=(",", ":"))
     if len(compact) > MAX_LETTERS:
         raise UsageError(
@@ -253,26 +246,10 @@ def setting_label(value: object) -> str:
     )
 
 
-def _read_json_file(key: str, text: str) -> str:
+def _read_json_file(key: str, text: str) -> bytes:
     try:
-        with Path(text).expanduser().open("rb") as file:
-            found = file.read(MAX_BYTES + 1)
+        return Path(text).expanduser().read_bytes()
     except OSError as error:
         raise UsageError(f"{key}={text!r} cannot be read: {error.strerror}; name a file with a JSON object") from None
     except ValueError:  # a zero byte in the name
         raise UsageError(f"{key}={text!r} is no name of a file; name a file with a JSON object") from None
-    if len(found) > MAX_BYTES:
-        raise UsageError(f"{key}={text!r} is larger than {MAX_BYTES // 2**20} MB: expected a file with a JSON object")
-    try:
-        return found.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{key}={text!r} is no text file: expected a file with a JSON object") from None
-
-
-def _kind_of_json(found: Any) -> str:
-    names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number", type(None): "null"}
-    return f"JSON, but {names[type(found)]}"
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")

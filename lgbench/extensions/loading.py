@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import importlib.util
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -151,15 +151,19 @@ def file_source(path: Path, named: str = "", plugin_in: Callable[[ModuleType], A
     return PluginSource(path.stem, distribution, lambda: content, load)
 
 
+_STATED = re.compile(rb"""^LGBENCH_CONTRACT\b[^=\n]*=\s*["']([^"'\n]*)["']""", re.MULTILINE)
+"""Line of a plugin's source with the version of its contract, such as LGBENCH_CONTRACT = "3.0"."""
+
+
 def check_contract(source: PluginSource) -> None:
     """Raise PluginError for a plugin with an unsupported version of the contracts.
 
-    The version is a line of the source, such as LGBENCH_CONTRACT = "3.0", read without an import.
+    The version is read from the source, since the import of a plugin for a newer contract may fail for any reason.
     """
-    text = source.read()
-    stated = _stated(text) if text else None
-    if stated is None:
+    found = _STATED.search(source.read() or b"")
+    if not found:
         return
+    stated = found[1].decode()
     here = ".".join(map(str, CONTRACT))
     major, dot, minor = stated.partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):
@@ -241,27 +245,6 @@ def _restored() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-
-
-def _stated(text: bytes) -> str | None:
-    """Value of LGBENCH_CONTRACT in a plugin's source; None without such a line."""
-    if b"LGBENCH_CONTRACT" not in text:
-        return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return None  # importing it reports the error
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id="LGBENCH_CONTRACT")], value=ast.expr() as value):
-                return _literal(value)
-            case ast.AnnAssign(target=ast.Name(id="LGBENCH_CONTRACT"), value=ast.expr() as value):
-                return _literal(value)
-    return None
-
-
-def _literal(value: ast.expr) -> str:
-    return str(value.value) if isinstance(value, ast.Constant) else ast.unparse(value)
 
 
 def _distribution(entry_point: EntryPoint) -> Distribution:

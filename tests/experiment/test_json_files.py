@@ -85,15 +85,13 @@ def test_an_object_may_stand_in_the_place_of_a_file(registry, path):
     ("content", "words"),
     [
         (None, "cannot be read: No such file or directory; name a file with a JSON object"),
-        (b"", "is no JSON: Expecting value: line 1 column 1 (char 0); expected a JSON object"),
-        (b"\xff\xfe", "is no text file: expected a file with a JSON object"),
-        (b"[]", "is JSON, but a list: expected a JSON object"),
-        (b"null", "is JSON, but null: expected a JSON object"),
-        (b"true", "is JSON, but true or false: expected a JSON object"),
-        (b'{"a": NaN}', "is no JSON: NaN is no number of JSON; expected a JSON object"),
-        (b'{"a": ' * 100_000, "expected a JSON object"),
+        (b"", "is no JSON object: Input data was truncated"),
+        (b"\xff\xfe", "is no JSON object"),
+        (b"[]", "is no JSON object: Expected `object`, got `array`"),
+        (b"null", "is no JSON object: Expected `object`, got `null`"),
+        (b'{"a": NaN}', "is no JSON object: JSON is malformed"),
+        (b'{"a": ' * 100_000, "is no JSON object"),
         (b'{"a": "' + b"x" * 2000 + b'"}', "has 2008 letters without spaces, and at most 1000 fit into the footer of a run"),
-        (b" " * (2**20 + 1), "is larger than 1 MB: expected a file with a JSON object"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_sentence(tmp_path, content, words):
