@@ -7,8 +7,9 @@ any plugin.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
 from itertools import groupby
-from typing import Any
+from typing import Any, get_type_hints
 
 from command_line import commands
 from mkdocs.exceptions import PluginError
@@ -16,7 +17,7 @@ from tables import prose, table
 
 from lgbench import Task
 from lgbench.checkout import ROOT
-from lgbench.claims.claim import TABLES, keys_of, read_claims
+from lgbench.claims.claim import Claim, ClaimTest, Runs, Source, read_claims
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.extensions import describe
 from lgbench.extensions.registry import Registry
@@ -146,12 +147,13 @@ def _value(value: Any) -> str:
 
 def claims() -> str:
     """The keys of a claim's file, a table for each of its tables."""
-    titles = {"it": "At the top", "one of [[tests]]": "`[[tests]]`"}
     parts = []
-    for name, kind in TABLES.items():
-        keys = keys_of(kind).items()
-        rows = [[f"`{key}`", "yes" if own.required else "", prose(own.expected), own.meaning] for key, own in keys]
-        parts.append(f"### {titles.get(name, f'`{name}`')}\n\n{table(['key', 'required', 'value', 'meaning'], rows)}\n")
+    for title, kind in {"At the top": Claim, "`[source]`": Source, "`[runs]`": Runs, "`[[tests]]`": ClaimTest}.items():
+        hints, rows = get_type_hints(kind, include_extras=True), []
+        for key in fields(kind):
+            meaning = [meta.description for meta in getattr(hints[key.name], "__metadata__", ()) if meta.description]
+            rows += [[f"`{key.name}`", "yes" if key.default is MISSING else "", meaning[-1]]] if meaning else []
+        parts.append(f"### {title}\n\n{table(['key', 'required', 'meaning'], rows)}\n")
     return "\n".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 import zipfile
+from dataclasses import fields
 
 import hatchling.build
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import stats
 
 from lgbench import UsageError
 from lgbench.claims import claim as files
-from lgbench.claims.claim import TABLES, Claim, ClaimTest, Runs, Source, keys_of
+from lgbench.claims.claim import Claim, ClaimTest, Runs, Source
 from lgbench.claims.missing import obstacle
 from lgbench.experiment.components import find_tasks
 from lgbench.extensions.registry import Registry
@@ -70,9 +71,9 @@ lengths = "all"
 margin = 0.1
 """
     content = tomllib.loads(text)
-    given = {Claim: {*content}, Source: {*content["source"]}, Runs: {*content["runs"]}}
+    given = {Claim: {"name", *content}, Source: {*content["source"]}, Runs: {*content["runs"]}}
     given[ClaimTest] = {key for test in content["tests"] for key in test}
-    assert given == {kind: set(keys_of(kind)) for kind in TABLES.values()}
+    assert given == {kind: {field.name for field in fields(kind)} for kind in given}
     (claim,) = files.read_claims(write_claim(tmp_path, text).parent)
     assert claim.tests[0] == ClaimTest("a@ema", "a", None, "roc_auc", (16, 32), "alike", 1.0)
     assert claim.tests[1] == ClaimTest("a", None, -1, "kl", "all", "alike", 0.1)
@@ -86,53 +87,42 @@ TEST = '[[tests]]\nentry = "arch+new"\nagainst = "arch+old"'
     ("text", "said"),
     [
         (changed("claim =", "cliam ="), "no key 'cliam'; did you mean 'claim'"),
-        (changed("seeds = 5\n", ""), "[runs] lacks the key seeds: a whole number"),
-        (changed("seeds = 5", "seeds = 0"), "seeds of [runs] is 0, expected a whole number from 1"),
-        (changed("seeds = 5", "seeds = true"), "seeds of [runs] is True, expected a whole number"),
+        (changed("seeds = 5\n", ""), "missing required field `seeds` - at `$.runs`"),
+        (changed("seeds = 5", "seeds = 0"), "Expected a number of seeds from 1 to 10000, got 0 - at `$.runs.seeds`"),
+        (changed("seeds = 5", "seeds = true"), "Expected a number of seeds"),
         (changed("seeds = 5", "sets = 5"), "no key 'sets'"),
-        (changed('tasks = ["alpha"]', 'tasks = "alpha"'), "tasks of [runs] is 'alpha', expected a list of names"),
-        (changed('tasks = ["alpha"]', "tasks = []"), "tasks of [runs] is [], expected a list"),
-        (changed('tasks = ["alpha"]', 'tasks = ["alpha", "alpha"]'), "each once"),
-        (changed('tasks = ["alpha"]', 'tasks = ["Alpha"]'), "expected a list of names"),
-        (changed('["quick"]', '["qiuck"]'), "in [runs], no protocol 'qiuck'; did you mean 'quick'?"),
+        (changed('tasks = ["alpha"]', 'tasks = "alpha"'), "Expected `array`, got `str` - at `$.runs.tasks`"),
+        (changed('tasks = ["alpha"]', "tasks = []"), "Expected `array` of length >= 1 - at `$.runs.tasks`"),
+        (changed('tasks = ["alpha"]', 'tasks = ["Alpha"]'), "at `$.runs.tasks[0]`"),
+        (changed('["quick"]', '["qiuck"]'), "no protocol 'qiuck'; did you mean 'quick'?"),
         (changed("[source]", "[sorce]"), "did you mean 'source'?"),
-        (changed('paper = "arXiv 0000.00000"\n', ""), "[source] lacks the key paper: a line of text"),
-        (changed('"table 2"', "2"), "place of [source] is 2, expected a line of text"),
-        (changed('"table 2"', '"a\\nb"'), "expected a line of text"),
-        (changed('title = "A new norm"', 'title = ""'), "title of [source] is '', expected a line"),
-        (changed("[[tests]]", "[tests]"), "expected tables that begin with [[tests]]"),
-        (changed(TEST, ""), "lacks the key tests: tables that begin with [[tests]]"),
-        (CLAIM + 'margin = "0.1"', "margin of one of [[tests]] is '0.1', expected a number such as 0.02"),
-        (CLAIM + "margin = true", "expected a number such as 0.02"),
-        (CLAIM + "margin = nan", "expected a number such as 0.02"),
-        (CLAIM + "margin = inf", "expected a number such as 0.02"),
-        (CLAIM + "margin = -0.1", "at least 0"),
+        (changed('paper = "arXiv 0000.00000"\n', ""), "missing required field `paper` - at `$.source`"),
+        (changed('"table 2"', "2"), "got `int` - at `$.source.place`"),
+        (changed('"table 2"', '"a\\nb"'), "at `$.source.place`"),
+        (changed('title = "A new norm"', 'title = ""'), "at `$.source.title`"),
+        (changed("[[tests]]", "[tests]"), "Expected `array`, got `object` - at `$.tests`"),
+        (changed(TEST, ""), "missing required field `tests`"),
+        (CLAIM + 'margin = "0.1"', "Expected `float`, got `str` - at `$.tests[0].margin`"),
+        (CLAIM + "margin = nan", "Expected `float` >= 0.0"),
+        (CLAIM + "margin = inf", "Expected `float` < 1000000.0"),
         (CLAIM + "margn = 0.1", "did you mean 'margin'?"),
-        (CLAIM + 'lengths = "ood"', 'expected "ID", "OOD", "all", or a list'),
-        (CLAIM + "lengths = []", 'expected "ID", "OOD", "all", or a list'),
-        (CLAIM + "lengths = [16, 0]", 'expected "ID", "OOD", "all", or a list'),
-        (CLAIM + "lengths = [16, 16]", "each once"),
-        (CLAIM + "lengths = [[16]]", 'expected "ID", "OOD", "all", or a list'),
-        (CLAIM + 'expect = "worse"', "expect of one of [[tests]] is 'worse', expected better or alike"),
+        (CLAIM + 'lengths = "ood"', "'ood' - at `$.tests[0].lengths`"),
+        (CLAIM + "lengths = []", "Expected `array` of length >= 1 - at `$.tests[0].lengths`"),
+        (CLAIM + "lengths = [16, 0]", "Expected `int` >= 1 - at `$.tests[0].lengths[1]`"),
+        (CLAIM + 'expect = "worse"', "'worse' - at `$.tests[0].expect`"),
         (CLAIM + 'expect = "alike"', "needs a margin above 0"),
-        (CLAIM + 'metric = "Tvd-2"', "expected the name of a metric"),
-        (CLAIM + "exponent = -1", "needs against, an entry, or exponent, a number, and not both"),
+        (CLAIM + 'metric = "Tvd-2"', "at `$.tests[0].metric`"),
+        (CLAIM + "exponent = -1", "needs against, an entry, or exponent, a number, and not both - at `$.tests[0]`"),
         (changed('against = "arch+old"', ""), "needs against, an entry, or exponent"),
         (changed('against = "arch+old"', "exponent = -1"), "needs a margin above 0"),
-        (
-            changed('against = "arch+old"', 'exponent = "x"\nmargin = 1'),
-            "[[tests]] is 'x', expected a number",
-        ),
         (changed('against = "arch+old"', 'exponent = -1\nmargin = 1\nexpect = "better"'), "leave expect out"),
         (changed('against = "arch+old"', "exponent = -1\nmargin = 1\nlengths = [8]"), "fits an exponent to one length"),
         (changed('against = "arch+old"', 'against = "arch+new"'), "compares arch+new with itself"),
-        (CLAIM + TEST, "two of [[tests]] are the same"),
         (CLAIM + "[more]", "no key 'more'"),
         (CLAIM + 'entry = "again"', "it is no TOML"),
         ("claim = ", "it is no TOML"),
-        ("", "it lacks the key claim"),
+        ("", "missing required field `claim`"),
         ("[" * 5000, "it is no TOML"),
-        ("#" * 2_000_000, "more than"),
     ],
 )
 def test_what_is_wrong_with_a_claim_is_one_sentence_that_names_the_file(tmp_path, text, said):
@@ -144,7 +134,7 @@ def test_what_is_wrong_with_a_claim_is_one_sentence_that_names_the_file(tmp_path
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "new-norm.toml").write_bytes(b"claim = '\xff'")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with pytest.raises(UsageError, match="it is no TOML"):
         files.read_claims(tmp_path)
 
 
