@@ -17,6 +17,7 @@ from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import ID, OOD, BoardValues, rounded
 from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
+from lgbench.results.models import most_telling_first
 from lgbench.results.statistics import (
     CONFIDENCE,
     MIN_PAIRED_SEEDS,
@@ -252,10 +253,9 @@ def _found(
 
 
 def _uses(claim: Claim, parts: Iterable[_Part]) -> list[ProtocolUse]:
-    """Protocols of the claim, in their present versions, then all other protocols with runs, by name."""
-    named = [ProtocolUse(name, PROTOCOLS[name].version) for name in claim.runs.protocols]
-    others = sorted({use for part in parts for use, sample in part.samples.items() if sample.n} - {*named}, key=str)
-    return [*named, *others]
+    """Protocols of the claim, in their present versions, and all other protocols with runs; the most telling first."""
+    named = {ProtocolUse(name, PROTOCOLS[name].version) for name in claim.runs.protocols}
+    return most_telling_first(named | {use for part in parts for use, sample in part.samples.items() if sample.n})
 
 
 def _under(claim: Claim, use: ProtocolUse, parts: Sequence[_Part]) -> list[Verdict]:
@@ -365,6 +365,19 @@ def _undecided(verdict: Verdict, sample: PairedSample, beyond: Floats, tests: in
     needed = max(needed, verdict.n + 1)
     reason = f"{_evidence(verdict)}; about {needed} would decide it, if differences go on as they are"
     return replace(verdict, state="undecided", reason=reason, seeds_needed=needed)
+
+
+def latest(claim: Claim, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """One of all verdicts on each test: the most telling with runs, or else "not run" under a protocol of the claim."""
+    kinds = (
+        verdicts,
+        [verdict for verdict in verdicts if verdict.protocol.name in claim.runs.protocols],
+        [verdict for verdict in verdicts if verdict.state != "not run"],
+    )
+    found: dict[tuple[str, ClaimTest], Verdict] = {}
+    for own in kinds:
+        found |= {(verdict.task, verdict.test): verdict for verdict in reversed(own)}  # the most telling comes first
+    return [found[part] for part in dict.fromkeys((verdict.task, verdict.test) for verdict in verdicts)]
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from lgbench.cli import options
 from lgbench.cli.output import console, echo, echo_data, installed, opened
 from lgbench.cli.run import run_request
 from lgbench.errors import RunFailed, UsageError, unknown
+from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.options import RunOptions
 
 if TYPE_CHECKING:
@@ -45,57 +46,69 @@ def _claim_names(ctx: click.Context) -> list[str]:
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=options.Completed(_claim_names))
 @options.claims_option
-@click.option("--run", "missing", is_flag=True, help="Make the runs that these claims lack, and then decide.")
+@click.option("--run", "make", is_flag=True, help="Make the runs that these claims lack, and then decide.")
+@click.option("--missing", is_flag=True, help="List the commands for the runs that these claims lack, in place of verdicts.")
 @click.option("--seeds", type=options.Seeds(), help="Seeds that --run makes.  [default: those that the claim asks for]")
 @options.device_option
 @click.option("--workers", type=int, help="Processes that train at the same time, as of `lgbench run`.")
 @click.option(
     "--protocol",
     type=options.protocol_name,
-    help='Protocol to decide under: a name, or a full label such as "standard/3 train.lr=0.001". With --run, the name of the '
-    "protocol to run.  [default: all]",
+    help='Protocol to decide under: a name, a full label such as "standard/3 train.lr=0.001", or all. With --run, the name of '
+    "the protocol to run.  [default: for each test one with runs: the newest standard, or else paper, long, short or quick]",
 )
 @options.json_option
 @options.plugin_option
 @options.results_option
 @options.gathered(ClaimRuns, "asked")
-def claims(names: Sequence[str], claims_folder: Path | None, missing: bool, as_json: bool, asked: ClaimRuns) -> None:
+def claims(
+    names: Sequence[str], claims_folder: Path | None, make: bool, missing: bool, as_json: bool, asked: ClaimRuns
+) -> None:
     """Decide claims of papers from the available runs.
 
     A claim is a TOML file with sentence, source, runs and test. On each task of a claim, and under each protocol, the verdict
-    is confirmed, refuted, undecided, or not run. NAME shows a claim in full: its source, its numbers, and the
-    commands for missing runs. --run makes these runs, under the first protocol that the claim names or under --protocol.
+    is confirmed, refuted, undecided, or not run. Claims without a run are counted, not listed. NAME shows a claim in full: its
+    source, and all its numbers. --missing lists the commands for missing runs, and --run makes these runs, under the first
+    protocol that the claim names or under --protocol. --json has the verdicts under all protocols, and the commands.
     Differences are paired by seed, and p is corrected for all tests of a claim under one protocol.
     """
     from lgbench.claims.claim import default_folder, read_claims
+    from lgbench.claims.verdicts import latest
     from lgbench.reports import claims as shown
     from lgbench.reports.tables import as_json as json_text
 
-    _require_sense(names, missing, as_json)
+    _require_sense(names, make, missing, as_json)
     found = read_claims(claims_folder or default_folder(), names)
-    failures = _run(found, asked) if missing else []
+    failures = _run(found, asked) if make else []
     judged = _judged(found, asked)
     where = None if asked.results == options.RESULTS else str(asked.results)
     if as_json:
         echo_data(json_text(shown.documents(judged, where)))
-    elif names:
-        for claim, verdicts in judged:
-            shown.show_claim(claim, verdicts, where, console())
+    elif missing:
+        shown.show_missing(judged, where, console())
     else:
-        shown.show_claims(judged, console())
+        if asked.protocol != ALL_PROTOCOLS:
+            judged = [(claim, latest(claim, verdicts)) for claim, verdicts in judged]
+        for claim, verdicts in judged if names else ():
+            shown.show_claim(claim, verdicts, console())
+        if not names:
+            shown.show_claims(judged, console())
     if failures:
         raise RunFailed("; ".join(failures))
 
 
-def _require_sense(names: Sequence[str], missing: bool, as_json: bool) -> None:
+def _require_sense(names: Sequence[str], make: bool, missing: bool, as_json: bool) -> None:
     """Raise UsageError for incompatible options."""
-    if missing and not names:
+    if missing and (make or as_json):
+        other = "--run, which makes the runs" if make else "--json, which has the commands"
+        raise UsageError(f"--missing lists commands, and does not go with {other}: leave one of them out")
+    if make and not names:
         raise UsageError("--run takes the names of claims, as in `lgbench claims post-norm --run`; all of them would take days")
-    if missing and as_json:
+    if make and as_json:
         raise UsageError("--json does not go with --run, which tells what it does; run first, and then ask again with --json")
     context = click.get_current_context()
     for option in ("seeds", "device", "workers"):
-        if not missing and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+        if not make and context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(f"--{option} says nothing without --run: nothing is trained")
 
 
@@ -108,8 +121,8 @@ def _judged(found: Sequence[Claim], asked: ClaimRuns) -> list[tuple[Claim, list[
     runs = _opened(asked.results)
     _check_protocol(found, runs, asked.protocol)
     registry = installed(asked.plugins)
-    families = families_of(registry)
-    return [(claim, with_obstacles(claim, decide(claim, runs, asked.protocol, families), registry)) for claim in found]
+    families, protocol = families_of(registry), None if asked.protocol == ALL_PROTOCOLS else asked.protocol
+    return [(claim, with_obstacles(claim, decide(claim, runs, protocol, families), registry)) for claim in found]
 
 
 def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str | None) -> None:
@@ -117,8 +130,8 @@ def _check_protocol(found: Sequence[Claim], runs: Results | None, protocol: str 
     known = {name for claim in found for name in claim.runs.protocols}
     uses = runs.protocols.values() if runs else ()
     known |= {name for use in uses for name in (str(use), *([] if use.changes else [use.name]))}
-    if protocol is not None and protocol not in known:
-        raise unknown("protocol of these claims and runs", protocol, known)
+    if protocol not in (None, ALL_PROTOCOLS, *known):
+        raise unknown("protocol of these claims and runs", str(protocol), known)
 
 
 def _opened(results: Path) -> Results | None:

@@ -264,11 +264,14 @@ _task = click.option(
 )
 protocol_name = NameInResults(lambda results: (name for use in results.protocols.values() for name in (use.name, str(use))))
 
-protocol_option = click.option(
-    "--protocol",
-    type=protocol_name,
-    help='Protocol to show: a name, or a full label such as "standard/3 train.lr=0.001".  [default: all]',
-)
+
+def protocol_option(default: str) -> Callable[[Command], Command]:
+    """Option --protocol, with a description of its default."""
+    return click.option(
+        "--protocol",
+        type=protocol_name,
+        help=f'Protocol to show: a name, a full label such as "standard/3 train.lr=0.001", or all.  [default: {default}]',
+    )
 
 
 baseline_option = click.option(
@@ -292,7 +295,8 @@ def board_options(purpose: str) -> Callable[[Command], Command]:
     """Options --task, --metric and --protocol for the choice of boards; `purpose` is the help of the metric."""
     names = NameInResults(lambda results: results.metric_names)
     metric = click.option("--metric", type=names, default=PRIMARY_METRIC, show_default=True, help=purpose)
-    return lambda command: _task(metric(protocol_option(command)))
+    protocol = protocol_option("one with runs: the newest standard, or else paper, long, short or quick")
+    return lambda command: _task(metric(protocol(command)))
 
 
 def format_option(*others: str) -> Callable[[Command], Command]:

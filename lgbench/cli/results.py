@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,14 @@ import click
 from lgbench.cli import options
 from lgbench.cli.output import complain, console, echo, echo_data, opened
 from lgbench.errors import UsageError
+from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.terminal import printable
 
 if TYPE_CHECKING:
     from lgbench.reports.tables import Table
+
+MAX_NAMED = 5
+"""Maximum number of protocols in a sentence."""
 
 
 @click.command()
@@ -31,19 +35,33 @@ def leaderboard(query: options.BoardQuery, form: str, baseline: str | None) -> N
     an entry may have. The effective length is the longest length up to which the mean is better than the metric's
     threshold, in training lengths. Each entry is also compared with the baseline alone.
 
-    Without --task, the first board has all families together, for the entries that ran all of them.
+    Without --task, the first board has all families together, for the entries that ran all of them. The last line names the
+    protocols that are not shown.
     """
     from lgbench.reports import boards
 
     runs, metric = opened(query.results), query.metric
-    found = runs.require_some(runs.boards(metric, query.task, query.protocol, baseline=baseline), metric)
-    summary = runs.overall(metric, query.protocol, baseline=baseline) if query.task is None else []
+    protocol, others = runs.one_protocol(metric, query.task, query.protocol)
+    found = runs.require_some(runs.boards(metric, query.task, protocol, baseline=baseline), metric)
+    summary = runs.overall(metric, protocol, baseline=baseline) if query.task is None else []
     if form == "table":
         boards.show_boards(found, console(), summary)
     else:
         written = boards.FORMATS[form](found, summary)
         # Markdown is read in a terminal too, and has names of strangers.
         echo_data(printable(written, lines=True) if form == "markdown" else written)
+    _tell_of(others, form)
+
+
+def _tell_of(protocols: Sequence[str], form: str) -> None:
+    """Name the protocols that are not shown, after a table on standard output."""
+    if protocols:
+        named = ", ".join(protocols[:MAX_NAMED]) + (f" and {more} more" if (more := len(protocols) - MAX_NAMED) > 0 else "")
+        sentence = f"there are also runs of {named}: --protocol NAME shows one, --protocol all shows all"
+        if form == "table":
+            echo(sentence)
+        else:
+            complain(sentence)
 
 
 @click.command()
@@ -62,8 +80,11 @@ def compare(first: str, second: str, query: options.BoardQuery, form: str) -> No
     from lgbench.reports.analyses import comparison_table
     from lgbench.results.compare import compare as compared
 
-    found = compared(opened(query.results), first, second, query.metric, query.task, query.protocol)
+    runs = opened(query.results)
+    protocol, others = runs.one_protocol(query.metric, query.task, query.protocol, (first, second))
+    found = compared(runs, first, second, query.metric, query.task, protocol)
     _show(form, found, map(comparison_table, found))
+    _tell_of(others, form)
 
 
 @click.command()
@@ -98,9 +119,12 @@ def predictors(query: options.BoardQuery, times: int, form: str, out: Path | Non
     if out:
         plots.known_format(out)
     runs = opened(query.results)
-    found = found_in(runs, query.metric, query.task, query.protocol, times)
+    every = query.protocol == ALL_PROTOCOLS
+    found = found_in(runs, query.metric, query.task, None if every else query.protocol, times)
     uses = list(dict.fromkeys(str(each.protocol) for each in found))
-    if out and len(uses) > 1:
+    if not every:
+        found = [each for each in found if str(each.protocol) in uses[:1]]
+    elif out and len(uses) > 1:
         raise UsageError(f"a figure is of one protocol, and these runs have {', '.join(uses)}; choose with --protocol")
     (about, *_) = (each for each in runs.metrics if each.name == query.metric)
     plain = [vars(each) | {"protocol": str(each.protocol), "metric": about.name} for each in found]
@@ -111,6 +135,7 @@ def predictors(query: options.BoardQuery, times: int, form: str, out: Path | Non
             echo(out)
         else:  # standard output has the data alone
             complain(f"the figure is in {out}")
+    _tell_of(() if every else uses[1:], form)
 
 
 def _show(form: str, plain: Any, tables: Iterable[Table]) -> None:
@@ -231,7 +256,7 @@ def sql(query: str, form: str, unsafe: bool, results: Path) -> None:
     help="Folder for the page, index.html. A page that is already there is replaced.",
 )
 @options.claims_option
-@options.protocol_option
+@options.protocol_option("all")
 @options.baseline_option
 @options.results_option
 def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: str | None, results: Path) -> None:
@@ -245,6 +270,6 @@ def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: 
 
     claims = read_claims(claims_folder or default_folder())
     runs = opened(results)
-    page = pages.page(runs, protocol, baseline, claims)
+    page = pages.page(runs, None if protocol == ALL_PROTOCOLS else protocol, baseline, claims)
     path = pages.write(page, out)
     echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -175,6 +175,9 @@ DEFAULT_PROTOCOL = "short"
 BOARDS_PROTOCOL = "standard"
 """Protocol of the published leaderboards."""
 
+ALL_PROTOCOLS = "all"
+"""Choice of all protocols with runs, among names of protocols."""
+
 
 EXTERNAL, EXTERNAL_VERSION = "external", 1
 """Protocol of models trained elsewhere and measured by :func:`lgbench.evaluate_model`. The test settings are those of

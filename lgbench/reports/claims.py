@@ -15,7 +15,7 @@ from lgbench.claims.verdicts import Verdict, counts
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.tables import Cell, Column, Styled, Table, say, show
-from lgbench.terminal import printable
+from lgbench.terminal import counted, printable
 
 Judged = Sequence[tuple[Claim, Sequence[Verdict]]]
 """Claims with all verdicts of each claim."""
@@ -25,16 +25,32 @@ STYLES = {"confirmed": "bold green", "refuted": "bold red", "undecided": "yellow
 
 
 def show_claims(found: Judged, console: Console) -> None:
-    """Print all claims with a line for each verdict."""
+    """Print claims with a line for each verdict, and the number of claims without one."""
+    decided = [(claim, [verdict for verdict in verdicts if verdict.state != "not run"]) for claim, verdicts in found]
+    for claim, verdicts in decided:
+        if verdicts:
+            _say_heading(claim, console)
+            show(verdict_table(verdicts, full=False), console)
+    without = sum(not verdicts for _, verdicts in decided)
+    more = f" {counted(without, 'claim', 'has', 'have')} no verdict." if without else ""
+    say(f"{summary([verdict for _, verdicts in found for verdict in verdicts])}.{more}", console)
+    say("`lgbench claims NAME` shows one claim in full, `lgbench claims --missing` the commands for what was not run.", console)
+
+
+def show_missing(found: Judged, results: str | None, console: Console) -> None:
+    """Print the commands for the missing runs of claims, or the reasons why they cannot be run here."""
     for claim, verdicts in found:
-        _say_heading(claim, console)
-        show(verdict_table(verdicts, full=False), console)
-    every = [verdict for _, verdicts in found for verdict in verdicts]
-    say(f"{summary(every)}. `lgbench claims NAME` shows one claim in full, with the commands for what was not run.", console)
+        lines = commands(claim, verdicts, results)
+        impossible = [] if lines else reasons([verdict for verdict in verdicts if verdict.state == "not run"])
+        if lines or impossible:
+            _say_heading(claim, console)
+        for sentence in impossible:
+            say(sentence, console)
+        _print_commands(lines, console)
 
 
-def show_claim(claim: Claim, verdicts: Sequence[Verdict], results: str | None, console: Console) -> None:
-    """Print one claim in full: source, needed runs, all numbers, and commands for missing runs."""
+def show_claim(claim: Claim, verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print one claim in full: source, needed runs and all numbers."""
     _say_heading(claim, console)
     runs = claim.runs
     needs = f"Needs {len(runs.seeds)} seeds of {', '.join(_archs(claim))} on {', '.join(runs.tasks)}, "
@@ -44,7 +60,14 @@ def show_claim(claim: Claim, verdicts: Sequence[Verdict], results: str | None, c
     show(verdict_table(verdicts, full=True), console)
     for sentence in reasons(verdicts):
         say(sentence, console)
-    for line in commands(claim, verdicts, results):  # one line each, for copying into a shell
+    if any(verdict.wanted for verdict in verdicts):
+        say(f"`lgbench claims {claim.name} --missing` lists the commands for what was not run.", console)
+    console.print()
+
+
+def _print_commands(lines: Iterable[str], console: Console) -> None:
+    """Print commands, one a line, for copying into a shell."""
+    for line in lines:
         console.print(Text(f"  {printable(line)}"), soft_wrap=True, highlight=False)
     console.print()
 

@@ -17,6 +17,7 @@ import altair as alt
 
 from lgbench.contracts import TRAINING_METRICS
 from lgbench.errors import UsageError
+from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.reports import figure, files, panel_figures, probe_figures
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
@@ -112,7 +113,9 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
     """Figure of a request. `say` gets a sentence for each omission. Raises UsageError for an impossible figure."""
     inside = _inside(results, asked)
     if asked.of_setting:
-        return _against_setting(results, asked, inside, say)
+        every = asked.protocol == ALL_PROTOCOLS
+        return _against_setting(results, replace(asked, protocol=None) if every else asked, inside, say)
+    asked = _of_one_protocol(results, asked, inside, say)
     boards = results.require_some(results.boards(asked.metric, asked.task, asked.protocol, inside=inside), asked.metric)
     if asked.fit and len(boards) > 1:
         raise UsageError(f"--fit writes the exponents of one board, and {len(boards)} are found; choose with --task")
@@ -129,6 +132,13 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
         rows = (row for board in boards for row in board.rows if row.entry in entries)
         _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"], say)
     return figure.figure(boards, entries, asked.loglog, asked.fit)
+
+
+def _of_one_protocol(results: Results, asked: PlotRequest, inside: Inside | None, say: Callable[[str], None]) -> PlotRequest:
+    protocol, others = results.one_protocol(asked.metric, asked.task, asked.protocol, asked.named, inside)
+    if others:
+        say(f"drawn are runs of {protocol}; choose with --protocol: {', '.join(others)}, or all")
+    return replace(asked, protocol=protocol)
 
 
 def chosen(known: Iterable[str], named: Sequence[str], say: Callable[[str], None]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lgbench.contracts import PRIMARY_METRIC
 from lgbench.errors import UsageError, unknown
+from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import (
     Board,
@@ -163,6 +164,28 @@ class Results(Database):
         boards = (overall(tuple(families.values()), entry) for _, families in sorted(found.items()))
         return [board for board in boards if board]
 
+    def one_protocol(
+        self,
+        metric: str,
+        name: str | None = None,
+        protocol: str | None = None,
+        entries: Sequence[str] = (),
+        inside: Inside | None = None,
+    ) -> tuple[str | None, list[str]]:
+        """Most telling protocol with boards of all `entries`, and the others, as values of `protocol` in :meth:`boards`.
+
+        Of the protocols named `protocol`, or of all. (None, []) for ALL_PROTOCOLS, and (protocol, []) without such boards.
+        """
+        if protocol == ALL_PROTOCOLS:
+            return None, []
+        chosen = self.chosen(metric, name, protocol, inside=inside)
+        known: dict[str, set[str]] = {}
+        for each in sorted(self._measured(metric, chosen), key=lambda each: each.key.protocol):
+            use = each.header.protocol
+            known.setdefault(use.name if use.is_external else str(use), set()).update(each.models.entries)
+        labels = [label for label, own in known.items() if _has_all(entries, own)]
+        return (labels[0], labels[1:]) if labels else (protocol, [])
+
     def models(
         self, metric: str, name: str | None = None, protocol: str | None = None
     ) -> list[tuple[BoardHeader, BoardValues]]:
@@ -243,7 +266,7 @@ class Results(Database):
         return {"name": chosen.name, "protocols": self.numbers(chosen.protocol), "apart": chosen.apart}
 
     def _measured(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
-        """Boards with any value, by name and label; newest versions first."""
+        """Boards with any value, by name and protocol; newest versions first."""
         if (metric, chosen) not in self._known:
             every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, chosen)))
             self._known[metric, chosen] = sorted((each for each in every if each), key=_order)
@@ -302,6 +325,14 @@ class Results(Database):
         return incomplete, lacking
 
 
+def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:
+    """Whether full or short names of entries name known ones."""
+    try:
+        return all(find_entry(name, known) for name in entries)
+    except UsageError:
+        return False
+
+
 def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
     """Rows of each board, which are contiguous in the result of the query."""
     keys = list(zip(*(values[name].to_pylist() for name in ("board", *BoardKey._fields[1:])), strict=True))
@@ -313,9 +344,9 @@ def _rows_by_board(values: pa.Table) -> Iterator[tuple[BoardKey, pa.Table]]:
 
 
 def _order(board: MeasuredBoard) -> tuple[Any, ...]:
-    """Sort key: name and protocol, newest versions first, external models last."""
-    key, protocol = board.key, board.header.protocol
-    return protocol.is_external, key.name, -key.task_version, str(protocol), -key.metric_version
+    """Sort key: name, then protocol, newest versions first, external models last."""
+    key = board.key
+    return board.header.protocol.is_external, key.name, key.protocol, -key.task_version, -key.metric_version
 
 
 def models_and_chance(rows: pa.Table) -> tuple[BoardValues, BoardValues]:

@@ -34,9 +34,27 @@ class ModelRow(NamedTuple):
 
 
 def protocols(labels: Iterable[RunLabels]) -> dict[ProtocolUse, int]:
-    """Numbers of protocols with version and changes."""
-    found = {_protocol(each) for each in labels}
-    return {use: number for number, use in enumerate(sorted(found, key=lambda use: (use.name, use.version, use.changes)), 1)}
+    """Numbers of protocols with version and changes, from 1, in the order of :func:`most_telling_first`."""
+    return {use: number for number, use in enumerate(most_telling_first({_protocol(each) for each in labels}), 1)}
+
+
+MOST_TELLING = ("standard", "paper", "long", "short", "quick")
+"""Protocols in the order in which reports show their runs. Other names follow."""
+
+
+def most_telling_first(uses: Iterable[ProtocolUse]) -> list[ProtocolUse]:
+    """Protocols as reports order them: by name, the newest version first; then those with changes, then external models.
+
+    >>> uses = [ProtocolUse("quick", 5), ProtocolUse("standard", 7, (("train.lr", "0.1"),)), ProtocolUse("standard", 6)]
+    >>> [str(use) for use in most_telling_first([*uses, ProtocolUse("standard", 7)])]
+    ['standard/7', 'standard/6', 'quick/5', 'standard/7 train.lr=0.1']
+    """
+
+    def place(use: ProtocolUse) -> tuple[object, ...]:
+        rank = MOST_TELLING.index(use.name) if use.name in MOST_TELLING else len(MOST_TELLING)
+        return use.is_external, bool(use.changes), rank, use.name, -use.version, use.changes
+
+    return sorted(uses, key=place)
 
 
 def models(labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int]) -> dict[str, NDArray[Any]]:

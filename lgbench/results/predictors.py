@@ -51,7 +51,9 @@ Readings = Mapping[str, Mapping[str, Floats]]
 def predictors(
     results: Results, metric: str = PRIMARY_METRIC, name: str | None = None, protocol: str | None = None, times: int = TIMES
 ) -> list[Predictor]:
-    """Predictors of every protocol and family, the strongest correlation first, without an interval last.
+    """Predictors of every protocol and family, the most telling protocol and the strongest correlation first.
+
+    Those without an interval come last in their family.
 
     Entries with raw weights alone. `name` is a family or a task. Raises UsageError for an unknown name, or without probes.
     """
@@ -70,8 +72,9 @@ def predictors(
         readings = {task: {entry: np.array(own).T for entry, own in entries.items()} for task, entries in tasks.items()}
         if (each := _predictor(results.protocols[number], family, probe, readings)) is not None:
             made.append(each)
+    place = {use: number for number, use in results.protocols.items()}
     return sorted(
-        made, key=lambda each: (str(each.protocol), each.family, each.low is None, -abs(each.correlation), each.probe)
+        made, key=lambda each: (place[each.protocol], each.family, each.low is None, -abs(each.correlation), each.probe)
     )
 
 

@@ -67,15 +67,33 @@ def judged(folder):
     return [(claim, decide(claim, Results(folder / "results"))) for claim in read_claims(folder / "claims")]
 
 
-def test_every_claim_has_a_line_for_each_verdict(folder):
+def lines_of(output):
+    """Task, protocol and verdict of each line of a table."""
+    lines = [re.split(r" {2,}", line.strip()) for line in output.splitlines()]
+    return [(line[0], line[2], line[3]) for line in lines if len(line) > 3 and "/" in line[2]]
+
+
+def test_every_claim_with_a_verdict_has_a_line_for_each_and_the_others_are_counted(folder):
     done = lgbench("claims", *options(folder))
     assert done.exit_code == 0, done.output
-    lines = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines()]
-    found = {(line[0], line[3]) for line in lines if line[2:3] == [QUICK]}
-    assert found == {("alpha", "confirmed"), ("beta", "refuted"), ("tomita-1", "not run"), ("dyck", "not run")}
+    assert lines_of(done.stdout) == [("alpha", QUICK, "confirmed"), ("beta", QUICK, "refuted")]
     assert "new-norm: The new norm is better than the old one." in done.stdout
     assert "A new norm (arXiv 0000.00000, table 2)" in done.stdout
-    assert "1 confirmed, 1 refuted, 3 not run." in done.stdout
+    assert "1 confirmed, 1 refuted, 3 not run. 1 claim has no verdict." in done.stdout
+    assert "peri-norm:" not in done.stdout
+
+
+def test_a_test_has_its_verdict_under_the_newest_protocol_with_runs_and_all_on_request(folder):
+    standard = {"arch+new": around(0.9), "arch+old": around(0.5)}
+    for version in (2, 10):
+        write_runs(folder / f"results/{version}", standard, protocol="standard", protocol_version=version)
+    assert lines_of(lgbench("claims", *options(folder)).stdout) == [
+        ("alpha", "standard/10", "refuted"),
+        ("beta", QUICK, "refuted"),
+    ]
+    every = lines_of(lgbench("claims", "--protocol", "all", *options(folder)).stdout)
+    assert [use for task, use, _ in every if task == "alpha"] == ["standard/10", "standard/2", QUICK]
+    assert ("tomita-1", QUICK, "not run") in lines_of(lgbench("claims", "new-norm", *options(folder)).stdout)
 
 
 def test_one_claim_is_shown_in_full(folder):
@@ -108,7 +126,9 @@ def test_json_has_every_number_and_nothing_else(folder):
 
 def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
     (command,) = json.loads(lgbench("claims", "peri-norm", "--json", *options(folder)).stdout)[0]["commands"]
-    assert command in lgbench("claims", "peri-norm", *options(folder)).stdout
+    assert command not in lgbench("claims", "peri-norm", *options(folder)).stdout
+    missing = lgbench("claims", "--missing", *options(folder)).stdout
+    assert command in missing and "new-norm:" in missing and "no architecture, norm, attention or position 'arch'" in missing
     words = shlex.split(command)
     assert words[:2] == ["lgbench", "run"]
     context = main.commands["run"].make_context("run", words[2:])
@@ -142,6 +162,8 @@ def test_a_protocol_leaves_out_the_others(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--missing", "--json"], "--missing lists commands, and does not go with --json"),
+        (["peri-norm", "--missing", "--run"], "--missing lists commands, and does not go with --run"),
         (["--run"], "--run takes the names of claims"),
         (["peri-norm", "--seeds", "0:3"], "--seeds says nothing without --run"),
         (["peri-norm", "--device", "cpu"], "--device says nothing without --run"),

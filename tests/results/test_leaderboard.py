@@ -393,7 +393,7 @@ def test_versions_protocols_and_changes_are_never_mixed(tmp_path):
     order = [
         (board.task_version, str(board.protocol), board.metric.version) for board in results.boards("tvd", protocol="quick")
     ]
-    assert order == [(2, "quick/1", 1), (1, "quick/1", 2), (1, "quick/1", 1), (1, "quick/2", 1)]
+    assert order == [(1, "quick/2", 1), (2, "quick/1", 1), (1, "quick/1", 2), (1, "quick/1", 1)]
 
 
 def test_the_order_in_which_changes_are_written_means_nothing(tmp_path):

@@ -213,9 +213,12 @@ def test_several_protocols_are_apart_and_a_figure_is_of_one(tmp_path):
         write(tmp_path, "alpha", "two", seed, {8: 0.1, 64: seed / 10}, {64: -seed}, protocol="short")
     found = {str(each.protocol): each.correlation for each in predictors(Results(tmp_path))}
     assert found == {"quick/1": pytest.approx(1), "short/1": pytest.approx(-1)}
-    refused = command("--results", tmp_path, "--out", tmp_path / "drawn.json")
+    refused = command("--results", tmp_path, "--out", tmp_path / "drawn.json", "--protocol", "all")
     assert refused.exit_code == 2
-    assert "a figure is of one protocol, and these runs have quick/1, short/1; choose with --protocol" in refused.stderr
+    assert "a figure is of one protocol, and these runs have short/1, quick/1; choose with --protocol" in refused.stderr
+    drawn = command("--results", tmp_path, "--out", tmp_path / "drawn.json")
+    assert "short/1: rank" in drawn.output and "quick/1: rank" not in drawn.output
+    assert "there are also runs of quick/1" in drawn.output
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
