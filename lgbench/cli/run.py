@@ -18,11 +18,11 @@ from lgbench.options import RunOptions
 from lgbench.terminal import counted
 
 if TYPE_CHECKING:
-    from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.engines import Command, PlanOutcome
+    from lgbench.execution.progress import ConsoleProgress
     from lgbench.experiment.experiment import Experiment
     from lgbench.experiment.plan import Plan, Request
     from lgbench.extensions.registry import Registry
+    from lgbench.functions import Command, PlanOutcome
 
 
 @click.command()
@@ -45,9 +45,8 @@ def run(options: RunOptions, dry_run: bool) -> None:
 
 def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) -> None:
     """Carry out the command of some options, and print the outcome. Raises RunFailed if any run failed."""
-    from lgbench.execution.console import ConsoleProgress
-    from lgbench.execution.engines import carry_out
-    from lgbench.functions import command_of
+    from lgbench.execution.progress import ConsoleProgress
+    from lgbench.functions import carry_out, command_of
 
     display, results = ConsoleProgress(console(stderr=True)), Path(options.results)
     command = command_of(options, registry, display)

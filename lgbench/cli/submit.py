@@ -141,8 +141,8 @@ def _outcomes(
     runs: Sequence[Path], asked: RerunRequest, allowed: Tolerance, wrong: list[str]
 ) -> Iterator[RerunVerdict | Failure]:
     """Outcomes of repeated runs, one by one. Sentences about refused files are printed and added to `wrong`."""
-    from lgbench.execution.console import ConsoleProgress
     from lgbench.execution.device import choose_device
+    from lgbench.execution.progress import ConsoleProgress
     from lgbench.results.stored_runs import stored_in
     from lgbench.submissions import inspection, verification
 

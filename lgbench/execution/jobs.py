@@ -17,10 +17,19 @@ from lgbench.atomic_files import created
 from lgbench.contracts.executors import Pool, Submitted
 from lgbench.errors import RunFailed, WorkerError, WorkerKilled, first_line, lacks_memory, located
 from lgbench.execution.device import Execution, choose_device
-from lgbench.execution.dispatcher import WAIT_SECONDS, Dispatcher, Done, released
 from lgbench.execution.progress import ProgressDisplay
-from lgbench.execution.tuning import FOLDER
-from lgbench.execution.work_queue import RECORD, LockedPopulation, PlannedPopulation, WorkQueue, path_of, unfinished
+from lgbench.execution.work_queue import (
+    RECORD,
+    WAIT_SECONDS,
+    Dispatcher,
+    Done,
+    LockedPopulation,
+    PlannedPopulation,
+    WorkQueue,
+    path_of,
+    released,
+    unfinished,
+)
 from lgbench.execution.workers import Setup, trained_alone
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.loading import parted
@@ -55,10 +64,10 @@ def run_population(
             setup = Setup(Path(scratch), execution, _resolved(plugins), {})
             files = made_in(setup, Path(scratch), population, ProgressDisplay())
     else:
-        folder = Path(results) / FOLDER if population.tuning else Path(results)
+        folder = Path(results) / run_files.TUNING if population.tuning else Path(results)
         folder.mkdir(parents=True, exist_ok=True)
         files = _contents(folder, _made_together(folder, population, plugins, execution))
-    return {f"{FOLDER}/{name}" if population.tuning else name: content for name, content in files.items()}
+    return {f"{run_files.TUNING}/{name}" if population.tuning else name: content for name, content in files.items()}
 
 
 def _made_together(

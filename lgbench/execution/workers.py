@@ -26,11 +26,10 @@ from typing import Any
 
 from lgbench.errors import WorkerError, WorkerKilled, lacks_memory, located
 from lgbench.execution.device import Execution
-from lgbench.execution.dispatcher import Dispatcher, Done, released
 from lgbench.execution.progress import Phase, ProgressDisplay, ReportProgress
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation
+from lgbench.execution.work_queue import Dispatcher, Done, LockedPopulation, PlannedPopulation, released
 from lgbench.experiment.components import experiments_of
 from lgbench.extensions.registry import Registry
 

@@ -12,8 +12,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 from lgbench.contracts import PART_KINDS, Answers, JsonFile, Task
 from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.protocols import TARGETS, Evaluation, Training
@@ -219,6 +217,8 @@ def json_content(key: str, text: str) -> str:
 
     Raises UsageError with the option `key`.
     """
+    import msgspec  # not at the top: `lgbench --help` needs none of it
+
     said, where = (text, key) if is_json_object(text) else (_read_json_file(key, text), f"{key}={text!r}")
     try:
         found = msgspec.json.decode(said, type=dict[str, Any])

@@ -208,7 +208,7 @@ def test_averages_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_pa
 def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_time(tmp_path, toys_alone, monkeypatch):
     """The time is that of so many more steps, with the tuning runs, at the pace that was measured."""
     for name in ("FIRST_LINE_SECONDS", "LINE_SECONDS"):
-        monkeypatch.setattr(f"lgbench.execution.console.{name}", 0.0)
+        monkeypatch.setattr(f"lgbench.execution.progress.{name}", 0.0)
     arguments = ["run", "--task", "toy-even", "--arch", "toy-table", "--seeds", "0", "--workers", "1", "--no-compile"]
     started = time.monotonic()
     *_, last = lgbench(*arguments, "--results", tmp_path / "first").output.splitlines()

@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from lgbench.execution.console import ConsoleProgress
-from lgbench.execution.progress import Phase
+from lgbench.execution.progress import ConsoleProgress, Phase
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

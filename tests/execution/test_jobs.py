@@ -18,12 +18,11 @@ from helpers.tracked import SETTINGS, numbers_in, numbers_of
 import lgbench
 from lgbench import Executor, Pool, UsageError
 from lgbench.errors import RunFailed
-from lgbench.execution.engines import carry_out, executor_named
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.functions import command_of
+from lgbench.functions import carry_out, command_of, executor_named
 from lgbench.options import RunOptions
 from lgbench.results import run_files
 

@@ -15,12 +15,12 @@ from helpers.made_runs import made, rows_of, wait_until
 from helpers.plain_training import CPU
 
 from lgbench.execution.device import Execution
-from lgbench.execution.engines import PlanOutcome, run_plan
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.work_queue import UNFINISHED, PlannedPopulation
 from lgbench.execution.workers import Setup, Train, Workers
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Plan, Request, plan
+from lgbench.functions import PlanOutcome, run_plan
 
 SETTINGS = {
     "train.steps": "6",

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from lgbench import functions
-from lgbench.execution import engines, jobs
+from lgbench.execution import jobs
 from lgbench.execution.device import Execution
-from lgbench.execution.dispatcher import Dispatcher, Done, released
-from lgbench.execution.engines import PlanOutcome, run_plan
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.runner import PopulationRunner
 from lgbench.execution.tracking import Tracking
-from lgbench.execution.work_queue import LockedPopulation
+from lgbench.execution.work_queue import Dispatcher, Done, LockedPopulation, released
 from lgbench.execution.workers import Setup, Train, Trainer, Workers, trained_alone
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
+from lgbench.functions import PlanOutcome, run_plan
 
 
 class InProcess(Dispatcher):
@@ -80,7 +79,7 @@ _LATEST: list[Registry] = []
 def train_here(patch: pytest.MonkeyPatch) -> None:
     """Let `lgbench run`, :func:`lgbench.run` and :func:`lgbench.run_population` train in this process."""
     patch.setattr(functions, "resolve", _resolved)
-    patch.setattr(engines, "Workers", _of_latest)
+    patch.setattr(functions, "Workers", _of_latest)
     patch.setattr(jobs, "trained_alone", _trained_here)
 
 
@@ -95,7 +94,7 @@ def in_process() -> Iterator[None]:
 @pytest.fixture
 def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training in worker processes, as users have it."""
-    monkeypatch.setattr(engines, "Workers", Workers)
+    monkeypatch.setattr(functions, "Workers", Workers)
     monkeypatch.setattr(jobs, "trained_alone", trained_alone)
 
 

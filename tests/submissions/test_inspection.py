@@ -22,13 +22,12 @@ from lgbench import hookimpl
 from lgbench.contracts import Answers
 from lgbench.errors import Refused
 from lgbench.execution import device
-from lgbench.execution.engines import carry_out
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import FOLDER
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.extensions.registry import Registry
-from lgbench.functions import command_of
+from lgbench.functions import carry_out, command_of
 from lgbench.measurement.evaluate import evaluate
 from lgbench.options import RunOptions
 from lgbench.results import run_files
