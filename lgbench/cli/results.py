@@ -263,7 +263,7 @@ def site(out: Path, claims_folder: Path | None, protocol: str | None, baseline: 
     """Write all boards as one HTML page for offline use.
 
     The page has all boards with curves. For each entry the page shows seeds, training curves, settings and origins of runs.
-    Claims with at least one verdict from the runs are included.
+    Claims with a verdict from the runs are included, the others are counted.
     """
     from lgbench.claims.claim import default_folder, read_claims
     from lgbench.reports import site as pages

@@ -23,7 +23,6 @@ from lgbench.claims.claim import Claim
 from lgbench.claims.verdicts import decide
 from lgbench.contracts import CURVE_METRICS, PRIMARY_METRIC
 from lgbench.errors import UsageError
-from lgbench.experiment.protocols import BOARDS_PROTOCOL
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import plots
 from lgbench.reports.boards import notes, overall_notes
@@ -56,8 +55,7 @@ class PageBoard:
 def page(results: Results, protocol: str | None = None, baseline: str | None = None, claims: Sequence[Claim] = ()) -> str:
     """HTML of the page with all boards of the results. Raises UsageError without any board.
 
-    `baseline` is an entry for comparison, as in :meth:`Results.boards`. Claims appear with verdicts if runs test at least one
-    claim.
+    `baseline` is an entry for comparison, as in :meth:`Results.boards`. Claims without a verdict are only counted.
 
     Equal results make equal text, on any machine at any time.
     """
@@ -82,9 +80,10 @@ def page(results: Results, protocol: str | None = None, baseline: str | None = N
     documents |= {f"runs-{i}": own for i, own in enumerate(runs.values())}
     documents |= {f"inside-{i}": own for i, own in enumerate(insides.values())}
     judged = [(claim, decide(claim, results, protocol)) for claim in claims]
-    if any(verdict.n for _, verdicts in judged for verdict in verdicts):
-        documents["claims"] = documents_of(judged)
-        documents["index"]["claims"] = True
+    decided = [(claim, own) for claim, own in judged if any(verdict.state != "not run" for verdict in own)]
+    documents["index"]["claims"] = {"decided": len(decided), "without": len(judged) - len(decided)}
+    if decided:
+        documents["claims"] = documents_of(decided)
     return filled(documents, _summary(boards, runs))
 
 
@@ -143,24 +142,24 @@ def _index(
         "metrics": {metric.key: asdict(metric) for metric in _metrics(boards)},
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
-        "start": _start(boards),
+        "start": _start(results, boards),
         "notes": [notes(page_board.board) for page_board in boards],
         "entries": _entries(results, boards),
         "runs": {entry: i for i, entry in enumerate(runs)},
     }
 
 
-def _start(boards: Sequence[PageBoard]) -> dict[str, Any]:
-    """First board on the page: primary metric, preferably under the protocol of boards, then with most entries."""
+def _start(results: Results, boards: Sequence[PageBoard]) -> dict[str, Any]:
+    """First board on the page: primary metric, then the most telling protocol, then most entries."""
+    place = list(results.protocols.values()).index
 
-    def wanted(page_board: PageBoard) -> tuple[bool, bool, int, int]:
+    def wanted(page_board: PageBoard) -> tuple[bool, int, int]:
         board = page_board.board
-        of_boards = board.protocol.name == BOARDS_PROTOCOL and not board.protocol.changes
-        return board.metric.name == PRIMARY_METRIC, of_boards, board.protocol.version if of_boards else 0, len(board.rows)
+        return board.metric.name == PRIMARY_METRIC, -place(board.protocol), len(board.rows)
 
     board = max(boards, key=wanted).board
     versions = {"version": board.task_version, "metric_version": board.metric.version, "key": board.metric.key}
-    return {"metric": board.metric.name, "protocol": str(board.protocol)} | versions
+    return {"name": board.name, "metric": board.metric.name, "protocol": str(board.protocol)} | versions
 
 
 def _summary_of(page_board: PageBoard) -> dict[str, Any]:

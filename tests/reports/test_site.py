@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from helpers import site_runs
+from helpers.claim_files import around, write_runs
 from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
@@ -101,7 +102,8 @@ def test_every_board_of_families_and_tasks_is_embedded_as_the_leaderboard_prints
     for (metric, name), boards in found.items():
         assert boards == json.loads(boards_report.boards_json(results.boards(metric, name)))["boards"]
     for metric in METRICS:
-        printed = CliRunner().invoke(main, ["leaderboard", "--metric", metric, "--format", "json", "--results", str(folder)])
+        asked = ["--metric", metric, "--protocol", "all", "--format", "json", "--results", str(folder)]
+        printed = CliRunner().invoke(main, ["leaderboard", *asked])
         families = [*found[metric, "alpha"], *found[metric, "beta"]]
         overall = [own for own in page.document("overall") if own["metric"]["name"] == metric]
         assert json.loads(printed.stdout) == {"overall": overall, "boards": families}
@@ -190,6 +192,16 @@ def test_a_protocol_leaves_out_the_others(results):
     assert {(place["name"], place["protocol"]) for place in index["boards"]} == {("beta", site_runs.CHANGED)}
     assert list(index["entries"]) == ["best+norm", "best+norm@ema"]
     assert [len(page.document(f"runs-{i}")) for i in index["runs"].values()] == [1]
+
+
+def test_the_page_starts_with_the_most_telling_protocol_and_not_with_the_most_entries(tmp_path):
+    write_runs(tmp_path, {f"arch+{name}": around(0.5) for name in "abc"})
+    write_runs(tmp_path, {"arch+a": around(0.4)}, "gamma", protocol="short", protocol_version=1)
+    assert Page(site.page(Results(tmp_path))).document("index")["start"]["protocol"] == "short/1"
+    for version in (2, 10):
+        write_runs(tmp_path / str(version), {"arch+a": around(0.4)}, "gamma", protocol="standard", protocol_version=version)
+    start = Page(site.page(Results(tmp_path))).document("index")["start"]
+    assert (start["name"], start["protocol"]) == ("gamma", "standard/10")
 
 
 def test_footers_of_any_content_are_valid_json(tmp_path):

@@ -555,15 +555,16 @@ def test_axe_finds_nothing_wrong(look, view):
 def test_claims_have_their_verdicts_on_the_page(browser, tmp_path, width):
     entries = {"arch+new": around(0.3), "arch+old": around(0.5, sign=-1, spread=0.1)}
     results = Results(write_runs(tmp_path / "runs", entries))
+    write_claim(tmp_path, CLAIM.replace('["alpha"]', '["gamma"]'), "without-runs")
     claims = read_claims(write_claim(tmp_path, CLAIM.replace('["alpha"]', '["alpha", "beta"]')).parent)
     watch = Watch(browser, site.write(site.page(results, claims=claims), tmp_path).as_uri())
     page = watch.open("#/claims", width=width)
     expect(page.locator("nav a[aria-current]")).to_have_text("Claims")
-    row, lacking = page.locator("section tbody tr").all()
+    (row,) = page.locator("section tbody tr").all()
+    expect(page.locator("main")).to_contain_text("1 other claim has no verdict from these runs.")
     assert row.locator("th").text_content() == "alpha" and row.locator(".flag").text_content() == "confirmed"
     (verdict, _) = decide(claims[0], results)
     assert row.locator(".mean").text_content() == f"{verdict.difference:+.4f}".replace("-", "−")
-    assert lacking.locator(".flag").text_content() == "not run"
     page.locator("summary").click()
     expect(page.locator("details code")).to_contain_text("lgbench run --task beta --arch arch+new,arch+old --seeds 0:5")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -605,6 +606,21 @@ def test_the_first_view_has_the_best_entries_and_a_picture_of_each_family(visit,
     page.get_by_role("link", name="Overview").click()
     page.get_by_role("link", name="All families", exact=True).click()
     expect(page.locator("h1")).to_have_text("All families")
+
+
+def test_the_first_view_has_own_boards_before_claims_and_families_of_other_protocols(browser, tmp_path):
+    runs = write_runs(tmp_path / "runs", {"arch+new": around(0.3), "arch+old": around(0.5)})
+    write_runs(runs, {"arch+new": around(0.4)}, "beta", protocol="short", protocol_version=1)
+    write_runs(runs, {"arch+other": around(0.4)}, "delta")
+    claims = read_claims(write_claim(tmp_path / "claims").parent)
+    watch = Watch(browser, site.write(site.page(Results(runs), claims=claims), tmp_path).as_uri())
+    page = watch.open("#/")
+    assert page.locator("h2").all_text_contents() == ["Each family", "Which published claims hold"]
+    assert page.locator(".pictures figcaption").all_text_contents() == ["beta", "alpha, protocol quick/5"]
+    page.get_by_role("link", name="Boards").click()
+    expect(page.locator("h1")).to_have_text("beta")
+    watch.close()
+    watch.check()
 
 
 def test_all_families_together_have_the_numbers_of_the_command(look, folder):

@@ -3,7 +3,7 @@
 const claimsOf = remembered(() => read("claims"));
 
 const claimsView = () => {
-  if (!INDEX.claims) return nowhere();
+  if (!INDEX.claims.decided) return nowhere();
   const claims = claimsOf("all");
   return {
     title: "claims",
@@ -18,15 +18,27 @@ const claimsView = () => {
           "the first entry less the second.",
       ),
       verdictCounts(claims),
+      ...(INDEX.claims.without ? [withoutVerdict(INDEX.claims.without)] : []),
       ...claims.map(claimSection),
     ],
   };
 };
 
-const STATES = ["confirmed", "refuted", "undecided", "not run"];
+const STATES = ["confirmed", "refuted", "undecided"];
+
+const decidedOf = (claim) => claim.verdicts.filter(({ state }) => state !== "not run");
+
+const withoutVerdict = (count) =>
+  element(
+    "p",
+    {},
+    `${plural(count, "other claim")} ${count === 1 ? "has" : "have"} no verdict from these runs. `,
+    element("code", {}, "lgbench claims --missing"),
+    " lists the commands that decide.",
+  );
 
 const verdictCounts = (claims) => {
-  const verdicts = claims.flatMap((claim) => claim.verdicts);
+  const verdicts = claims.flatMap(decidedOf);
   const protocols = distinct(verdicts.map(({ protocol }) => protocol));
   const lines = protocols.map((protocol) => {
     const own = verdicts.filter((verdict) => verdict.protocol === protocol);
@@ -37,10 +49,11 @@ const verdictCounts = (claims) => {
 };
 
 const claimSection = (claim) => {
-  const protocols = distinct(claim.verdicts.map(({ protocol }) => protocol));
-  const parts = distinct(claim.verdicts.map(({ task, expected }) => `${task}\n${expected}`));
+  const decided = decidedOf(claim);
+  const protocols = distinct(decided.map(({ protocol }) => protocol));
+  const parts = distinct(decided.map(({ task, expected }) => `${task}\n${expected}`));
   const lines = parts.map((part) => {
-    const own = claim.verdicts.filter(({ task, expected }) => `${task}\n${expected}` === part);
+    const own = decided.filter(({ task, expected }) => `${task}\n${expected}` === part);
     const cells = protocols.map((protocol) => verdictCell(own.find((verdict) => verdict.protocol === protocol)));
     return element(
       "tr",

@@ -41,7 +41,7 @@ const nearest = (name, wanted) => {
 };
 
 // Where a reader starts.
-const firstBoard = () => nearest(INDEX.boards[0].name, INDEX.start);
+const firstBoard = () => nearest(INDEX.start.name, INDEX.start);
 
 // Routes. A name can hold anything, so each part is encoded; + and @ stay as they are, to be read by people.
 const part = (text) => encodeURIComponent(text).replaceAll("%2B", "+").replaceAll("%40", "@");

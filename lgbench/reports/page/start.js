@@ -1,4 +1,4 @@
-// The first page: which entries are best over all families, which claims hold, and a picture of each family.
+// The first page: which entries are best over all families, a picture of each family, and which claims hold.
 
 const MAX_FIRST_ROWS = 10;
 const MAX_FIRST_DRAWN = 6;
@@ -19,8 +19,8 @@ const startView = () => {
         `${INDEX.start.protocol} · ${labelOf(INDEX.start.metric)}, ${direction(INDEX.metrics[INDEX.start.key])}.`,
       ),
       ...(board ? [bestOfAll(board)] : []),
-      ...(INDEX.claims ? [claimsAtAGlance()] : []),
       picturesOfFamilies(names),
+      ...(INDEX.claims.decided ? [claimsAtAGlance()] : []),
     ],
   };
 };
@@ -33,10 +33,12 @@ const drawnOnStart = (board) => {
   return raw.includes(ranked.baseline) && !best.includes(ranked.baseline) ? [...best.slice(0, -1), ranked.baseline] : best;
 };
 
+// A family without runs under the first protocol is drawn under another, and its caption says so.
 const startBoards = () => {
   const families = INDEX.families.map(({ name }) => nearest(name, INDEX.start)).filter((pageBoard) => pageBoard !== null);
-  const alike = families.filter(({ metric, protocol }) => metric === INDEX.start.metric && protocol === INDEX.start.protocol);
-  return alike.length ? alike : [firstBoard()];
+  const measured = families.filter(({ metric }) => metric === INDEX.start.metric);
+  const first = measured.filter(({ protocol }) => protocol === INDEX.start.protocol);
+  return measured.length ? [...first, ...measured.filter((other) => !first.includes(other))] : [firstBoard()];
 };
 
 const bestOfAll = (board) => {
@@ -56,11 +58,10 @@ const bestOfAll = (board) => {
 // How many verdicts of each kind a claim has, under each protocol.
 const claimsAtAGlance = () => {
   const claims = claimsOf("all");
-  const tried = claims.flatMap(({ verdicts }) => verdicts).filter(({ state }) => state !== "not run");
-  const protocols = distinct(tried.map(({ protocol }) => protocol));
+  const protocols = distinct(claims.flatMap(decidedOf).map(({ protocol }) => protocol));
   const lines = claims.map((claim) => {
     const cells = protocols.map((protocol) => {
-      const own = claim.verdicts.filter((verdict) => verdict.protocol === protocol);
+      const own = decidedOf(claim).filter((verdict) => verdict.protocol === protocol);
       return element("td", { class: "claim" }, own.length ? countsOf(own) : MISSING);
     });
     return element("tr", {}, element("th", { scope: "row", class: "name sentence" }, claim.claim), cells);
@@ -80,12 +81,14 @@ const countsOf = (verdicts) =>
     .flatMap(([state, count]) => [flag(state, `${count} ${state}`), " "]);
 
 const picturesOfFamilies = (names) => {
-  const pictures = startBoards().map((pageBoard) => {
+  const pictures = startBoards().flatMap((pageBoard) => {
     const rows = boardOf(pageBoard).rows.filter(({ entry }) => names.includes(entry));
+    if (!rows.length) return [];
     const canvas = element("div", { class: "canvas" });
     drawWhenNear(canvas, pageBoard, rows);
-    const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard)));
-    return element("figure", { class: "curves" }, caption, canvas);
+    const under = pageBoard.protocol === INDEX.start.protocol ? "" : `, protocol ${pageBoard.protocol}`;
+    const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard) + under));
+    return [element("figure", { class: "curves" }, caption, canvas)];
   });
   return section("Each family", legend(boardOf(startBoards()[0]), names), element("div", { class: "pictures" }, pictures));
 };
