@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 
-import lgbench.seeds as seeds
 from lgbench.checkout import VERSION
 from lgbench.contracts import Language, Task
 from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line
@@ -175,10 +174,8 @@ def restore(run: StoredRun, registry: Registry, device: torch.device, probes: Se
 
 def models_of(run: StoredRun, experiment: Experiment, content: bytes, device: torch.device) -> Models:
     """Model of a run with all variants of its weights. Raises RunFileError for weights of another model."""
-    with seeds.initial(experiment.seed, "weights"):
-        skeleton = experiment.build()
     try:
-        return restored(content, skeleton, run.variants, experiment.record.precision, device)
+        return restored(content, experiment.build(), run.variants, experiment.record.precision, device)
     except RunFileError as error:
         raise RunFileError(f"{run.where} cannot be loaded: {error}") from error
 

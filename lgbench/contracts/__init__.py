@@ -26,7 +26,6 @@ from lgbench.contracts.models import (
     NormScheme,
     Parts,
     Position,
-    Role,
     RotationModule,
     SublayerSpec,
     TensorModule,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lgbench.contracts.models import Role
+from lgbench.contracts.names import Role
 from lgbench.contracts.tasks import Task
 
 if TYPE_CHECKING:

@@ -17,15 +17,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from lgbench.contracts.names import Role
 from lgbench.contracts.options import Configurable
 from lgbench.contracts.tasks import Signature
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Role = Literal["attention", "mlp"]
-"""Role of a sublayer: "attention" for any sublayer that mixes positions, also a recurrent one or a state-space model; "mlp" for
-a sublayer that treats every position alone."""
 
 Matrix = Literal["query", "key", "value", "out", "up", "down"]
 """Weight matrix of a sublayer: the four projections of attention, and the two layers of an MLP."""

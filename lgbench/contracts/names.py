@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 CONTRACT = (3, 4)
 """Version of :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
@@ -38,6 +39,10 @@ HARNESS_METRICS = (*CURVE_METRICS, *SOUNDNESS, LEARNING_RATE, LOSS_VARIANCE, DIV
 
 PART_KINDS = ("norm", "attention", "position")
 """The kinds of parts of a model, in the order in which an entry names them."""
+
+Role = Literal["attention", "mlp"]
+"""Role of a sublayer: "attention" for any sublayer that mixes positions, also a recurrent one or a state-space model; "mlp" for
+a sublayer that treats every position alone."""
 
 BASELINE = "transformer"
 """The architecture of an entry that names only parts."""

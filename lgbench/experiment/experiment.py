@@ -16,6 +16,7 @@ from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.tuning import Tuning
+from lgbench.seeds import initial
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +132,11 @@ class Experiment(Tested):
         return Parts(**chosen, train_positions=train_positions, test_positions=test_positions)
 
     def build(self) -> nn.Module:
-        """Model with fresh weights. Raises Unsupported if the architecture rejects the task or the parts."""
+        """Model with initial weights from its seed alone, on the CPU. Raises Unsupported for a task or parts of no use."""
         parts = self.parts_to_build()
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
-        return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
+        with initial(self.seed, "weights"):
+            return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
 
     def _longest(self) -> tuple[int, int]:
         """Positions of the longest input in training, and of the longest input overall."""

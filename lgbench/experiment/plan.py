@@ -44,7 +44,6 @@ from lgbench.experiment.settings import (
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.seeds import initial
 
 
 @dataclass(frozen=True)
@@ -246,9 +245,7 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
 def _require_model(experiment: Experiment) -> None:
     """Raise Unsupported if the model cannot be built, or if its norm scheme or its dropout has no effect."""
     try:
-        experiment.parts_to_build()
-        with initial(experiment.seed, "weights"):
-            model = experiment.build()
+        model = experiment.build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(reason(error, "building the model")) from error
     norm, architecture = experiment.parts.get("norm"), experiment.architecture
@@ -259,9 +256,7 @@ def _require_model(experiment: Experiment) -> None:
         )
     if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
         return
-    with initial(experiment.seed, "weights"):
-        idle = places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build())
-    if idle:
+    if places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build()):
         raise Unsupported(
             f"{norm.name} places no norm in {architecture.name}: leave it out, or name a norm scheme that places one there"
         )

@@ -8,16 +8,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-import lgbench.seeds as seeds
 from lgbench.contracts import AttentionSpec, Need, SublayerSpec
-from lgbench.experiment.experiment import Experiment
 from lgbench.internals.attention import attention_weights
 from lgbench.internals.sight import SightOfPlaces
 
@@ -51,12 +49,12 @@ class Watched:
     """Norms before the logits: at most one."""
 
 
-def watched(experiment: Experiment) -> Watched:
-    """Model of an experiment with fresh weights. Raises any error of building the model from copied parts."""
+def watched(parts: Mapping[str, Any], build: Callable[[Mapping[str, Any]], nn.Module]) -> Watched:
+    """Model that `build` makes from copies of these parts, by kind. Raises any error of building it."""
     attentions: list[WatchedAttention] = []
     sublayers: list[WatchedSublayer] = []
     finals: list[nn.Module] = []
-    parts = dict(experiment.parts)
+    parts = dict(parts)
 
     def residual(module: nn.Module, spec: SublayerSpec, sublayer: nn.Module) -> None:
         sublayers.append(WatchedSublayer(module, spec, True, tuple(_norms(module, sublayer))))
@@ -73,8 +71,7 @@ def watched(experiment: Experiment) -> Watched:
         parts["attention"] = _telling(
             attention, {"build": lambda module, spec: attentions.append(WatchedAttention(module, spec, needs))}
         )
-    with seeds.initial(experiment.seed, "weights"):
-        model = replace(experiment, parts=parts).build()
+    model = build(parts)
     inside = set(model.modules())
     return Watched(
         model,

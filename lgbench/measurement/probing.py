@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from math import isfinite
 from statistics import fmean
 from typing import NamedTuple
@@ -126,7 +127,7 @@ def _probed(
 ) -> Probed:
     """Scores of probes. Raises Unreadable for an unreadable layer, if `libraries` are read."""
     try:
-        model = watched(experiment)
+        model = watched(experiment.parts, lambda parts: replace(experiment, parts=parts).build())
     except Exception as error:  # the code of an architecture or a part may raise anything
         return Probed([], [_blind(experiment, "building it from copies of its parts", error)])
     model.model.eval()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import stack_module_state
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -46,7 +46,7 @@ class Population:
 
         Calls `say` with a sentence for models without a stacked gradient.
         """
-        fresh = [_fresh(experiment) for experiment in experiments]
+        fresh = [experiment.build() for experiment in experiments]
         params, buffers = stack_module_state(fresh)
         frozen = {name for name, p in fresh[0].named_parameters() if not p.requires_grad}
         trained = [params[name].detach() for name in params if name not in frozen]
@@ -192,12 +192,6 @@ class Population:
         return {**fields, "curve": self.curve} | {
             name: tensor for prefix, state in states.items() for name, tensor in _named(prefix, state).items()
         }
-
-
-def _fresh(experiment: Experiment) -> nn.Module:
-    """Model with initial weights from its seed alone, drawn on the CPU on every machine."""
-    with seeds.initial(experiment.seed, "weights"):
-        return experiment.build()
 
 
 def _copied(weights: Weights) -> Weights:

@@ -142,7 +142,7 @@ def test_streams_are_those_of_the_equations():
 def seen(asked, inputs=None, places=(0,)):
     """The sight of a fresh model that has read contexts of the longest length, and the model."""
     inputs = asked.task.sample(asked.evaluate.max_length, Random(6, seed=3)).inputs if inputs is None else inputs
-    model = watched(asked)
+    model = watched(asked.parts, lambda parts: replace(asked, parts=parts).build())
     model.model.eval()
     sight = PartsSight(model, CPU, 1e-3)
     sight.begin(places)
@@ -157,7 +157,7 @@ def seen(asked, inputs=None, places=(0,)):
 @pytest.mark.parametrize("position", ["nope", "rope", "alibi"])
 def test_weights_of_softmax_are_the_softmax_of_queries_and_keys(position):
     asked = experiment("dyck-2-3", f"pre-norm+{position}", model_heads=2)
-    model = watched(asked)
+    model = watched(asked.parts, lambda parts: replace(asked, parts=parts).build())
     model.model.eval()
     given = {}
     for each in model.attentions:
