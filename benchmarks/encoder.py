@@ -31,10 +31,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from x_transformers import Decoder, TransformerWrapper
 
-from lgbench import Random, seeds
+from lgbench import Random
 from lgbench.contracts import Answers, Batch, Signature, Task, Tokens
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
+from lgbench.randomness import seeded
 from lgbench.training.data import stream
 from lgbench.training.train import train
 
@@ -191,7 +192,7 @@ class Jax:
 def flops_of_a_step() -> int:
     """Floating-point operations of lgbench's plain model, forward and backward, on one batch."""
     (experiment,) = planned(1, 1)
-    with seeds.initial(0, "weights"):
+    with seeded(0, "weights"):
         model = experiment.build()
     inputs, targets = (tensor[0] for tensor in next(stream([(experiment.task, 0)], experiment.train, CPU)).tensors)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # the fused kernel is not counted

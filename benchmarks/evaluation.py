@@ -25,11 +25,12 @@ import torch
 from sides import compare
 from torch import Tensor, nn
 
-from lgbench import Random, seeds
+from lgbench import Random
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.evaluate import evaluate
+from lgbench.randomness import seeded
 from lgbench_transformer.set_attention import QueryOverSet
 from lgbench_transformer.transformer import SelfAttention
 
@@ -129,7 +130,7 @@ def planned(task: str, length: int, contexts: int) -> Experiment:
 def measure(task: str, length: int, contexts: int, side: str) -> Measured:
     """Evaluate one side once. For a fresh process: the peak of its memory never falls."""
     experiment = planned(task, length, contexts)
-    with seeds.initial(experiment.seed, "weights"):
+    with seeded(experiment.seed, "weights"):
         model = experiment.build()
     watched = Watched(naive(model), at_once=1) if side == "naive" else Watched(model, at_once=None)
     with torch.inference_mode():

@@ -4,11 +4,15 @@ The generator is Philox4x64-10. A block of 256 bits is a function of a counter o
 block can be computed alone. NumPy computes it in C on a CPU; :func:`blocks` is the same function in tensor operations, for
 all other devices. Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), and
 their library Random123.
+
+Global generators stay untouched, except the CPU's inside :func:`seeded`, restored afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from math import prod
@@ -17,8 +21,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-
-import lgbench.seeds as seeds
 
 BLOCK = 256
 """Bits in a block."""
@@ -31,6 +33,37 @@ LOW = 0xFFFFFFFF
 
 Key = tuple[int, int]
 """Two integers from 0 to below 2^64."""
+
+
+def derive(seed: int, *purpose: str | int) -> int:
+    """A 63-bit seed as a hash of `seed` and all words of `purpose`, equal on every machine.
+
+    >>> derive(0, "train") == derive(0, "train"), derive(0, "train") == derive(0, "evaluate")
+    (True, False)
+    """
+    return int.from_bytes(_digest(seed, *purpose)[:8], "big") >> 1
+
+
+def key_of(seed: int, *purpose: str | int) -> tuple[int, int]:
+    """Key for :class:`Random`, a hash of `seed` and all words of `purpose`, equal on every machine."""
+    digest = _digest(seed, *purpose)
+    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
+
+
+def _digest(*words: str | int) -> bytes:
+    return hashlib.sha256("\x1f".join(map(str, words)).encode()).digest()
+
+
+@contextmanager
+def seeded(seed: int, *purpose: str | int) -> Iterator[None]:
+    """Context in which `nn.Module`s built on the CPU take their initial weights from (seed, purpose).
+
+    Modules of torch draw only from the global generator, so the generator is seeded here and restored afterwards. Generators
+    of other devices stay unchanged.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, *purpose))
+        yield
 
 
 class Stretch(NamedTuple):
@@ -123,7 +156,7 @@ class Random:
     """
 
     def __init__(self, n: int, seed: int = 0, device: torch.device | str = "cpu") -> None:
-        self._set([(0, seeds.key(seed))], n, 0, torch.device(device))
+        self._set([(0, key_of(seed))], n, 0, torch.device(device))
 
     @classmethod
     def stacked(

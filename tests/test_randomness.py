@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lgbench import Random, randomness, seeds
-from lgbench.randomness import Stretch, blocks, device_of_data, quantiles, signed
+from lgbench import Random, randomness
+from lgbench.randomness import Stretch, blocks, device_of_data, key_of, quantiles, signed
 
 CPU = torch.device("cpu")
 MOST = 2**64 - 1
@@ -111,7 +111,7 @@ def everything(random: Random) -> list[Tensor]:
 
 
 def test_other_devices_draw_the_same(monkeypatch):
-    keys = [seeds.key(seed) for seed in (3, 4)]
+    keys = [key_of(seed) for seed in (3, 4)]
     expected = everything(Random.stacked(keys, 5, steps=[2, 9], first=1))
     TensorsAlone(monkeypatch)
     for own, same in zip(everything(Random.stacked(keys, 5, steps=[2, 9], first=1)), expected, strict=True):
@@ -121,7 +121,7 @@ def test_other_devices_draw_the_same(monkeypatch):
 @pytest.mark.slow
 def test_on_another_device_nothing_is_read_back():
     """On the meta device there are shapes and no values: whatever asked for one would fail."""
-    random = Random.stacked([seeds.key(0), seeds.key(1)], 3, steps=[0, 1], device="meta")
+    random = Random.stacked([key_of(0), key_of(1)], 3, steps=[0, 1], device="meta")
     assert random.n == 12
     for drawn in (random.uniform(5), random.integers(10, 3), random.permutations(6), random.branch().normal(2, 2)):
         assert drawn.device.type == "meta" and len(drawn) == 12
@@ -130,7 +130,7 @@ def test_on_another_device_nothing_is_read_back():
 @pytest.mark.parametrize(("first", "n"), [(0, 1), (0, 40), (17, 3), (39, 1), (5, 0)])
 @pytest.mark.parametrize(("seed", "step"), [(0, 4), (2, 11), (1, 0)])
 def test_a_context_has_the_same_numbers_alone_and_among_others(seed, step, first, n):
-    keys, steps = [seeds.key(seed) for seed in range(3)], [4, 0, 11]
+    keys, steps = [key_of(seed) for seed in range(3)], [4, 0, 11]
     together = everything(Random.stacked(keys, 40, steps))
     alone = everything(Random.stacked([keys[seed]], n, [step], first))
     start = (steps.index(step) * 3 + seed) * 40 + first
@@ -140,7 +140,7 @@ def test_a_context_has_the_same_numbers_alone_and_among_others(seed, step, first
 
 @pytest.mark.parametrize("part", [slice(3), slice(3, 9), slice(9, None), slice(-2, None), slice(5, 5), slice(None)])
 def test_some_of_the_contexts_have_the_numbers_that_they_have_among_all(part):
-    whole, some = Random.stacked([seeds.key(0), seeds.key(1)], 7), Random.stacked([seeds.key(0), seeds.key(1)], 7)[part]
+    whole, some = Random.stacked([key_of(0), key_of(1)], 7), Random.stacked([key_of(0), key_of(1)], 7)[part]
     assert some.n == len(range(14)[part])
     for own, among in zip(everything(some), everything(whole), strict=True):
         assert torch.equal(own, among[part])
@@ -172,7 +172,7 @@ def test_a_branch_may_be_drawn_from_as_often_as_one_likes():
 
 def test_seeds_keys_and_steps_have_different_numbers():
     drawn = [Random(1, seed).integers(2**31, 8) for seed in (0, 1, 2**40)]
-    drawn += [Random.stacked([seeds.key(0, "a")], 1, [step]).integers(2**31, 8) for step in (0, 1, 2**31)]
+    drawn += [Random.stacked([key_of(0, "a")], 1, [step]).integers(2**31, 8) for step in (0, 1, 2**31)]
     assert len({tuple(numbers[0].tolist()) for numbers in drawn}) == 6
 
 

@@ -13,8 +13,7 @@ from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.experiment.contexts import board_lengths, no_answer_counts, problem
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import check_settings
-from lgbench.randomness import Random
-from lgbench.seeds import key
+from lgbench.randomness import Random, key_of
 
 CONTEXTS = 32
 """Contexts drawn at each length."""
@@ -240,7 +239,7 @@ def _is_determined(task: Task) -> Outcome:
 
 
 def _is_drawn_alone(task: Task) -> Outcome:
-    keys = [key(seed) for seed in range(2)]
+    keys = [key_of(seed) for seed in range(2)]
     remedy = "draw the same amounts whatever comes out, and use `random.branch()` in loops that end when something holds"
     for length in _lengths(task):
         together = task.sample(length, Random.stacked(keys, CONTEXTS))

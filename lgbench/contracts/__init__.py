@@ -30,7 +30,8 @@ from lgbench.contracts.models import (
     SublayerSpec,
     TensorModule,
 )
-from lgbench.contracts.names import *  # noqa: F403  # for the core, and no part of __all__
+from lgbench.contracts.names import *  # noqa: F403  # for the core, and except Role no part of __all__
+from lgbench.contracts.names import Role
 from lgbench.contracts.options import Configurable as Configurable
 from lgbench.contracts.options import JsonFile
 from lgbench.contracts.tasks import Answers, Batch, Budget, Language, Signature, Strings, Task, Tokens, Vectors

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from torch import Tensor, finfo
 
-import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.errors import PluginError
 from lgbench.experiment.protocols import MULTIPLES, Evaluation, Training
-from lgbench.randomness import Random
+from lgbench.randomness import Random, key_of
 
 TOLERANCE = 1e-3
 """Tolerance for the sum of a float32 p*, which should be 1."""
@@ -101,7 +100,7 @@ def no_answer_counts(task: Task, training: Training, evaluation: Evaluation) -> 
     """Sentence for a task without a counted answer at any length on boards; None for other tasks."""
     shown = board_lengths(task, training, evaluation)
     for length in context_lengths(task, training, evaluation):
-        key = seeds.key(0, "counted", task.name, length)
+        key = key_of(0, "counted", task.name, length)
         for n in (1, CONTEXTS):  # one context is enough, except for tasks with random weights
             weights = draw(task, length, Random.stacked([key], n)).weights
             if weights is None or not _counted(task, length, weights).isdisjoint(shown):
@@ -119,7 +118,7 @@ def _counted(task: Task, length: int, weights: Tensor) -> set[int]:
 
 def context_positions(task: Task, length: int) -> int:
     """T, the number of positions in a context of `length`. Draws one context."""
-    return draw(task, length, Random.stacked([seeds.key(0, "positions", task.name)], 1)).inputs.shape[1]
+    return draw(task, length, Random.stacked([key_of(0, "positions", task.name)], 1)).inputs.shape[1]
 
 
 def string_positions(task: Task, length: int) -> int:

@@ -16,7 +16,7 @@ from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.experiment.tuning import Tuning
-from lgbench.seeds import initial
+from lgbench.randomness import seeded
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class Experiment(Tested):
         """Model with initial weights from its seed alone, on the CPU. Raises Unsupported for a task or parts of no use."""
         parts = self.parts_to_build()
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
-        with initial(self.seed, "weights"):
+        with seeded(self.seed, "weights"):
             return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
 
     def _longest(self) -> tuple[int, int]:

@@ -100,12 +100,11 @@ def trained_lengths(task: Task) -> str:
 
 def samples(task: Task) -> list[Sample]:
     """Contexts up to their last counted answer, drawn with seed 0. Raises UsageError if the draw fails."""
-    from lgbench.randomness import Random
-    from lgbench.seeds import key
+    from lgbench.randomness import Random, key_of
 
     length = min(SAMPLE_LENGTH, task.max_length or SAMPLE_LENGTH)
     try:
-        batch = task.sample(length, Random.stacked([key(0, "show", task.name)], SAMPLES))
+        batch = task.sample(length, Random.stacked([key_of(0, "show", task.name)], SAMPLES))
     except ValueError as error:
         raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
     except Exception as error:  # a plugin's code may raise anything

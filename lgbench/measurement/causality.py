@@ -11,11 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Signature, Task, Tokens
 from lgbench.experiment.contexts import context_lengths, context_positions, draw
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.randomness import Random
+from lgbench.randomness import Random, key_of
 
 Predict = Callable[[Tensor], Tensor]
 """Model as a function from inputs to logits."""
@@ -78,7 +77,7 @@ def question(task: Task, training: Training, evaluation: Evaluation, seed: int) 
     lengths = context_lengths(task, training, evaluation)
     if not lengths:
         return None
-    key = seeds.key(seed, "causality", task.name, lengths[-1])
+    key = key_of(seed, "causality", task.name, lengths[-1])
     inputs = draw(task, lengths[-1], Random.stacked([key], CONTEXTS)).inputs
     if not places(task, inputs):
         return None

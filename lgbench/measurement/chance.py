@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Measurement, Task
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement.scores import Score, by_source, unwritten
-from lgbench.randomness import Random
+from lgbench.randomness import Random, key_of
 
 CHANCE = "chance"
 """Variant name of the context-free baseline in the rows of a run. Published as "chance"."""
@@ -66,7 +65,7 @@ def _samples(task: Task, training: Training, evaluation: Evaluation) -> Iterator
 
 def _drawn(task: Task, n: int, length: int) -> tuple[Tensor, Tensor]:
     """p* of n contexts, (n, A, V), and the weight of each answer, (n, A). Draws few contexts at once to bound memory."""
-    key = seeds.key(0, "chance", task.name, length)
+    key = key_of(0, "chance", task.name, length)
     size = max(1, SAMPLED_POSITIONS // (length + 1))
     found, counted = [], []
     for start in range(0, n, size):

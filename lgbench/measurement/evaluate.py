@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import lgbench.seeds as seeds
 from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Answers, Batch, Language, Measurement, Predictions, StringScores, Task
 from lgbench.errors import lacks_memory
 from lgbench.experiment.contexts import (
@@ -30,7 +29,7 @@ from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.scores import Score, by_source, unwritten
-from lgbench.randomness import Random, device_of_data
+from lgbench.randomness import Random, device_of_data, key_of
 
 DRAWN_POSITIONS = 2**18
 """Positions drawn at once, a bound on memory; at least one context is drawn. Changes no number."""
@@ -214,7 +213,7 @@ def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[in
 
 
 def _contexts(task: Task, length: int, n: int, seed: int, device: torch.device) -> Iterator[Batch]:
-    key = seeds.key(seed, "evaluate", task.name, "contexts", length)
+    key = key_of(seed, "evaluate", task.name, "contexts", length)
     size = max(1, DRAWN_POSITIONS // (length + 1))
     for start in range(0, n, size):
         random = Random.stacked([key], min(size, n - start), first=start, device=device_of_data(device))
@@ -245,7 +244,7 @@ class InParts:
 
 def _strings(task: Language, length: int, n: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Symbols of n strings, and membership of each string."""
-    key = seeds.key(seed, "evaluate", task.name, "strings", length)
+    key = key_of(seed, "evaluate", task.name, "strings", length)
     inputs, is_member = task.strings(length, Random.stacked([key], n, device=device_of_data(device)))
     return inputs.to(device), is_member.to(device)
 

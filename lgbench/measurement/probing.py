@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Batch, Insides, Measurement, Reading
 from lgbench.errors import first_line
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw
@@ -28,7 +27,7 @@ from lgbench.internals.sight import Seen, Sight, joined
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
 from lgbench.measurement.scores import Score, probes_of, unwritten
-from lgbench.randomness import Random, device_of_data
+from lgbench.randomness import Random, device_of_data, key_of
 
 CONTEXTS = 64
 """Largest number of probed contexts of each length: half of the test contexts in the standard protocol."""
@@ -38,7 +37,7 @@ def contexts_of(experiment: Experiment) -> Iterator[tuple[int, Batch]]:
     """Probed contexts by length."""
     task, evaluation = experiment.task, experiment.evaluate
     for length in context_lengths(task, experiment.train, evaluation):
-        key = seeds.key(experiment.seed, "evaluate", task.name, "contexts", length)
+        key = key_of(experiment.seed, "evaluate", task.name, "contexts", length)
         yield length, draw(task, length, Random.stacked([key], min(CONTEXTS, evaluation.contexts)))
 
 

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-import lgbench.seeds as seeds
 from lgbench.contracts import Answers, Task, Vectors
 from lgbench.experiment.contexts import draw
 from lgbench.experiment.protocols import Training
-from lgbench.randomness import Random, device_of_data
+from lgbench.randomness import Random, device_of_data, key_of
 
 CHUNK = 64
 """Largest number of steps drawn at once: one call of a sampler serves them all. Changes no number."""
@@ -56,7 +55,7 @@ def _lengths(task: Task, training: Training, start: int, stop: int) -> list[int]
     if task.signature.answers is Answers.EVERY_PREFIX:
         return [high] * (stop - start)
     # One length a step for all seeds: a batch of the population then has one shape, without padding.
-    random = Random.stacked([seeds.key(0, "training lengths")], stop - start, first=start)
+    random = Random.stacked([key_of(0, "training lengths")], stop - start, first=start)
     drawn: list[int] = (low + random.integers(high + 1 - low)).tolist()
     return drawn
 
@@ -136,7 +135,7 @@ def draw_batch(
     """
 
     def random(purpose: str) -> Random:
-        keys = [seeds.key(seed, purpose, task.name) for seed in numbers]
+        keys = [key_of(seed, purpose, task.name) for seed in numbers]
         return Random.stacked(keys, training.batch, steps, device=device_of_data(device))
 
     inputs, distribution, weights = draw(task, length, random("train"), check)

@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.func import stack_module_state
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-import lgbench.seeds as seeds
 from lgbench.contracts import Schedule, State, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.noise import Noise
-from lgbench.randomness import Random, device_of_data
+from lgbench.randomness import Random, device_of_data, key_of
 from lgbench.training.data import CHUNK, batch_shapes
 from lgbench.training.models import curve_steps
 from lgbench.training.program import NOTHING, SMALLEST, SizesMatter, program, traced
@@ -80,7 +79,7 @@ class Population:
             name: _owned(averager.start(_copied(self.layout.of_all(rows)), schedule))
             for name, averager in self.averagers.items()
         }
-        self._rates = Rates.of(experiments, self.layout, rows)
+        self._rates = Rates.of([experiment.train for experiment in experiments], self.layout, rows)
         self._seeds = [experiment.seed for experiment in experiments]
         self._noises = [name for name, module in self.skeleton.named_modules() if isinstance(module, Noise)]
         self._noise: dict[int, dict[str, Tensor]] = {}
@@ -101,7 +100,7 @@ class Population:
 
     def _uniform(self, name: str, steps: Sequence[int], like: Tensor) -> Tensor:
         """Numbers of one noise in the given steps, (steps, P, *shape), drawn in one call for all models."""
-        keys = [seeds.key(seed, "noise", name) for seed in self._seeds]
+        keys = [key_of(seed, "noise", name) for seed in self._seeds]
         random = Random.stacked(keys, 1, steps, device=device_of_data(like.device))
         return random.uniform(*like.shape[1:]).view(len(steps), *like.shape).to(like.device)
 

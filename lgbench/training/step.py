@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lgbench.contracts import Optimizer, State, Weights
 from lgbench.errors import first_line, lacks_memory
-from lgbench.experiment.experiment import Experiment
+from lgbench.experiment.protocols import Training
 from lgbench.training.models import computing
 
 Loss = Callable[..., Tensor]
@@ -138,11 +138,10 @@ class Rates(NamedTuple):
     """(1,) of :func:`counting`: steps of the whole training. A Python number would make another program for each value."""
 
     @classmethod
-    def of(cls, experiments: Sequence[Experiment], layout: Layout, rows: Tensor) -> Rates:
+    def of(cls, settings: Sequence[Training], layout: Layout, rows: Tensor) -> Rates:
         def column(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=counting(rows.device), device=rows.device)[:, None]
 
-        settings = [experiment.train for experiment in experiments]
         matrix = torch.cat([torch.full((shape.numel(),), float(len(shape) >= 2)) for shape in layout.shapes]).to(rows)
         return cls(
             column([train.lr for train in settings]),

@@ -17,12 +17,13 @@ from helpers.plain_training import CPU, initial
 from helpers.toy_registries import toys_and
 from torch import Tensor
 
-from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights, seeds
+from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights
 from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.measurement.evaluate import evaluate
+from lgbench.randomness import key_of
 from lgbench.results import run_files
 from lgbench.training.data import stream
 from lgbench.training.models import Trained
@@ -157,7 +158,7 @@ def test_training_is_a_plain_loop_over_the_positions_that_count(double, task: Ta
 
 def drawn(experiment: Experiment, length: int) -> Batch:
     """The contexts that a seed is tested on."""
-    key = seeds.key(experiment.seed, "evaluate", experiment.task.name, "contexts", length)
+    key = key_of(experiment.seed, "evaluate", experiment.task.name, "contexts", length)
     return experiment.task.sample(length, Random.stacked([key], experiment.evaluate.contexts))
 
 

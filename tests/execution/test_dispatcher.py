@@ -15,11 +15,12 @@ from helpers.plain_training import CHEAP, CPU
 from helpers.queues import checkpoint_of, left, take
 from helpers.toy_registries import but, toys_and
 
-from lgbench import Random, seeds
+from lgbench import Random
 from lgbench.errors import RunFailed
 from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.execution.work_queue import UNFINISHED
+from lgbench.randomness import key_of
 from lgbench.results import run_files
 
 SETTINGS = {key.replace(".", "_"): value for key, value in CHEAP.items()} | {"evaluate_max_length": 8}
@@ -89,7 +90,7 @@ def failing_at(planned):
     task = Failing()
     known = toys_and(task=task)
     experiments = planned(known, ["toy-failing", "toy-largest"], ["toy-table", "toy-fragile"], (0, 1, 2), **SETTINGS)
-    key = seeds.key(1, "evaluate", "toy-failing", "contexts", 8)
+    key = key_of(1, "evaluate", "toy-failing", "contexts", 8)
     task.fails_at = task.sample(8, Random.stacked([key], experiments[0].evaluate.contexts)).inputs
     return experiments
 

@@ -11,7 +11,7 @@ from helpers.registries import with_model
 from helpers.trainings import numbers, stopping_after
 from torch import nn
 
-from lgbench import UsageError, seeds
+from lgbench import UsageError
 from lgbench.contracts import Answers
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import point_tokens, training_tokens
@@ -20,7 +20,7 @@ from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, poin
 from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
 from lgbench.measurement.chance import chance
-from lgbench.randomness import Random
+from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.train import Points, train
@@ -151,7 +151,7 @@ def test_numbers_of_a_point_are_those_of_its_weights_computed_by_hand(registry, 
     last = max(points.steps)
     for index, experiment in enumerate(population):
         found = {(s.weights, s.length): s.value for s in scores_at_points(trained, index)[last] if s.metric == "tvd"}
-        key = seeds.key(experiment.seed, "evaluate", experiment.task.name, "contexts", 32)
+        key = key_of(experiment.seed, "evaluate", experiment.task.name, "contexts", 32)
         batch = experiment.task.sample(32, Random.stacked([key], 6))
         for weights in ("raw", "ema"):
             model = experiment.build().eval()

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from lgbench import seeds
 from lgbench.measurement.evaluate import evaluate
+from lgbench.randomness import seeded
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
 from lgbench.training.train import train
@@ -22,7 +22,7 @@ CHEAP = {"train.steps": 3, "train.batch": 4, "evaluate.contexts": 4, "evaluate.s
 
 def initial(experiment):
     """A model as it is before its training."""
-    with seeds.initial(experiment.seed, "weights"):
+    with seeded(experiment.seed, "weights"):
         return experiment.build()
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lgbench import seeds
 from lgbench.errors import UsageError
-from lgbench.randomness import Random
+from lgbench.randomness import Random, key_of
 
 PURPOSE = "probe"
 
@@ -41,7 +40,7 @@ class RandomTokens(Contexts):
     name: str = "random tokens"
 
     def draw(self, length: int, n: int, seed: int) -> Tensor:
-        return Random.stacked([seeds.key(seed, PURPOSE, "tokens", length)], n).integers(self.vocabulary, length)
+        return Random.stacked([key_of(seed, PURPOSE, "tokens", length)], n).integers(self.vocabulary, length)
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Pieces(Contexts):
             raise UsageError(f"{needs}: {_way_out(share, len(self.tokens) // length)}")
         # Each context has a share of the text to itself, and begins anywhere in it.
         starts = torch.arange(n) * share
-        starts += Random.stacked([seeds.key(seed, PURPOSE, "pieces", length)], n).integers(share - length + 1)
+        starts += Random.stacked([key_of(seed, PURPOSE, "pieces", length)], n).integers(share - length + 1)
         return self.tokens[starts[:, None] + torch.arange(length)]
 
 
