@@ -16,8 +16,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import NAME, RESERVED_NAMES, Signature, Task
-from lgbench.errors import LgbenchError, RunFailed, RunFileError, UsageError, located, unknown
+from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
+from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.runner import loaded_plugin
 from lgbench.experiment.components import find_tasks, plugins_used, versions_of
@@ -77,14 +77,21 @@ def device_of(model: Model, named: str | None) -> torch.device:
 
 
 @contextmanager
-def asked(model: Model, name: str, signature: Signature, device: torch.device) -> Iterator[Predict]:
+def asked(model: Model, name: str, task: Task, device: torch.device) -> Iterator[Predict]:
     """Function from inputs to logits, with the model in evaluation mode and on the device until the end of the context.
 
-    Afterwards the model has its old modes and device. Calls raise Unsupported for logits of the wrong type or shape.
+    Afterwards the model has its old modes and device. Calls raise Unsupported for logits of the wrong type or shape, and for a
+    model without some token of the task.
     """
+    signature = task.signature
 
     def predict(inputs: Tensor) -> Tensor:
-        logits = model(inputs)
+        try:
+            logits = model(inputs)
+        except Exception as error:
+            if sentence := _lacks_token(model, inputs[:1], task):
+                raise Unsupported(f"the model {name} {sentence}") from error
+            raise
         if not isinstance(logits, Tensor):
             logits = torch.as_tensor(logits)  # of NumPy, or a list
         require_logits(f"the model {name}", logits, inputs.shape[:2], signature)
@@ -105,6 +112,22 @@ def asked(model: Model, name: str, signature: Signature, device: torch.device) -
             module.training = training
         if device != before:
             model.to(before)
+
+
+def _lacks_token(model: Model, inputs: Tensor, task: Task) -> str | None:
+    """Reason why a model fails, if the reason is its vocabulary: it knows the token 0, and not all tokens of the task."""
+    if not isinstance(task.signature.inputs, Tokens):
+        return None
+    size = task.signature.inputs.size
+    for token in range(size):
+        try:
+            model(torch.full_like(inputs, token))
+        except Exception:  # a stranger's model may raise anything
+            if token == 0:
+                return None
+            needed = f"{task.name} has {size} input tokens, from 0 to {size - 1}"
+            return f"cannot read the token {token}: {needed}; build its embedding for {size} tokens or more"
+    return None
 
 
 def _digest(model: nn.Module) -> str:
@@ -266,7 +289,7 @@ def evaluate_model(
 def _scores(model: Model, whole: External, device: torch.device) -> list[Score]:
     name = whole.record.entry
     try:
-        with full_float32(), asked(model, name, whole.task.signature, device) as predict:
+        with full_float32(), asked(model, name, whole.task, device) as predict:
             return evaluate(whole, {RAW: predict}, device)
     except LgbenchError:
         raise

@@ -248,6 +248,17 @@ def test_a_model_that_fails_is_named_with_its_error(toys_alone, tmp_path):
         walk(lambda tokens: {"logits": tokens})
 
 
+def vocabulary(tokens, classes):
+    return nn.Sequential(nn.Embedding(tokens, 4), nn.Linear(4, classes))
+
+
+def test_a_model_of_another_vocabulary_is_told_that_of_the_task(toys_alone):
+    for model in (vocabulary(2, 3), lambda inputs: nn.functional.one_hot(inputs, 2).float()):
+        with pytest.raises(Unsupported, match="cannot read the token 2: toy-walk has 3 input tokens, from 0 to 2; build"):
+            walk(model)
+    walk(vocabulary(9, 3))
+
+
 def test_answers_that_are_not_sound_are_said_and_not_ranked(toys_alone, tmp_path):
     with pytest.warns(UserWarning, match="its answers change with what comes after them"):
         walk(lambda tokens: tokens.sum(-1)[:, None, None] * torch.ones(*tokens.shape, 3), tmp_path, name="looking")

@@ -17,6 +17,7 @@ from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, 
 from lgbench.conformance.models import TRAINED, checks_of_model, inputs_of, served
 from lgbench.errors import Unsupported
 from lgbench.experiment.settings import options_of
+from lgbench.extensions.catalog import Catalog
 
 OptionValue = bool | int | float | str
 
@@ -38,6 +39,24 @@ def checks_of_architecture(architecture: contracts.Architecture, parts: Callable
 
 def checks_of_options(thing: contracts.Configurable) -> Checks:
     return {"its options can be set": lambda: _can_be_set(thing)}
+
+
+def keywords_without_option(thing: contracts.Configurable | contracts.Architecture, catalog: Catalog[Any]) -> Outcome:
+    """Note on keywords of the constructor that look like options of `--set`, and are none.
+
+    Several things of one class in a catalog are told apart by such keywords, so nobody takes them for options.
+    """
+    if type(thing).__init__ is object.__init__ or [type(other) for other in catalog].count(type(thing)) > 1:
+        return None
+    section, method = ("model", thing.build) if isinstance(thing, contracts.Architecture) else (catalog.kind, thing.configured)
+    known = {*options_of(method, thing.name), *dir(catalog.contract), "name"}
+    keywords = inspect.signature(type(thing)).parameters.values()
+    found = {p.name: p.default for p in keywords if isinstance(p.default, OptionValue) and p.name not in known}
+    if not found:
+        return None
+    given = ", ".join(f"{name}={default!r}" for name, default in found.items())
+    option = f"{section}.{next(iter(found))}"
+    return f"no option of `--set` are {given}, keywords of its class: for {option}, make it a keyword of `{method.__name__}`"
 
 
 def _reachable(function: Callable[..., Any], owner: str, given: int) -> dict[str, Any]:

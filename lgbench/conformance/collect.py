@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, get_args
 
 import lgbench.contracts as contracts
-from lgbench.conformance.architectures import checks_of_architecture, checks_of_options
+from lgbench.conformance.architectures import checks_of_architecture, checks_of_options, keywords_without_option
 from lgbench.conformance.check import Check, Checks, NotChecked, Outcome, expect
 from lgbench.conformance.measurements import checks_of_measurement
 from lgbench.conformance.models import TESTED, TRAINED, checks_of_model
@@ -16,6 +16,7 @@ from lgbench.conformance.tasks import checks_of_task
 from lgbench.conformance.updates import checks_of_averager, checks_of_optimizer
 from lgbench.contracts.executors import option_types
 from lgbench.errors import LgbenchError, PluginError
+from lgbench.experiment.settings import OPTION_SECTIONS
 from lgbench.extensions import describe
 from lgbench.extensions.catalog import require_declared
 from lgbench.extensions.registry import Plugin, Registry
@@ -64,6 +65,8 @@ def checks_of(thing: Any, registry: Registry) -> list[Check]:
         pass  # one check reports it; the others need what is missing
     else:
         found |= {"a docstring describes it": lambda: _is_documented(thing), **_checks(thing, registry)}
+        if isinstance(thing, contracts.Architecture) or kinds[0] in OPTION_SECTIONS:
+            found["its keywords are options"] = lambda: keywords_without_option(thing, registry.catalogs()[kinds[0]])
     name = getattr(thing, "name", type(thing).__name__)
     return [Check(f"{kinds[0]} {name}", rule, examine) for rule, examine in found.items()]
 

@@ -389,7 +389,22 @@ def refusing_rotation(self, spec):
     raise Unsupported("it rotates nothing")
 
 
+class Windowed(Softmax):
+    """Softmax attention with a keyword that is an option, and one that is none."""
+
+    def __init__(self, window=16, sharpness=1.0):
+        self.window, self.sharpness = window, sharpness
+
+    def configured(self, *, sharpness: float = 1.0):
+        return Windowed(self.window, sharpness)
+
+
 NOTES = [
+    (
+        Windowed(),
+        "its keywords are options",
+        "no option of `--set` are window=16, keywords of its class: for attention.window, make it a keyword of `configured`",
+    ),
     (refusing(SOFTMAX, "it is blind"), OF_QUERIES, "not checked: it refused every place in a model, such as: it is blind"),
     (but(SOFTMAX, build=without_bias), BIASED, "not checked: it refused every place in a model, such as: it has no logits"),
     (but(SOFTMAX, build=lambda self, spec: Doing(SOFT)), SCALED, "it does not use spec.scale, the factor of q . k"),
