@@ -108,7 +108,8 @@ class PopulationRunner:
                 checkpoint=checkpoint,
                 say=self.display.say,
             )
-        for experiment, step in zip(population, trained.diverged, strict=True):
+        diverged = dict(zip(population, trained.diverged, strict=True))  # a rerun fills its population with copies
+        for experiment, step in diverged.items():
             if step:
                 self.display.say(f"{experiment.record.title}: diverged at step {step}")
         return trained

@@ -7,38 +7,38 @@ one length; retrieval and set complement moved far less.
 
 from __future__ import annotations
 
-import os
 import random
+import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+import pyarrow as pa
 import torch
-from torch import Tensor, nn
 
 from lgbench.errors import lacks_memory
-from lgbench.execution.device import device_name, full_float32, keep_freed_memory, threads
+from lgbench.execution.device import Execution, environment, full_float32, keep_freed_memory, threads
 from lgbench.execution.progress import Phase, ProgressDisplay
-from lgbench.execution.runner import points_of, scores_at_points
+from lgbench.execution.runner import PopulationRunner
+from lgbench.execution.tuning import tuning_run
+from lgbench.execution.work_queue import PlannedPopulation, path_of
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.tuning import TuningRun, coarse
+from lgbench.experiment.tuning import TuningRun
 from lgbench.extensions.loading import libraries_of
 from lgbench.kept import models_of
-from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate
 from lgbench.measurement.probing import probe
-from lgbench.measurement.scores import Score
+from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of
 from lgbench.results.stored_runs import StoredRun
 from lgbench.submissions.inspection import Run
 from lgbench.submissions.verdict import SAME_BITS, Failure, RerunVerdict, Tolerance
-from lgbench.training.models import NO_CURVE, Models, Trained
-from lgbench.training.train import NO_POINTS, train
+from lgbench.training.models import NO_CURVE
 
 MAX_MODELS = 64
-"""Largest population of a rerun, against exhausted memory by a wrong number in a file."""
+"""Largest population of a rerun."""
 
 
 def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
@@ -49,106 +49,76 @@ def drawn(runs: Sequence[StoredRun], size: int | None) -> list[StoredRun]:
     return [runs[index] for index in sorted(chosen)]
 
 
-@dataclass(frozen=True)
-class RerunManner:
-    """Conditions of a training with an effect on rounding: size of the population, compiled step, threads."""
-
-    population: int
-    compiled: bool
-    threads: int
-
-    @classmethod
-    def of(cls, run: Run) -> RerunManner:
-        """Conditions from the metadata of a run, within the limits of the local machine."""
-        made = run.metadata.execution
-        number = min(run.metadata.environment.threads, os.cpu_count() or 1)
-        return cls(min(made.population, MAX_MODELS), made.compiled, number)
-
-
 def verify(
     runs: Sequence[Run], device: torch.device, display: ProgressDisplay, tolerance: Tolerance = SAME_BITS, tuning: bool = True
 ) -> Iterator[RerunVerdict | Failure]:
-    """Verdict on each run after a rerun of training and test. Writes nothing.
+    """Verdict on each run after a rerun of training and test. Writes nothing except temporary files.
 
     With `tuning`, the tuning runs behind the learning rates are trained again too, each once.
     """
     verifier = Verifier(device, display, tolerance, tuning)
-    groups: dict[tuple[Hashable, RerunManner], list[Run]] = defaultdict(list)
+    groups: dict[tuple[Hashable, int, bool], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[run.experiment.population_key, RerunManner.of(run)].append(run)
-    for (_, manner), group in groups.items():
+        made = run.metadata.execution
+        groups[run.experiment.population_key, min(made.population, MAX_MODELS), made.compiled].append(run)
+    for (_, population, compiled), group in groups.items():
         ordered = sorted(group, key=lambda run: (run.stored.record.task, run.stored.record.seed))
-        for start in range(0, len(ordered), manner.population):
-            yield from verifier.outcomes(ordered[start : start + manner.population], manner)
+        for part in _parts(ordered, population):
+            yield from verifier.outcomes(part, population, compiled)
+
+
+class Rerun(NamedTuple):
+    """Rows and metadata of a run that was made again, and its tuning run if it is one."""
+
+    rows: pa.Table
+    metadata: Mapping[str, Any]
+    tuning_run: TuningRun
 
 
 class Verifier:
-    """Reruns on a device, with one computation of each tuning run and each context-free baseline."""
+    """Reruns on a device, with one rerun of each tuning run."""
 
     def __init__(self, device: torch.device, display: ProgressDisplay, tolerance: Tolerance, tuning: bool = True) -> None:
-        self.device, self.display, self.tolerance, self.tuning = device, display, tolerance, tuning
+        self.display, self.tolerance, self.tuning = display, tolerance, tuning
+        self._execution = Execution(device)
         self._tuned: dict[tuple[str, int, bool], TuningRun] = {}
         """By run id, population and whether the step was compiled."""
-        self._chance: dict[Hashable, list[Score]] = {}
 
-    def outcomes(self, runs: Sequence[Run], manner: RerunManner) -> list[RerunVerdict | Failure]:
+    def outcomes(self, runs: Sequence[Run], population: int, compiled: bool) -> list[RerunVerdict | Failure]:
         """One outcome for each run of a population, trained together, or in halves if memory does not suffice."""
-        keep_freed_memory()
-        experiments = [run.experiment for run in runs]
         try:
-            with threads(manner.threads), full_float32():
-                trained = self._trained(f"{runs[0].title} again", experiments, manner.population, manner.compiled)
-                return list(self._verdicts(runs, manner, trained))
+            found = self._again([run.experiment for run in runs], population, compiled)
+            verdicts = [self._verdict(run, again) for run, again in zip(runs, found, strict=True)]
+            return [self._with_tuning(verdict) for verdict in verdicts] if self.tuning else [*verdicts]
         except Exception as error:  # a plugin's model may raise anything
-            if manner.population == 1 or not lacks_memory(error):
+            if population == 1 or not lacks_memory(error):
                 return [Failure(run, error) for run in runs]
-        half = replace(manner, population=(manner.population + 1) // 2)
-        parts = [runs[start : start + half.population] for start in range(0, len(runs), half.population)]
-        return [outcome for part in parts for outcome in self.outcomes(part, half)]
+        half = (population + 1) // 2
+        return [outcome for part in _parts(runs, half) for outcome in self.outcomes(part, half, compiled)]
 
-    def _trained(
-        self, title: str, experiments: Sequence[Experiment], population: int, compile: bool, tested: bool = True
-    ) -> Trained:
-        """Experiments trained in a population of a given size.
+    def _again(self, experiments: Sequence[Experiment], population: int, compiled: bool) -> list[Rerun]:
+        """Runs made again in a population of a given size.
 
         Copies of the last experiment fill the population: rounding depends on the number of models, not on the other models.
         """
         whole = [*experiments, *[experiments[-1]] * (population - len(experiments))]
-        models = "1 model" if len(whole) == 1 else f"{len(whole)} models"
-        points = points_of(experiments, self.device) if tested else NO_POINTS
-        with self.display.phase(Phase.train(f"{title} ({models})", whole)) as report:
-            return train(whole, self.device, report, points=points, compile=compile, say=self.display.say)
+        with tempfile.TemporaryDirectory(prefix="lgbench-") as scratch:
+            folder = Path(scratch)
+            runner = PopulationRunner(self._execution, folder, self.display)
+            for _ in runner.run(PlannedPopulation.of(whole, population, compiled), whole, folder):
+                pass
+            paths = [path_of(experiment, folder) for experiment in experiments]
+            return [Rerun(run_files.read(path), run_files.metadata(path), tuning_run(path)) for path in paths]
 
-    def _verdicts(self, runs: Sequence[Run], manner: RerunManner, trained: Trained) -> Iterator[RerunVerdict]:
-        """Test every run, then make its tuning runs again."""
-        found = []
-        asked = [run.experiment for run in runs]
-        with self.display.phase(Phase.evaluate(f"{runs[0].title} again", asked)) as report:
-            for index, run in enumerate(runs):
-                scores = evaluate(run.experiment, trained.models(index), self.device)
-                scores += probe(run.experiment, partial(_model_on, trained, index), self.device).scores
-                points, level = scores_at_points(trained, index), self._chance_of(run)
-                measured = Measured(scores, points, level, trained.curve, index, trained.diverged[index])
-                otherwise = [*_other_machine(run, manner.threads, self.device), *_other_population(run, trained)]
-                found.append(RerunVerdict.of(run, rows_of(run.experiment, measured), otherwise, self.tolerance))
-                report(index + 1, None)
-        for verdict in found:
-            yield verdict.with_tuning(self._tuning_runs(verdict.run.experiment)) if self.tuning else verdict
+    def _verdict(self, run: Run, again: Rerun) -> RerunVerdict:
+        otherwise = _otherwise(run, again.metadata["environment"], again.metadata["execution"], self._execution.device)
+        return RerunVerdict.of(run, again.rows, list(otherwise), self.tolerance)
 
-    def _chance_of(self, run: Run) -> list[Score]:
-        """Context-free baseline of the task of a run."""
-        experiment = run.experiment
-        same = (experiment.record.task, experiment.train, experiment.evaluate, run.metadata.measurements)
-        if same not in self._chance:
-            known = chance(experiment.task, experiment.measurements, experiment.train, experiment.evaluate)
-            self._chance[same] = known
-        return self._chance[same]
-
-    def _tuning_runs(self, experiment: Experiment) -> list[TuningRun]:
-        """Reruns of the tuning runs behind the learning rate of an experiment; none for a fixed learning rate."""
-        tuning = experiment.record.tuning
-        if tuning is None:
-            return []
+    def _with_tuning(self, verdict: RerunVerdict) -> RerunVerdict:
+        """Verdict on a run and on the tuning runs behind its learning rate."""
+        experiment = verdict.run.experiment
+        if (tuning := experiment.record.tuning) is None:
+            return verdict
         every = [(filed, experiment.tuning_run(filed.lr, filed.seed)) for filed in tuning.runs]
         groups: dict[tuple[Hashable, int, bool], list[Experiment]] = defaultdict(list)
         for filed, run in every:
@@ -156,21 +126,17 @@ class Verifier:
                 groups[run.population_key, filed.population, filed.compiled].append(run)
         for (_, population, compiled), runs in groups.items():
             size = min(population, MAX_MODELS)
-            for start in range(0, len(runs), size):
-                self._tune(runs[start : start + size], size, population, compiled)
-        return [self._tuned[run.run_id, filed.population, filed.compiled] for filed, run in every]
+            for part in _parts(runs, size):
+                for run, again in zip(part, self._again(part, size, compiled), strict=True):
+                    self._tuned[run.run_id, population, compiled] = again.tuning_run
+        return verdict.with_tuning([self._tuned[run.run_id, filed.population, filed.compiled] for filed, run in every])
 
-    def _tune(self, runs: Sequence[Experiment], size: int, population: int, compiled: bool) -> None:
-        title = f"tuning of {runs[0].record.entry} on {runs[0].record.task} again"
-        trained = self._trained(title, runs, size, compiled, tested=False)
-        marks = [0, *trained.curve.steps]
-        for index, run in enumerate(runs):
-            losses = trained.curve.loss[:, index].tolist()
-            points = [(step, loss, step - before) for (before, step), loss in zip(pairwise(marks), losses, strict=True)]
-            again = TuningRun(
-                run.train.lr, run.seed, coarse(points, run.train.steps), trained.diverged[index], population, compiled
-            )
-            self._tuned[run.run_id, population, compiled] = again
+
+Item = TypeVar("Item")
+
+
+def _parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def evaluate_again(
@@ -189,44 +155,32 @@ def evaluate_again(
 
 
 def _tested_again(run: Run, device: torch.device, display: ProgressDisplay, tolerance: Tolerance) -> RerunVerdict:
-    experiment, number = run.experiment, RerunManner.of(run).threads
-    content = run.stored.weights()
-    with threads(number), full_float32():
+    experiment, content = run.experiment, run.stored.weights()
+    with threads(1) if device.type == "cpu" else nullcontext(), full_float32():  # as runs are tested
         whole = models_of(run.stored, experiment, content, device)
         with display.phase(Phase.evaluate(f"{run.title} again", [experiment])) as report:
             scores = evaluate(experiment, whole.models(0), device)
-            scores += probe(experiment, partial(_model_on, whole, 0), device).scores
+            scores += probe(experiment, lambda module: whole.on(module).models(0), device).scores
             report(1, None)
+        otherwise = list(_otherwise(run, environment(device), {}, device))
     diverged = run.rows["diverged_step"][0].as_py()
     again = rows_of(experiment, Measured(scores, {}, (), NO_CURVE, 0, diverged))
-    return RerunVerdict.of(run, again, list(_other_machine(run, number, device)), tolerance, by_weights=True)
+    return RerunVerdict.of(run, again, otherwise, tolerance, by_weights=True)
 
 
-def _model_on(models: Models, index: int, module: nn.Module) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Each variant of the weights of one model as a function, computed by another module of the same architecture."""
-    return models.on(module).models(index)
-
-
-def _other_population(run: Run, trained: Trained) -> Iterator[str]:
-    """A sentence for each difference in training with an effect on rounding."""
-    made = run.metadata.execution
-    if made.population != trained.stack:
-        yield f"the number of models in the population is {made.population} in the file and {trained.stack} here"
-    if made.compiled != trained.compiled:
-        yield "the step was compiled and is not here" if made.compiled else "the step is compiled here and was not"
-
-
-def _other_machine(run: Run, threads: int, device: torch.device) -> Iterator[str]:
-    """A sentence for each difference in software and machine with an effect on rounding."""
-    there = run.metadata.environment
+def _otherwise(run: Run, environment: Mapping[str, Any], execution: Mapping[str, Any], device: torch.device) -> Iterator[str]:
+    """A sentence for each difference with an effect on rounding: software, machine, and training if `execution` says it."""
+    there, made = run.metadata.environment, run.metadata.execution
     pairs = [
-        ("torch", there.torch, torch.__version__),
-        ("the device", there.device, device_name(device)),
-        ("the number of threads", there.threads, threads),
+        ("torch", there.torch, environment["torch"]),
+        ("the device", there.device, environment["device"]),
+        ("the number of threads", there.threads, environment["threads"]),
+        ("the number of models in the population", made.population, execution.get("population", made.population)),
+        ("whether the step is compiled", made.compiled, execution.get("compiled", made.compiled)),
     ]
     for plugin in run.metadata.took_part.values():
-        here = dict(libraries_of(plugin.name))
-        pairs += [(library, version, here.get(library)) for library, version in plugin.libraries.items()]
-    yield from (f"{name} is {filed!a:.100} in the file and {own!a} here" for name, filed, own in pairs if filed != own)
+        own = dict(libraries_of(plugin.name))
+        pairs += [(library, version, own.get(library)) for library, version in plugin.libraries.items()]
+    yield from (f"{name} is {filed!a:.100} in the file and {here!a} here" for name, filed, here in pairs if filed != here)
     if device.type != "cpu":
         yield "a GPU adds in no fixed order"

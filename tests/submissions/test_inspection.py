@@ -429,10 +429,10 @@ def verdicts(paths, installed, tolerance=SAME_BITS, tuning=True):
 @pytest.mark.slow
 def test_verify_makes_each_tuning_run_again_once(tuned_runs, installed, monkeypatch):
     asked: list[int] = []
-    make = Verifier._tune
-    monkeypatch.setattr(Verifier, "_tune", lambda self, runs, *rest: (asked.append(len(runs)), make(self, runs, *rest))[1])
+    make = Verifier._again
+    monkeypatch.setattr(Verifier, "_again", lambda self, runs, *rest: (asked.append(len(runs)), make(self, runs, *rest))[1])
     found = verdicts(tuned_runs, installed)
-    assert [verdict.disagreements for verdict in found] == [[]] * 10 and sum(asked) == 2 * 6
+    assert [verdict.disagreements for verdict in found] == [[]] * 10 and sum(asked) == 10 + 2 * 6
     alone = verdicts(tuned_runs[:1], installed, tuning=False)[0]
     assert found[0].compared == alone.compared + 6 * 10
 

@@ -16,6 +16,7 @@ from helpers.published import forged, put_right
 from safetensors.torch import load_file, save_file
 
 from lgbench.cli.main import main
+from lgbench.execution import runner
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
@@ -44,12 +45,10 @@ def honest(made) -> Path:
     return next(path for path in made if ".seed-1." in path.name)
 
 
-def lgbench(*arguments, registry, **patches):
-    """`lgbench verify` with these plugins; `patches` replace things in the module."""
+def lgbench(*arguments, registry):
+    """`lgbench verify` with these plugins."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Registry, "load", classmethod(lambda cls, files=(), only=None: registry))
-        for name, thing in patches.items():
-            patch.setattr(verification, name, thing)
         result = CliRunner().invoke(main, ["verify", *map(str, arguments)], prog_name="lgbench")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result
@@ -94,7 +93,7 @@ def test_honest_runs_are_verified_and_nothing_is_written(made, tmp_path, install
         "numbers agree within 0.0001, scores are at most 0 apart, and their means over lengths 0" in line
         and "as in the file" in line
     )
-    assert "train toy-table+toy-nothing on small-even seed 0 again (3 models)" in done.stderr
+    assert "train small-even toy-table+toy-nothing (3 models)" in done.stderr
     assert {path: path.stat() for path in made[0].parent.iterdir()}.keys() == before.keys()
     assert list(tmp_path.iterdir()) == []
 
@@ -137,39 +136,41 @@ def test_runs_that_diverged_diverge_again(tmp_path, installed):
 # How a run is made again.
 
 
-def test_a_run_is_trained_in_a_stack_as_large_as_its_own_on_as_many_threads(honest, installed, tmp_path, monkeypatch):
+def test_a_run_is_trained_in_a_stack_as_large_as_its_own(honest, installed, tmp_path, monkeypatch):
     seen = []
-    train = verification.train
+    train = runner.train
 
     def watched(experiments, *arguments, **options):
-        seen.append(([e.seed for e in experiments], torch.get_num_threads(), options["compile"]))
+        seen.append(([e.seed for e in experiments], options["compile"]))
         return train(experiments, *arguments, **options | {"compile": False})
 
-    monkeypatch.setattr(verification, "train", watched)
-    monkeypatch.setattr(verification.os, "cpu_count", lambda: 4)
-    before = torch.get_num_threads()
+    monkeypatch.setattr(runner, "train", watched)
     odd = forged(honest, tmp_path / "odd.parquet", lambda about: about["execution"].update(population=5, compiled=True))
     many = forged(honest, tmp_path / "many.parquet", lambda about: about["environment"].update(threads=64))
-    plain, compiled, threaded = verdicts([honest, odd, many], installed)
-    assert seen == [([1, 1, 1], before, False), ([1, 1, 1, 1, 1], before, True), ([1, 1, 1], 4, False)]
-    assert torch.get_num_threads() == before
+    (threaded,) = verdicts([many], installed)
+    seen.clear()
+    plain, compiled = verdicts([honest, odd], installed)
+    assert seen == [([1, 1, 1], False), ([1, 1, 1, 1, 1], True)]
     assert plain.agrees and plain.otherwise == []
-    assert compiled.otherwise == ["the step was compiled and is not here"] and compiled.tolerance == SAME_BITS
-    assert threaded.otherwise == ["the number of threads is 64 in the file and 4 here"]
+    assert (
+        compiled.otherwise == ["whether the step is compiled is True in the file and False here"]
+        and compiled.tolerance == SAME_BITS
+    )
+    assert threaded.otherwise == ["the number of threads is 64 in the file and 1 here"]
 
 
 def test_runs_of_one_stack_are_trained_together_and_others_alone(made, tmp_path, installed, monkeypatch):
-    sizes = []
-    train = verification.train
-    monkeypatch.setattr(verification, "train", lambda e, *a, **o: (sizes.append([x.seed for x in e]), train(e, *a, **o))[1])
     alone = published.make(tmp_path, seeds=[1, 2], tasks=["small-even"], population=1, averagers=[])
+    sizes = []
+    train = runner.train
+    monkeypatch.setattr(runner, "train", lambda e, *a, **o: (sizes.append([x.seed for x in e]), train(e, *a, **o))[1])
     assert all(verdict.agrees for verdict in verdicts([*made, *alone], installed))
     assert sizes == [[0, 1, 2], [1], [2]]
 
 
 def test_a_population_is_never_larger_than_memory_holds(honest, tmp_path, installed, monkeypatch):
     sizes = []
-    train = verification.train
+    train = runner.train
 
     def scarce(experiments, *arguments, **options):
         sizes.append(len(experiments))
@@ -177,7 +178,7 @@ def test_a_population_is_never_larger_than_memory_holds(honest, tmp_path, instal
             raise MemoryError
         return train(experiments, *arguments, **options)
 
-    monkeypatch.setattr(verification, "train", scarce)
+    monkeypatch.setattr(runner, "train", scarce)
     huge = forged(honest, tmp_path / "huge.parquet", lambda about: about["execution"].update(population=10**6))
     (verdict,) = verdicts([huge], installed)
     assert sizes == [MAX_MODELS, 32, 16]
@@ -345,13 +346,13 @@ def test_a_model_that_breaks_fails_its_runs_and_stops_no_others(honest, tmp_path
     assert "the toy is broken" in lgbench(alone, registry=installed).stdout
 
 
-def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, tmp_path, installed):
+def test_an_interrupt_ends_with_a_sentence_and_gives_the_threads_back(honest, installed, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     before = torch.get_num_threads()
-    many = forged(honest, tmp_path / honest.name, lambda about: about["environment"].update(threads=before + 1))
-    done = lgbench(many, registry=installed, train=interrupted)
+    monkeypatch.setattr(runner, "train", interrupted)
+    done = lgbench(honest, registry=installed)
     assert done.exit_code == 130 and "interrupted" in done.stderr and "nothing was written" in done.stderr
     assert torch.get_num_threads() == before
 
