@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from helpers.processes import python
 
-from lgbench import atomic_files
 from lgbench.atomic_files import created, replaced
 from lgbench.lock import machine
 
@@ -26,23 +25,6 @@ def names(folder: Path) -> list[str]:
 def write(writing, path: Path, text: str, **options) -> None:
     with writing(path, **options) as partial:
         partial.write_text(text)
-
-
-@BOTH
-def test_a_file_appears_when_it_is_whole(tmp_path, writing):
-    path = tmp_path / "file"
-    with writing(path) as partial:
-        partial.write_text("done")
-        assert not path.exists() and partial.parent == path.parent
-    assert path.read_text() == "done" and names(path.parent) == ["file"]
-
-
-@BOTH
-def test_in_a_folder_that_is_gone_nothing_is_written(tmp_path, writing):
-    """As a process notices whose population another one has taken over."""
-    with pytest.raises(FileNotFoundError):
-        write(writing, tmp_path / "gone" / "file", "late")
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(("writing", "kept"), [(created, "old"), (replaced, "new")])
@@ -106,13 +88,6 @@ def test_a_file_system_without_links_gives_the_name_by_renaming(tmp_path, monkey
         path.write_text(before)
     write(created, path, "new")
     assert path.read_text() == (before or "new") and names(tmp_path) == ["file"]
-
-
-@BOTH
-def test_the_longest_name_that_a_file_can_have_can_be_written(tmp_path, writing):
-    path = tmp_path / ("a" * 255)
-    write(writing, path, "done")
-    assert path.read_text() == "done" and names(tmp_path) == [path.name]
 
 
 def left_by(path: Path, process: int, where: str = "", days: float = 0) -> Path:
@@ -228,13 +203,3 @@ def test_killed_at_any_moment_a_writer_leaves_the_file_as_it_was_or_whole(tmp_pa
     assert report["found"].get("before", 0) > 40  # most moments are before the name is given
     if report["end"] == "new":
         assert report["found"]["new"] > 1  # and some after it
-
-
-def test_nothing_in_the_core_gives_a_name_to_a_file_in_another_way():
-    """One atomic write for run files, the cache, checkpoints, records, figures and pages."""
-    core = Path(atomic_files.__file__).parent
-    ways = ("os.link", "os.rename", "os.replace", ".rename(", "mkstemp", "NamedTemporaryFile", "shutil.move")
-    others = [path for path in core.rglob("*.py") if path.name != "atomic_files.py"]
-    using = {path.name for path in others for way in ways if way in path.read_text(encoding="utf-8")}
-    of_links = {"lock.py"}
-    assert using <= of_links

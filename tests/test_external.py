@@ -192,20 +192,6 @@ def test_boards_show_external_models_apart_and_last(mixed):
     assert "in distribution to length 6" in shown.output and "toy-table" not in shown.output
 
 
-@pytest.mark.slow  # it draws a page and a figure
-def test_whatever_shows_runs_shows_external_ones(mixed, tmp_path_factory):
-    out = tmp_path_factory.mktemp("out")
-    for words in (
-        ["compare", "perfect", "uniform"],
-        ["plot", "--task", "toy-walk", "--protocol", "external", "--out", out / "a.svg"],
-        ["plot", "--task", "toy-walk", "--x", "step", "--out", out / "b.svg"],
-        ["site", "--out", out / "site"],
-        ["sql", "select entry, protocol, avg(value) from final where metric = 'tvd' group by all"],
-    ):
-        done = command(*words, "--results", mixed)
-        assert done.exit_code == 0, (words, done.output)
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -265,11 +251,6 @@ def test_answers_that_are_not_sound_are_said_and_not_ranked(toys_alone, tmp_path
     with pytest.warns(UserWarning, match="some of its answers are not finite"):
         walk(lambda tokens: torch.full((*tokens.shape, 3), math.nan), tmp_path, name="nothing")
     assert all(row.tier is None for board in Results(tmp_path).boards("tvd") for row in board.rows)
-
-
-def test_narrow_logits_and_those_of_numpy_are_taken(toys_alone):
-    narrow = walk(lambda tokens: torch.zeros(*tokens.shape, 3, dtype=torch.bfloat16))
-    assert values(narrow, "tvd") == values(walk(uniform), "tvd")
 
 
 def test_the_protocol_is_no_training(toys_alone):

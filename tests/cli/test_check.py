@@ -191,26 +191,6 @@ def test_an_unknown_name_says_what_could_be_meant(built_in, name, said):
     assert done.stderr.startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("import nowhere_at_all", "import failed: ModuleNotFoundError: No module named 'nowhere_at_all'"),
-        ("def f(:", "import failed: SyntaxError: "),
-        ("", "provides nothing: no function in it is marked with @lgbench.hookimpl"),
-        ("LGBENCH_CONTRACT = '9.0'", "is written for contract 9.0 and was not imported"),
-        (PLUGIN.replace("def lgbench_averagers", "def lgbench_averages"), "did you mean 'lgbench_averagers'?"),
-        (PLUGIN + "print('hello')", "prints when it is imported, which is hidden"),
-    ],
-)
-def test_a_plugin_that_does_not_load_well_fails_with_the_reason(installed, source, said):
-    installed("no_good", source)
-    done = check()
-    assert done.exit_code == 1
-    assert lines(done)[:2] == ["plugin no_good", f"  FAILED {LOADS}"]
-    assert said in lines(done)[2]
-    assert "1 of" in done.stderr
-
-
 def test_a_package_without_a_version_fails_and_the_message_says_why(installed):
     installed("versionless", PLUGIN, version="0.0.0")
     assert "    its package has the version '0.0.0', and results name plugins by version" in lines(check())

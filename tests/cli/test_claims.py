@@ -16,10 +16,8 @@ from lgbench.claims.verdicts import decide
 from lgbench.cli.main import main
 from lgbench.reports import claims as shown
 from lgbench.reports import site
-from lgbench.reports.tables import as_json
 from lgbench.results.leaderboard import Results
 
-HOSTILE = "a | b </script><img src=x onerror=alert(1)>"
 TOY = """
 claim = "The mean of the weights is better than the last weights."
 
@@ -191,20 +189,6 @@ def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
     (verdict,) = decide(*read_claims(tmp_path / "claims"), Results(tmp_path / "results"))
     assert verdict.n == 3 and verdict.state in ("confirmed", "refuted", "undecided")
     assert lgbench("claims", "toy-mean", "--run", *options(tmp_path)).stdout.startswith("toy-mean lacks no run under quick")
-
-
-@pytest.mark.slow
-def test_the_page_has_the_claims_if_runs_say_anything_of_them(folder, monkeypatch):
-    monkeypatch.setattr(site, "_libraries", str)  # they take seconds to bundle
-    write_claim(folder / "claims", CLAIM.replace("The new norm", HOSTILE), "hostile")
-    results, claims = Results(folder / "results"), read_claims(folder / "claims")
-    page = site.page(results, claims=claims)
-    (document,) = re.findall(r'<script type="application/json" id="claims">(.*?)</script>', page)
-    decided = [claim for claim in claims if claim.name != "peri-norm"]
-    assert json.loads(document) == json.loads(as_json(shown.documents([(claim, decide(claim, results)) for claim in decided])))
-    assert 'href="#/claims"' in page and '"claims":{"decided":2,"without":1}' in page
-    nothing = site.page(results, claims=[claim for claim in claims if claim.name == "peri-norm"])
-    assert 'id="claims"' not in nothing and 'data-page="claims"' not in nothing
 
 
 def test_the_command_writes_a_page_with_claims(folder, monkeypatch):

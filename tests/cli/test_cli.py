@@ -22,7 +22,6 @@ import toys
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 from helpers.processes import lgbench_command
-from helpers.run_files import simulated, write_rows
 from helpers.toy_registries import toys_and
 
 import lgbench_measurements
@@ -143,24 +142,6 @@ class Extra(lgbench_measurements.TotalVariation):
     name = "extra"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "version"), [("extra", 1), ("tvd", 2)])
-def test_run_says_which_measurements_runs_that_were_found_lack(tmp_path, toys_alone, monkeypatch, name, version):
-    arguments = [*TOY_RUN, "--seeds", "0:2", "--results", tmp_path]
-    assert lgbench(*arguments, "--seeds", "0").exit_code == 0
-    monkeypatch.setattr(Extra, "name", name)
-    monkeypatch.setattr(Extra, "version", version)
-    hook = lgbench_measurements.lgbench_measurements
-    others = [own for own in hook() if own.name != name]
-    monkeypatch.setattr(lgbench_measurements, "lgbench_measurements", hookimpl(lambda: [*others, Extra()]))
-    found = lgbench(*arguments)
-    assert found.exit_code == 0 and "1 run written" in found.output
-    (line,) = [line for line in found.output.splitlines() if "measurement" in line]
-    assert f"1 run lacks the measurement {name} (version {version})" in line and "--results" in line
-    monkeypatch.undo()
-    assert "lack" not in lgbench(*arguments).output
-
-
 def test_a_run_writes_a_file_and_run_again_says_where_it_is(tmp_path, toys_alone):
     arguments = [*TOY_RUN, "--seeds", "4", "--results", tmp_path / "r"]
     first = lgbench(*arguments)
@@ -191,17 +172,6 @@ def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone):
     assert lgbench(*TOY_RUN, *words, "--seeds", "0", "--results", tmp_path).exit_code == 0
     rates = [run_files.metadata(path)["experiment"]["train"]["lr"] for path in tmp_path.iterdir()]
     assert sorted(rates) == [0.01, 0.02]
-
-
-@pytest.mark.slow
-def test_averages_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_path, toys_alone, monkeypatch):
-    monkeypatch.setenv("LGBENCH_PLUGINS", os.environ["LGBENCH_PLUGINS"] + ",lgbench_averaging")
-    variants = {}
-    for name, words in {"default": [], "none": ["--average", "none"], "named": ["--average", "toy-mean"]}.items():
-        assert lgbench(*TOY_RUN, "--seeds", "0", *words, "--results", tmp_path / name).exit_code == 0
-        (path,) = (tmp_path / name).iterdir()
-        variants[name] = set(run_files.read(path)["weights"].to_pylist()) - {"chance"}
-    assert variants == {"default": {"raw", "ema", "bema"}, "none": {"raw"}, "named": {"raw", "toy-mean"}}
 
 
 @pytest.mark.slow
@@ -266,13 +236,6 @@ def test_a_results_path_that_is_a_file_is_refused(tmp_path):
         assert "file" in result.output
 
 
-def test_a_results_folder_below_a_file_is_refused_before_training(tmp_path, toys_alone):
-    (tmp_path / "file").touch()
-    result = lgbench(*TOY_RUN, "--results", tmp_path / "file" / "deeper")
-    assert result.exit_code == 2
-    assert "started" not in result.output
-
-
 @pytest.mark.slow
 def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folder):
     shown = {
@@ -309,14 +272,6 @@ def test_a_leaderboard_of_another_metric_and_task(results_folder):
 def test_a_leaderboard_of_what_is_not_there_is_wrong_usage(results_folder, option, said):
     result = lgbench("leaderboard", "--results", results_folder, option, "tomito")
     assert result.exit_code == 2 and said in result.output
-
-
-def test_bad_files_are_reported_and_the_leaderboard_is_shown(tmp_path):
-    write_rows(tmp_path / "good.parquet", simulated({8: 0.5, 16: 0.25}))
-    (tmp_path / "empty.parquet").touch()
-    result = lgbench("leaderboard", "--results", tmp_path)
-    assert result.exit_code == 0
-    assert "empty.parquet is empty" in result.stderr and "arch+norm" in result.stdout
 
 
 def test_sql_answers_questions_in_three_formats(results_folder):

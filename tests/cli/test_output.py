@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
 import subprocess
-import sys
-import termios
 import unicodedata
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from helpers.processes import install, python
+from helpers.warm import Warm
 from hypothesis import given
 from hypothesis import strategies as st
 
-import lgbench.cli
 from lgbench.cli.main import main
 from lgbench.terminal import MAX_SENTENCE, printable, sentence
 
@@ -82,38 +75,6 @@ def test_threads_and_the_end_of_the_process_spoil_no_output(tmp_path):
         assert said in shown.stderr
 
 
-@pytest.mark.slow
-def test_a_terminal_is_still_known_as_one_with_its_width(tmp_path):
-    plugin(tmp_path, "loud", "raise ValueError('broken')")
-    ours, theirs = pty.openpty()
-    os.set_inheritable(theirs, True)
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
-    environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {"TERM": "xterm"}
-    environ |= {"PYTHONPATH": str(tmp_path), "LGBENCH_PLUGINS": "loud,lgbench_norms"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "plugins"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, env=environ
-    )
-    os.close(theirs)
-    shown = b""
-    while chunk := _read(ours):
-        shown += chunk
-    os.close(ours)
-    assert done.returncode == 1 and b"\x1b[31m" in shown  # the broken plugin is red
-    table = shown.decode().split("plugin loud")[0]
-    assert "────" in table and all(line.count("─") <= 60 for line in table.splitlines())
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the other end of a terminal was closed
-        return b""
-
-
 EVIL = "\x1b[2J\x1b[31mred\x07\u202ebackwards\nnext line\r\x9b"
 
 
@@ -151,38 +112,31 @@ def test_a_very_long_text_is_cut():
     assert len(sentence("x" * 10**7)) < MAX_SENTENCE + 10
 
 
-def test_commands_print_through_one_module():
-    for path in Path(lgbench.cli.__file__).parent.glob("*.py"):
-        called = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
-        assert path.name == "output.py" or not called & {"click.echo", "print", "Console"}, path
+ON_A_TERMINAL = """
+import contextlib, fcntl, os, pty, struct, sys, termios
+os.environ.pop("COLUMNS", None)
+pid, ours = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+    from lgbench.cli.main import main
+    main(sys.argv[2:], prog_name="lgbench")
+with contextlib.suppress(OSError):  # the command has ended
+    while part := os.read(ours, 65536):
+        os.write(1, part)
+"""
 
 
-def shown(width: int, *arguments: str) -> list[str]:
+def shown(warm: Warm, width: int, *arguments: str) -> list[str]:
     """Lines of a command on a pseudo-terminal of a width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    environ = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {
-        "TERM": "xterm",
-        "PYTHONIOENCODING": "utf-8",
-    }
-    command = [sys.executable, "-c", COMMAND, *arguments]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
-    os.close(theirs)
-    found = b""
-    try:
-        while part := os.read(ours, 65536):
-            found += part
-    except OSError:  # the command has ended
-        pass
-    process.wait()
-    os.close(ours)
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", found.decode()).replace("\r", "").splitlines()
+    with warm.start([width, *arguments], ON_A_TERMINAL, TERM="xterm") as process:
+        out, _ = process.communicate()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out).replace("\r", "").splitlines()
 
 
 @pytest.mark.parametrize("arguments", [("list", "metrics"), ("run", "--task", "x", "--arch", "lstm")], ids=str)
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width: int, arguments: tuple[str, ...]) -> None:
-    lines = shown(width, *arguments)
+@pytest.mark.parametrize("width", [60, 120])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(warm: Warm, width: int, arguments: tuple[str, ...]) -> None:
+    lines = shown(warm, width, *arguments)
     assert len(lines) > 1 and max(map(len, lines)) <= width
     note = next((at for at, line in enumerate(lines) if line.startswith("no room for")), len(lines))
     words = {word for line in lines[:note] for word in line.split()}

@@ -10,17 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers.checking import assert_sound
-from helpers.in_process import run_here
 from helpers.plain_decoder import PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
-from helpers.plain_training import CHEAP, CPU
+from helpers.plain_training import CPU
 from torch import Tensor, nn
 
 from lgbench import Attention, AttentionSpec, Need, Unsupported, UsageError
 from lgbench.attending import masked_logits, visible
-from lgbench.execution.device import Execution
-from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files
 from lgbench.training.train import train
 
 
@@ -130,32 +126,6 @@ def test_a_population_trains_as_its_models_alone(attention: Attention, planned) 
     for index, experiment in enumerate(both):
         for name, weight in train([experiment], CPU).weights["raw"].items():
             torch.testing.assert_close(together.weights["raw"][name][index], weight[0], rtol=1e-4, atol=1e-5)
-
-
-def test_an_option_of_the_attention_decides_the_model_and_names_the_run(planned, tmp_path) -> None:
-    registry = built_in_and(attention=Window())
-    settings = {key: str(value) for key, value in CHEAP.items()} | {"attention.window": "2,16"}
-    asked = plan(Request(["tomita-3"], ["window"], (), (0,), "quick", settings), registry)
-    assert [experiment.parts["attention"] for experiment in asked.experiments] == [Window(2), Window(16)]
-    outcome = run_here(asked, Execution(CPU, False, None), tmp_path)
-    footers = [run_files.metadata(path)["experiment"] for path in outcome.written]
-    assert [dict(footer["options"])["attention.window"] for footer in footers] == [2, 16]
-    assert {footer["entry"] for footer in footers} == {"transformer+pre-norm+window"}
-    values = [[row["value"] for row in run_files.read(path).to_pylist()] for path in outcome.written]
-    assert values[0] != values[1]
-
-
-@pytest.mark.parametrize(
-    ("entry", "changes", "said"),
-    [
-        ("window", {"attention_window": 0}, "attention.window must be at least 1, got 0"),
-        ("window", {"attention_windw": 3}, "window.*attention.windw.*attention.window"),
-        ("softmax", {"attention_window": 3}, "softmax.*attention.window"),
-    ],
-)
-def test_an_impossible_option_is_refused_with_what_would_work(planned, entry, changes, said) -> None:
-    with pytest.raises(UsageError, match=said):
-        planned(built_in_and(attention=Window()), "tomita-3", entry, **changes)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from helpers.plain_decoder import (
     PlainDecoder,
     Sublayer,
     Weights,
-    built_in_and,
     contexts,
     decoder,
     pre_norm,
@@ -24,7 +23,7 @@ from helpers.plain_decoder import (
 )
 from torch import Tensor, nn
 
-from lgbench import Matrix, NormScheme, Position, SublayerSpec, Unsupported, UsageError
+from lgbench import Matrix, NormScheme, Position, SublayerSpec, Unsupported
 from lgbench.extensions.registry import Registry
 from lgbench_norms import SCHEMES
 from lgbench_norms.placement import Residual
@@ -254,22 +253,6 @@ def test_norms_of_queries_keys_and_heads_act_in_set_attention_too(registry: Regi
     taken = (torch.einsum("bw,bkw->bk", q, k).softmax(-1)[..., None] * v).sum(1)
     taken = standard(taken) if scheme.name == "head-norm" else taken
     torch.testing.assert_close(model(inputs), model.logits(taken)[:, None])
-
-
-def test_a_scheme_takes_options(planned) -> None:
-    registry = built_in_and(norm=MixLayerNorm())
-    plain, named, other = (
-        planned(registry, "tomita-3", "mix-layer-norm", **o)[0] for o in ({}, {"norm_share": 0.25}, {"norm_share": 1.0})
-    )
-    assert plain.record == named.record and plain.parts["norm"] == MixLayerNorm(0.25)
-    assert other.parts["norm"] == MixLayerNorm(1.0) and dict(other.record.options)["norm.share"] == 1.0
-    assert other.record.protocol.changes == (("norm.share", "1.0"),) and other.run_id != plain.run_id
-    for message, changes in {
-        "norm.share must be from 0 to 1, got 2": {"norm_share": 2},
-        "norm.share": {"norm_shore": 1},
-    }.items():
-        with pytest.raises(UsageError, match=message):
-            planned(registry, "tomita-3", "mix-layer-norm", **changes)
 
 
 @pytest.mark.slow

@@ -13,15 +13,13 @@ from helpers.plain_decoder import built_in_and, learning_rates
 from helpers.plain_training import CPU, initial
 from torch import Tensor, nn
 
-from lgbench import Optimizer, State, Unsupported, UsageError, Weights
+from lgbench import Optimizer, State, Unsupported, Weights
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.training.checkpoint import Checkpoint
 from lgbench.training.data import stream
 from lgbench.training.train import train
 from lgbench_optimizers import AdamW
-
-Decay = dict[str, float]
 
 
 @pytest.fixture
@@ -127,7 +125,8 @@ def planned(optimizer: Optimizer | str, seeds=(0,), averagers=(), **changes) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lion", "muon"])
 def test_training_is_a_plain_loop_of_the_published_rule(double, name: str) -> None:
-    (experiment,) = planned(name)
+    experiments = planned(name, seeds=(0, 1))  # each matrix is updated by itself
+    experiment = experiments[1]
     model, training = initial(experiment), experiment.train
     rule = ByHand(name, model, training.weight_decay)
     batches = stream([(experiment.task, experiment.seed)], training, CPU)
@@ -135,12 +134,12 @@ def test_training_is_a_plain_loop_of_the_published_rule(double, name: str) -> No
         model.zero_grad()
         F.cross_entropy(model(batch.inputs[0]).transpose(1, 2), batch.targets[0]).backward()
         rule.step(rate)
-    trained = train([experiment], CPU).weights["raw"]
+    trained = train(experiments, CPU).weights["raw"]
     for key, parameter in model.named_parameters():
-        torch.testing.assert_close(trained[key][0], parameter.detach(), rtol=0, atol=1e-9)
+        torch.testing.assert_close(trained[key][1], parameter.detach(), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["lion", "muon"])
+@pytest.mark.parametrize("name", ["muon"])
 def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path, name: str) -> None:
     class Stop(Exception):
         pass
@@ -158,20 +157,6 @@ def test_training_goes_on_from_a_checkpoint_to_the_bit(tmp_path, name: str) -> N
     for variant in ("raw", "ema"):
         for key, weight in whole.weights[variant].items():
             assert torch.equal(resumed.weights[variant][key], weight)
-
-
-@pytest.mark.slow
-def test_another_optimizer_is_another_entry_with_options_of_its_own() -> None:
-    (adamw,), (lion,), (quick,) = planned("adamw"), planned("lion"), planned("lion", optimizer_beta1=0.5)
-    assert (adamw.entry, lion.entry) == ("transformer+pre-norm", "transformer+pre-norm+lion")
-    assert (lion.optimizer, quick.optimizer) == (Lion(), Lion(beta1=0.5))
-    assert {**dict(lion.record.options), "optimizer.beta1": 0.5} == dict(quick.record.options)
-    assert len({adamw.run_id, lion.run_id, quick.run_id}) == 3
-    assert not torch.equal(*(train([one], CPU).weights["raw"]["logits.1.weight"] for one in (lion, quick)))
-    with pytest.raises(UsageError, match="optimizer.beta1.* got 1.0 and 0.99"):
-        planned("lion", optimizer_beta1=1)
-    with pytest.raises(UsageError, match="no optimizer 'loin'.* 'lion'"):
-        planned("loin")
 
 
 @pytest.mark.parametrize("elementwise", [True, False])
@@ -209,11 +194,6 @@ def test_adamw_is_torchs_own(elementwise: bool, options: dict[str, float]) -> No
 def joined(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """As an elementwise optimizer gets them."""
     return {"all": torch.cat([tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()], 1)}
-
-
-def test_adamw_refuses_values_out_of_range() -> None:
-    with pytest.raises(Unsupported, match=r"1\.0"):
-        AdamW().configured(beta1=1.0)
 
 
 @pytest.mark.slow

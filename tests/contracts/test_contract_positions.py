@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 from helpers.checking import assert_sound
 from helpers.number_positions import ROWS, SEPARATOR, SLOPE, ByNumber
 from helpers.plain_decoder import PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
-from helpers.plain_training import CPU, initial
+from helpers.plain_training import CPU
 from torch import Tensor, nn
 
 from lgbench import AttentionSpec, Position, Unsupported, UsageError
@@ -114,41 +113,6 @@ def test_no_tokens_are_kept_after_a_model_has_answered(registry: Registry) -> No
     model = decoder(registry, with_parts(registry, position=ALL))
     model(SOME)
     assert model.tokens.found == {}
-
-
-class Sines(nn.Module):
-    """x + the sine of the position."""
-
-    def __init__(self, base: float) -> None:
-        super().__init__()
-        self.base = base
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + (torch.arange(x.shape[-2], device=x.device) / self.base).sin()[:, None]
-
-
-@dataclass(frozen=True)
-class Sinusoid(Position):
-    """Sines of a wavelength that may be chosen."""
-
-    name = "sinusoid"
-    base: float = 10_000.0
-
-    def configured(self, *, base: float = 10_000.0) -> Sinusoid:
-        return Sinusoid(base)
-
-    def embed(self, width: int, positions: int) -> nn.Module:
-        return Sines(self.base)
-
-
-def test_an_option_of_the_code_decides_the_model(planned) -> None:
-    registry = built_in_and(position=Sinusoid())
-    plain, wide = (planned(registry, "tomita-3", "sinusoid", **changes)[0] for changes in ({}, {"position_base": 10}))
-    assert (plain.parts["position"], wide.parts["position"]) == (Sinusoid(), Sinusoid(10.0))
-    assert dict(wide.record.options)["position.base"] == 10.0
-    inputs = torch.zeros(1, 6, dtype=torch.int64)
-    logits = [initial(experiment)(inputs) for experiment in (plain, wide)]
-    assert not torch.allclose(*logits)
 
 
 @pytest.mark.slow

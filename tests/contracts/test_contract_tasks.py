@@ -12,20 +12,18 @@ import toys
 from helpers.checking import assert_sound
 from helpers.in_process import run_here
 from helpers.number_positions import ByNumber
-from helpers.plain_decoder import built_in_and, learning_rates
+from helpers.plain_decoder import built_in_and
 from helpers.plain_training import CPU, initial
 from helpers.toy_registries import toys_and
 from torch import Tensor
 
 from lgbench import Answers, Batch, Optimizer, Random, Signature, State, Task, Tokens, Weights
-from lgbench.errors import RunFailed
 from lgbench.execution.device import Execution
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request, plan
 from lgbench.measurement.evaluate import evaluate
 from lgbench.randomness import key_of
 from lgbench.results import run_files
-from lgbench.training.data import stream
 from lgbench.training.models import Trained
 from lgbench.training.population import Population
 from lgbench.training.train import train
@@ -129,33 +127,6 @@ def double():
     torch.set_default_dtype(torch.float32)
 
 
-@tasks
-@pytest.mark.parametrize("targets", ["sampled", "exact"])
-def test_training_is_a_plain_loop_over_the_positions_that_count(double, task: Task, targets: str) -> None:
-    (experiment,) = planned(task, train_targets=targets)
-
-    def loss(model, inputs: Tensor, right: Tensor, weights: Tensor) -> Tensor:
-        terms = []
-        for context, position in weights.nonzero().tolist():
-            log_probability = model(inputs)[context, position].log_softmax(-1)
-            answer = right[context, position]
-            terms.append(-(answer * log_probability).sum() if targets == "exact" else -log_probability[answer])
-        return torch.stack(terms).mean()
-
-    model, training = initial(experiment), experiment.train
-    decayed = [{"params": [p for p in model.parameters() if (p.ndim >= 2) == matrix]} for matrix in (True, False)]
-    optimizer = torch.optim.AdamW([decayed[0] | {"weight_decay": 0.01}, decayed[1] | {"weight_decay": 0.0}])
-    batches = stream([(task, experiment.seed)], training, CPU)
-    for rate, (inputs, right, weights) in zip(learning_rates(training), batches, strict=True):
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.zero_grad()
-        loss(model, inputs[0], right[0], weights[0]).backward()
-        optimizer.step()
-    for name, weight in train([experiment], CPU).weights["raw"].items():
-        torch.testing.assert_close(weight[0], model.get_parameter(name).detach(), rtol=0, atol=1e-8)
-
-
 def drawn(experiment: Experiment, length: int) -> Batch:
     """The contexts that a seed is tested on."""
     key = key_of(experiment.seed, "evaluate", experiment.task.name, "contexts", length)
@@ -207,37 +178,11 @@ def runs(tmp_path_factory) -> dict[str, list[dict]]:
     return found
 
 
-@pytest.mark.slow
-@tasks
-def test_boards_show_the_lengths_that_the_task_names_and_no_others(runs, task: Task) -> None:
-    measured = [row for row in runs[task.name] if row["metric"] == "tvd"]
-    assert {row["length"] for row in measured if row["on_boards"]} == set(task.lengths)
-    in_distribution = {row["length"] for row in measured if row["in_distribution"] and row["on_boards"]}
-    assert in_distribution == {length for length in task.lengths if length <= task.train_lengths[1]}
-
-
 @pytest.mark.parametrize(("task", "level"), [(FlipFlop(), 0.5), (Copy(), 0.75)], ids=["flip-flop", "copy"])
 def test_the_chance_level_is_that_of_the_positions_that_count(runs, task: Task, level: float) -> None:
     chances = {row["length"]: row["value"] for row in runs[task.name] if (row["weights"], row["metric"]) == ("chance", "tvd")}
     assert chances.keys() == set(task.lengths)
     assert list(chances.values()) == pytest.approx([level] * len(chances), abs=0.1)
-
-
-class Unsound(Copy):
-    """Promises more than there is, but for the first context."""
-
-    def sample(self, length: int, random: Random) -> Batch:
-        batch = super().sample(length, random)
-        batch.distribution[1:] *= 1.25
-        return batch
-
-
-def test_a_run_on_a_task_that_breaks_its_contract_fails_with_its_name_and_the_reason(tmp_path) -> None:
-    outcome = run_here(Plan(planned(Unsound()), ()), Execution(CPU, False, None), tmp_path)
-    (failure,) = outcome.failed
-    assert not outcome.written
-    with pytest.raises(RunFailed, match="task copy at length .*1.25.* a sum of 1"):
-        raise failure
 
 
 class Descent(Optimizer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -302,18 +301,3 @@ def test_a_command_goes_on_beyond_an_open_grid_and_says_so(tuned, toys_alone, mo
     made = msgspec.convert(found["tuning"], Tuning)
     assert made.is_whole() and max(GRID) <= made.chosen < made.tried[-1] and len(made.tried) > len(GRID)
     assert found["train"]["lr"] == made.chosen and len(list((tmp_path / FOLDER).glob("*.parquet"))) == len(made.runs)
-
-
-@pytest.mark.slow
-def test_boards_say_the_rates(tuned_everywhere, tmp_path):
-    lgbench.run(**ASKED, **HOW, seeds=[0, 1], results=tmp_path)
-    command = ["leaderboard", "--results", str(tmp_path)]
-    result = CliRunner().invoke(main, [*command, "--format", "json"])
-    assert result.exit_code == 0, result.output
-    chosen = {each["task"]: each["tuning"]["chosen"] for each in footers(tmp_path).values()}
-    for board in json.loads(result.stdout)["boards"]:
-        assert board["learning_rates"] == {"toy-table+toy-nothing": {board["name"]: [chosen[board["name"]]]}}
-    text = CliRunner().invoke(main, command).stdout
-    assert "Learning rates, chosen in-distribution on other seeds: 0.2 for toy-table+toy-nothing." in text
-    found = Results(tmp_path).ask("select distinct task, value, n from results where metric = 'learning_rate' order by all")[1]
-    assert found == [(task, lr, 3) for task, lr in sorted(chosen.items())]

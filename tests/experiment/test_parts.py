@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from helpers.folders import PUBLISHED
-from helpers.plain_training import CPU, resumed_at
+from helpers.plain_training import CPU
 from helpers.registries import parts_of, with_model
 from helpers.toy_registries import but, toys_and
 from torch import Tensor, nn
@@ -27,14 +27,12 @@ from lgbench import (
     hookimpl,
 )
 from lgbench.experiment.components import find_entries
-from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.noise import Noise
 from lgbench.results import run_files
-from lgbench.training.population import Population
 from lgbench.training.train import train
 
 
@@ -88,34 +86,6 @@ def known() -> Registry:
     registry = Registry.load()
     assert registry.add(module, "own", Distribution("own", "1")).error is None
     return registry
-
-
-def names(experiment: Experiment) -> dict[str, str | None]:
-    """The parts of an experiment by kind, as its objects and its record agree."""
-    record = experiment.record
-    found = {"norm": record.norm, "attention": record.attention, "position": record.position}
-    assert {kind: part.name for kind, part in experiment.parts.items()} == found
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["transformer+peri-norm+nearest+jittered", "peri-norm+nearest+jittered"])
-def test_parts_may_be_named_in_any_order_and_make_one_entry(known, planned, name):
-    (experiment,) = planned(known, "tomita-1", name)
-    assert experiment.entry == "transformer+peri-norm+nearest+jittered"
-    assert names(experiment) == {"norm": "peri-norm", "attention": "nearest", "position": "jittered"}
-
-
-def test_a_part_that_is_the_architectures_own_is_not_another_entry(known, planned):
-    plain, named = planned(known, "tomita-1", ["pre-norm"]), planned(known, "tomita-1", ["transformer+softmax+nope+pre-norm"])
-    assert plain == named
-    assert plain[0].entry == "transformer+pre-norm"
-    assert names(plain[0]) == {"norm": "pre-norm", "attention": "softmax", "position": "nope"}
-
-
-def test_an_entry_without_a_norm_is_named_without_one(registry, planned):
-    named = planned(registry, "max-retrieval", ["set-attention", "set-attention+no-norm", "set-attention+peri-norm", "no-norm"])
-    assert [experiment.entry for experiment in named] == ["set-attention", "set-attention+peri-norm", "transformer+no-norm"]
 
 
 def with_norm(norm: NormScheme) -> Registry:
@@ -209,11 +179,6 @@ def test_an_architecture_may_look_closer_at_a_norm_scheme(planned):
     assert len(planned(known, "toy-walk", "toy-own+bare")) == 1
 
 
-def test_another_part_is_another_run(known, planned):
-    entries = ["pre-norm", "nearest", "jittered", "nearest+jittered"]
-    assert len({experiment.run_id for experiment in planned(known, "tomita-1", entries)}) == 4
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -228,13 +193,6 @@ def test_an_impossible_entry_is_refused_with_what_would_work(known, name, said):
     with pytest.raises(UsageError) as refused:
         find_entries([name], known)
     assert said in str(refused.value)
-
-
-def test_a_misspelt_entry_is_refused_by_its_own_name_where_there_is_no_baseline(toy_registry):
-    with pytest.raises(UsageError, match="position 'toy-tabel'; did you mean 'toy-table'"):
-        find_entries(["toy-tabel"], toy_registry)
-    with pytest.raises(UsageError, match="no architecture 'transformer'"):
-        find_entries(["toy-nothing"], toy_registry)
 
 
 def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
@@ -353,28 +311,6 @@ def test_training_and_testing_put_a_model_into_the_modes_of_that_name(known, pla
     logits = trained.model("raw", 0)(inputs)
     torch.testing.assert_close(logits[:, :1].expand_as(logits), logits)  # sevens everywhere
     assert not trained.skeleton.training
-
-
-def test_noise_is_a_seeds_own_whoever_trains_beside_it_and_whenever_it_was_interrupted(known, planned, tmp_path):
-    first, second = planned(known, "tomita-1", "jittered", seeds=(3, 4), train_steps=6)
-    alone, together = train([first], CPU), train([second, first], CPU)
-    for name, weights in alone.weights["raw"].items():
-        torch.testing.assert_close(weights[0], together.weights["raw"][name][1])
-
-    resumed = resumed_at(4, [first], tmp_path / "checkpoint")
-    for name, weights in alone.weights["raw"].items():
-        assert torch.equal(weights, resumed.weights["raw"][name])
-
-
-def test_noise_is_another_one_at_every_step_and_for_every_seed(known, planned):
-    population = Population(planned(known, "tomita-1", "jittered", seeds=range(3)), CPU)
-    seen = []
-    for step in range(1, 5):
-        population.draw_noise(step)
-        seen += population.buffers["position.noise.value"].flatten().tolist()
-    assert len(set(seen)) == 12 and all(0 <= number < 1 for number in seen)
-    population.draw_noise(1)
-    assert population.buffers["position.noise.value"].flatten().tolist() == seen[:3]
 
 
 class Branching(nn.Module):

@@ -13,7 +13,7 @@ from lgbench import NormScheme, Unsupported, UsageError
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
-from lgbench.experiment.settings import MAX_LENGTH, MAX_OPTION, MAX_STEPS, options_of
+from lgbench.experiment.settings import MAX_LENGTH, MAX_OPTION, MAX_STEPS
 from lgbench.extensions.registry import Registry
 
 
@@ -42,13 +42,6 @@ def test_lengths_at_which_a_task_has_no_context_are_out_of_range(toy_registry, p
     with pytest.raises(UsageError, match="toy-walk") as refused:
         planned(toy_registry, "toy-walk", "toy-table", **{key.replace(".", "_", 1): value})
     assert key in str(refused.value) and bound in str(refused.value)
-
-
-@pytest.mark.parametrize("targets", ["sampled", "exact"])
-def test_both_kinds_of_targets_can_be_chosen_and_change_the_label(toy_registry, planned, targets):
-    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", train_targets=targets)
-    assert experiment.train.targets == targets
-    assert experiment.record.protocol.changes == ((("train.targets", "exact"),) if targets == "exact" else ())
 
 
 def with_building(build) -> Registry:
@@ -105,36 +98,6 @@ def test_a_setting_of_any_size_is_refused_before_a_model_is_built(planned, key, 
             planned(with_building(no_model), "toy-largest", "toy-own", **{key.replace(".", "_", 1): value})
         assert f"{key}={int(float(value))} is out of range for toy-largest: it must be from " in str(refused.value)
         assert str(refused.value).endswith(f" to {most}")
-
-
-def of_none(self, signature, parts, *, width: int | None = None):
-    raise AssertionError("a model was built")
-
-
-def of_class(self, signature, parts, *, width=8, activation=nn.GELU):
-    raise AssertionError("a model was built")
-
-
-def of_nothing(self, signature, parts, *, width):
-    raise AssertionError("a model was built")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("build", "said"),
-    [
-        (of_none, "the option width of toy-own has the default None, expected an int, float, bool or str"),
-        (of_nothing, "the option width of toy-own has no default, expected an int, float, bool or str"),
-    ],
-)
-def test_an_option_whose_default_says_no_type_is_refused(planned, build, said):
-    own = with_building(build)
-    for changes in ({}, {"model_width": "8"}):
-        with pytest.raises(UsageError) as refused:
-            planned(own, "toy-walk", "toy-own", **changes)
-        assert said in str(refused.value)
-    with pytest.raises(UsageError):
-        options_of(own.architectures["toy-own"].build, "toy-own")
 
 
 def test_a_task_brings_its_model_sizes_and_a_change_wins_over_them(planned):
@@ -272,11 +235,6 @@ def test_commas_in_a_setting_make_a_grid_and_labels_name_what_differs(toy_regist
         {"train.lr": lr, "train.steps": steps} for lr in ("0.001", "0.002") for steps in ("5", "7")
     ]
     assert changes(toy_registry, model_scale="1,2") == [{}, {"model.scale": "2.0"}]
-
-
-def test_values_that_are_equal_are_one(toy_registry):
-    assert changes(toy_registry, train_lr="2e-3,0.002,2E-3") == [{"train.lr": "0.002"}]
-    assert changes(toy_registry, train_lr="3e-3,0.003") == [{}]
 
 
 def test_a_size_that_a_task_gives_as_another_type_is_the_same_run(planned):

@@ -96,16 +96,6 @@ def test_a_file_is_a_plugin_and_the_run_has_its_name_and_content(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_content_is_another_run_and_the_same_is_none(tmp_path):
-    path, results = file(tmp_path / "mine"), tmp_path / "results"
-    assert "1 run written" in ran(path, results)
-    assert "1 run was done before" in ran(path, results)
-    file(tmp_path / "mine", extra="# another\n")
-    assert "1 run written" in ran(path, results)
-    assert len({name.name.split(".")[1] for name in run_files.find(results)}) == 2
-
-
-@pytest.mark.slow
 def test_runs_of_a_file_are_inspected_with_the_file_and_never_published(tmp_path):
     path, results = file(tmp_path / "mine"), tmp_path / "results"
     ran(path, results)
@@ -224,24 +214,6 @@ def test_a_plugin_for_this_contract_or_for_none_in_particular_is_loaded(site, st
     install(site, "fits", stated + NORM.format(name="fitting"))
     registry = Registry.load({"LGBENCH_PLUGINS": "fits"})
     assert not registry.problems() and "fitting" in registry.norms
-
-
-def test_output_at_import_stays_off_the_terminal_and_is_noted(site, capfd):
-    install(site, "chatty", "import sys\nprint('hello there')\nprint('oh', file=sys.stderr)" + NORM.format(name="chatty-norm"))
-    registry = Registry.load({"LGBENCH_PLUGINS": "chatty"})
-    assert not registry.problems() and "chatty-norm" in registry.norms
-    (note,) = registry.notes()
-    assert "chatty" in note and "'hello there'" in note
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_slow_import_is_named_with_its_seconds(site, monkeypatch):
-    monkeypatch.setattr(loading, "SLOW_SECONDS", 0.2)
-    install(site, "sluggish", "import time; time.sleep(0.25)" + NORM.format(name="slow-norm"))
-    registry = Registry.load({"LGBENCH_PLUGINS": "sluggish"})
-    (note,) = registry.notes()
-    assert "plugin sluggish (sluggish 1.0) takes 0." in note and "s to import" in note
-    assert "slow-norm" in registry.norms
 
 
 def test_hook_calls_are_shown_where_asked_for(site, capfd):

@@ -80,17 +80,6 @@ def test_boards_rank_by_it(kl):
     assert "KL" in kl.command("leaderboard", "--metric", "kl", "--results", str(kl.results))
 
 
-def test_entries_are_compared_by_it(kl):
-    said = kl.command("compare", "toy-table", "toy-table@toy-mean", "--metric", "kl", "--results", str(kl.results))
-    assert "KL" in said
-
-
-def test_plots_draw_it_with_its_title(kl):
-    path = kl.folder / "kl.json"
-    kl.command("plot", "--task", "small-walk", "--metric", "kl", "--out", str(path), "--results", str(kl.results))
-    assert "KL divergence from p* (nats)" in path.read_text()
-
-
 @pytest.mark.slow
 def test_the_page_has_its_boards(kl):
     kl.command("site", "--out", str(kl.folder / "page"), "--results", str(kl.results))
@@ -99,16 +88,6 @@ def test_the_page_has_its_boards(kl):
     boards = json.loads(index)["boards"]
     assert {"kl", "tvd"} <= {json.dumps(board) and board["metric"] for board in boards}
     assert "KL divergence from p*" in page
-
-
-def test_submissions_take_it(kl):
-    (kl.folder / "boards").mkdir()
-    said = kl.command("submit", str(kl.results), "--to", str(kl.folder / "boards"))
-    assert "10 runs" in said
-    again = json.loads(
-        kl.command("leaderboard", "--metric", "kl", "--format", "json", "--results", str(kl.folder / "boards" / "runs"))
-    )["boards"]
-    assert again
 
 
 def test_the_table_of_metrics_comes_from_the_objects(kl):

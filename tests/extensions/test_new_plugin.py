@@ -174,11 +174,6 @@ def run_tests(kinds: Iterable[str], written: Path, site: Path, warm: Warm) -> No
 
 
 @pytest.mark.slow
-def test_the_tests_of_packages_pass(written, site, warm):
-    run_tests(QUICK, written, site, warm)
-
-
-@pytest.mark.slow
 def test_the_tests_of_a_package_of_every_kind_pass(written, site, warm):
     run_tests(KINDS, written, site, warm)
 

@@ -4,13 +4,11 @@ from types import ModuleType
 
 import pytest
 import toys
-from click.testing import CliRunner
 from helpers.processes import install
 from helpers.registries import BUILT_IN
 
 import lgbench
 from lgbench import UsageError, hookimpl
-from lgbench.cli.main import main
 from lgbench.errors import PluginError
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
@@ -311,19 +309,3 @@ def test_a_name_that_an_earlier_lgbench_had_is_explained(site):
     (problem,) = Registry.load({}).problems()
     assert "cannot import name 'Place' from 'lgbench'" in problem
     assert "upgrade the plugin to a release for contract 3" in problem
-
-
-def test_a_broken_plugin_does_not_take_the_command_down(site):
-    install(site, "broken_import", "import no_such_module_at_all")
-    install(site, "misspelt", "from lgbench import hookimpl\n@hookimpl\ndef lgbench_task():\n    return []\n", "2.0")
-    done = CliRunner().invoke(main, ["plugins"])
-    assert done.exit_code == 1
-    for said in (
-        "plugin broken_import (broken_import 1.0): ",
-        "no_such_module_at_all",
-        "plugin misspelt (misspelt 2.0): ",
-        "did you mean 'lgbench_tasks'?",
-    ):
-        assert said in done.stdout
-    assert "lgbench_tasks" in done.stdout and "tomita-7" in done.stdout
-    assert "Traceback" not in done.output

@@ -5,14 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from lgbench import Predictions, StringScores
 from lgbench_measurements import Accuracy, IllegalMass, IllegalTop, RocAuc, TotalVariation
 from lgbench_measurements.functions import (
-    best_blind_prediction,
     illegal_mass,
     illegal_top,
     roc_auc,
@@ -28,9 +26,6 @@ def distributions(classes: int):
     return weights.map(lambda w: [x / sum(w) for x in w])
 
 
-samples = st.tuples(st.integers(2, 5), st.integers(1, 7)).flatmap(
-    lambda size: st.lists(distributions(size[0]), min_size=size[1], max_size=size[1])
-)
 pairs = st.integers(2, 7).flatmap(lambda v: st.tuples(distributions(v), distributions(v)))
 scored = st.lists(st.tuples(levels, st.booleans()), min_size=2, max_size=20)
 
@@ -84,29 +79,6 @@ def test_roc_auc_of_a_batch_is_that_of_each_row(shape, transposed):
     np.testing.assert_allclose(found.numpy(), expected.reshape(shape[:-1]))
 
 
-def least_mean_distance(sample: list[list[float]]) -> float:
-    """The least mean total variation distance from one distribution, as a linear program over q and |q - p| of each p."""
-    p = np.array(sample)
-    n, v = p.shape
-    cost = np.concatenate([np.zeros(v), np.full(n * v, 1 / (2 * n))])
-    q, distance = np.tile(np.eye(v), (n, 1)), np.eye(n * v)
-    above, below = np.hstack([q, -distance]), np.hstack([-q, -distance])
-    limits = np.concatenate([p.ravel(), -p.ravel()])
-    total = np.concatenate([np.ones(v), np.zeros(n * v)])[None]
-    found = linprog(cost, np.vstack([above, below]), limits, total, [1.0], bounds=(0, None))
-    assert found.success
-    return found.fun
-
-
-@given(samples)
-@settings(deadline=None, max_examples=60)
-def test_the_best_blind_prediction_is_as_near_as_a_linear_program_finds(sample):
-    distribution = torch.tensor(sample, dtype=torch.float64)
-    blind = best_blind_prediction(distribution)
-    assert blind.min() >= 0 and blind.sum().item() == pytest.approx(1)
-    assert total_variation(blind, distribution).mean().item() == pytest.approx(least_mean_distance(sample), abs=1e-9)
-
-
 def flip_flop(n: int, reads: float, generator: np.random.Generator) -> torch.Tensor:
     """p* of a flip-flop language over 0 and 1: a bit after a read is known, every other bit is uniform."""
     bits, read = generator.integers(0, 2, n), generator.random(n) < reads
@@ -120,12 +92,6 @@ def test_chance_on_a_flip_flop_is_half_of_the_share_of_reads():
     assert values.dtype == torch.float64 and values.shape == (4000,)
     torch.testing.assert_close(values, torch.where(reads, 0.5, 0.0).double())
     assert values.mean().item() == pytest.approx(0.05, abs=0.01)
-
-
-def test_chance_is_fitted_to_one_sample_and_measured_on_the_other():
-    one, other = torch.tensor([[0.9, 0.1]]).expand(5, 2), torch.tensor([[0.2, 0.8], [1.0, 0.0]])
-    assert TotalVariation().chance(one, other).tolist() == pytest.approx([0.7, 0.1])
-    assert TotalVariation().chance(other, one).dtype == torch.float64
 
 
 def test_no_context_is_needed_where_all_answers_are_alike():

@@ -25,7 +25,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("submitted", [False, True], ids=["run file", "submission file"])
-@pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [5, pytest.param(80, marks=pytest.mark.slow)])
 def test_a_damaged_file_is_named_and_left_out_and_the_boards_of_the_others_stay(tmp_path, many, submitted):
     draw = random.Random(0)
     for number, entry in enumerate(("best+norm", "poor+norm")):

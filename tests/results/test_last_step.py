@@ -11,9 +11,7 @@ import pytest
 from click.testing import CliRunner
 from helpers.run_files import simulated, write_rows
 
-import lgbench
 from lgbench.cli.main import main
-from lgbench.reports import site
 from lgbench.reports.curves import primary_metric, raw_values
 from lgbench.reports.panel_figures import step_marks
 from lgbench.results.columns import BoardValues, Values
@@ -116,12 +114,6 @@ def test_the_table_final_has_what_boards_read(folder, without):
     assert results.ask("select count(distinct step) from results where length is not null")[1] == [(len(STEPS),)]
 
 
-def test_the_last_step_is_one_clause_away_in_python(folder):
-    relation = lgbench.read_results(folder).filter("metric = 'tvd'")
-    last = relation.query("tvd", "from tvd qualify step = max(step) over (partition by run_id)")
-    assert {row[0] for row in last.select("step").fetchall()} == {100}
-
-
 @pytest.fixture(scope="module")
 def steps(folder):
     (found,) = Results(folder).steps("tvd")
@@ -185,13 +177,6 @@ def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, 
     assert spec["description"].startswith("alpha: TVD while models train, lower is better. mean over 2 tasks")
 
 
-@pytest.mark.slow
-def test_entries_are_chosen_and_the_file_is_named(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = run("plot", "--x", "step", "--task", "alpha-1", "--entry", "peri-norm@ema", "--results", folder)
-    assert done.exit_code == 0 and done.stdout == "alpha-1-tvd-by-step.png\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -219,27 +204,3 @@ def test_a_plot_of_runs_without_points_says_what_they_lack(without, tmp_path, mo
 
 def test_an_axis_marks_every_second_step_and_the_last():
     assert step_marks([1, 2, 4, 8]) == [2, 8] and step_marks([7]) == [7]
-
-
-@pytest.mark.slow
-def test_the_page_has_the_curves_of_each_board_once(folder, without):
-    text = site.page(Results(folder))
-    documents = _documents(text)
-    index = documents["index"]
-    assert {(board["name"], *board["steps"]) for board in index["boards"]} == {(name, *EARLY) for name in ("alpha", *TASKS)}
-    family = next(board["id"] for board in index["boards"] if board["name"] == "alpha")
-    own = documents[f"steps-{family}"]["16"]
-    (found,) = Results(folder).steps("tvd")
-    cells = found.curves[16].cells
-    assert own["entries"] == {e: [[c.step, c.mean, c.low, c.high, c.n] for c in row] for e, row in cells.items()}
-    assert own["chance"] == CHANCE[16] and own["axis"]["lengths"] == [5, 100]
-    assert set(documents["step-specs"]) == {"tvd/1"}
-    plain = _documents(site.page(Results(without)))
-    assert not plain["step-specs"] and all(board["steps"] == [] for board in plain["index"]["boards"])
-
-
-def _documents(text: str) -> dict:
-    import re
-
-    found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text, re.DOTALL)
-    return {name: json.loads(content) for name, content in found}

@@ -88,7 +88,7 @@ def random_rows(seed, tasks=("alpha-1", "alpha-2", "beta"), metrics=("tvd", "acc
     return rows
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_boards_equal_a_computation_by_hand(tmp_path, seed):
     rows = random_rows(seed)
     runs = defaultdict(list)
@@ -252,14 +252,6 @@ def test_pairs_are_tested_on_the_seeds_that_both_have(tmp_path):
     ]
 
 
-def test_an_entry_without_ood_values_comes_last_without_a_rank(tmp_path):
-    write_rows(tmp_path / "1.parquet", simulated({8: 0.9, 16: 0.9}, entry="tested"))
-    write_rows(tmp_path / "2.parquet", simulated({8: 0.0, 16: None}, entry="untested"))
-    (board,) = Results(tmp_path).boards("tvd")
-    assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("tested", 2, (1, 1)), ("untested", None, None)]
-    assert board.rows[1].cell("OOD") is None
-
-
 def test_where_nothing_ood_was_measured_the_id_mean_decides(tmp_path):
     for entry, far, near in (("worse", 0.3, 0.01), ("better", 0.1, 0.0)):
         for seed, noise in enumerate(NOISE):
@@ -334,24 +326,6 @@ def test_the_effective_length_is_the_longest_shown_length_up_to_which_the_mean_i
     (board,) = Results(tmp_path).boards(metric)
     found = {row.entry: (row.effective_length, row.effective_multiple) for row in board.rows}
     assert found == {"all": (16, 2.6667), "gap": (6, 1.0), "hidden-gap": (8, 1.3333), "none": (0, 0.0)}
-
-
-def test_an_interval_leaves_out_what_no_score_can_be(tmp_path):
-    write_seeds(tmp_path, {"arch": [(0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.1, 0.9)]})
-    (board,) = Results(tmp_path).boards("tvd")
-    near, far = (board.rows[0].cell(kind) for kind in ("ID", "OOD"))
-    assert near.low == 0 < near.mean < near.high < 0.1
-    assert 0.9 < far.low < far.mean < far.high == 1
-
-
-def test_only_spaced_lengths_enter_the_means(tmp_path):
-    wild = {n: 0.5 if n in (1, 2, 4, 7, 8, 16, 20) else 100.0 for n in range(21)}
-    write_rows(tmp_path / "run.parquet", simulated(wild, trained=7))
-    (board,) = Results(tmp_path).boards("tvd")
-    (row,) = board.rows
-    assert {c.mean for c in row.cells} == {0.5}
-    assert {c.length for c in row.cells if c.kind == "length"} == {1, 2, 4, 7, 8, 16, 20}
-    assert board.lengths == [7, 8, 16, 20]
 
 
 CHANGED = {"protocol": "quick", "protocol_version": 1, "changes": [("train.lr", "0.1")]}
@@ -436,16 +410,6 @@ def test_a_family_counts_seeds_that_ran_all_its_tasks_and_names_the_others(tmp_p
     assert single.incomplete == () and single.tasks == 1
 
 
-def test_diverged_seeds_count_and_are_counted(tmp_path):
-    for seed, step in enumerate([None, 7, 7]):
-        rows = simulated({8: 0.5, 16: 1.0 if step else 0.4}, seed=seed, diverged_step=step)
-        write_rows(tmp_path / f"{seed}.parquet", rows)
-    (board,) = Results(tmp_path).boards("tvd")
-    (row,) = board.rows
-    assert (row.seeds, row.diverged) == ((0, 1, 2), (1, 2))
-    assert row.cell("OOD").mean == pytest.approx(0.8)
-
-
 def test_training_curves_are_no_part_of_a_board(tmp_path):
     curve = [
         row | {"length": None, "in_distribution": None, "on_boards": None, "metric_version": None}
@@ -458,8 +422,7 @@ def test_training_curves_are_no_part_of_a_board(tmp_path):
         results.boards("train_loss")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("order", range(10))
+@pytest.mark.parametrize("order", range(3))
 def test_a_mean_between_two_rounds_the_same_way_in_whatever_order_its_seeds_are_added(tmp_path, order):
     values = [0.51825, 0.335, 0.9052, 0.7815, 0.7253]  # their mean is 0.65305, give or take the rounding of a sum
     random.Random(order).shuffle(values)

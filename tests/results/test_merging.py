@@ -247,11 +247,3 @@ def test_a_run_that_somebody_writes_while_folders_are_merged_is_left_as_it_is(fo
     monkeypatch.setattr(merging.RunInFile, "content", late)
     assert merged(a, to=c)[-1] == []
     assert [*contents(c)] == [mine.name] and contents(c)[mine.name] != mine.read_bytes()
-
-
-def test_a_submission_file_is_read_once_for_all_its_runs(folders, monkeypatch):
-    a, b, c = folders
-    together([run(a, seed) for seed in range(4)], b)
-    reads, read = [], run_files.read
-    monkeypatch.setattr(run_files, "read", lambda path: reads.append(path) or read(path))
-    assert merged(b, to=c)[0] == 4 and len(reads) == 1

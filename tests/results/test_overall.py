@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -12,10 +9,8 @@ from click.testing import CliRunner
 from helpers.run_files import simulated, write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from lgbench.cli.main import main
-from lgbench.reports.boards import show_boards
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import improvement, interquartile_mean, profile, resampled, stratified_interval
 
@@ -192,30 +187,10 @@ def test_another_baseline_has_its_own_probabilities(folder):
     assert good.improvement is None and pre.improvement.value == 0
 
 
-@pytest.mark.slow
-def test_the_overall_board_stands_first_where_no_task_is_named(folder):
-    assert command(folder).startswith("overall: ")
-    assert command(folder, "--format", "markdown").startswith("### overall: ")
-    assert json.loads(command(folder, "--format", "json"))["overall"][0]["rows"][0]["entry"] == GOOD
-    assert "overall,tvd,1" in command(folder, "--format", "csv").splitlines()[1]
-    for form in ("table", "markdown", "csv", "json"):
-        shown = command(folder, "--task", "alpha", "--format", form)
-        assert json.loads(shown)["overall"] == [] if form == "json" else "overall" not in shown
-
-
 def test_who_is_left_out_is_said(folder):
     shown = command(folder)
     assert "1 entry is left out for want of runs on all of alpha, beta." in shown
     assert f"{LOST} is not ranked" in shown
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_no_line_of_the_table_is_longer_than_the_terminal_and_no_number_is_cut(folder, width):
-    found, out = Results(folder).overall("tvd"), io.StringIO()
-    show_boards([], Console(file=out, width=width), found)
-    lines = out.getvalue().splitlines()
-    assert all(len(line) <= width for line in lines)
-    assert f"{found[0].rows[0].score.value:.4f}" in out.getvalue()
 
 
 def test_without_a_chance_level_or_with_one_family_there_is_no_overall_board(tmp_path):
@@ -226,14 +201,3 @@ def test_without_a_chance_level_or_with_one_family_there_is_no_overall_board(tmp
     assert Results(tmp_path).overall("tvd") == []
     (tmp_path / "beta.parquet").unlink()
     assert Results(tmp_path).overall("tvd") == []
-
-
-def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
-    for family in ("a[/b]", "c [d] e"):
-        rows = simulated({8: 0.01, 16: 0.2, 32: 0.2}, task=family, entry=PRE)
-        rows += simulated({8: 0.4, 16: 0.4, 32: 0.4}, weights="chance", task=family, entry=PRE)
-        write_rows(tmp_path / f"{len(family)}.parquet", rows)
-    console = Console(file=io.StringIO(), width=160)
-    show_boards([], console, Results(tmp_path).overall("tvd"))
-    said = console.file.getvalue()
-    assert "a[/b]" in said and "[d]" in said

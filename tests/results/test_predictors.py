@@ -199,14 +199,6 @@ def test_a_perfect_correlation_of_few_entries_is_not_the_one_that_tells_most(dra
     assert "**-1.00**" not in command("--results", folder, "--format", "markdown").output
 
 
-@pytest.mark.slow
-def test_another_length_is_asked_for_in_training_lengths(drawn):
-    folder, made = drawn
-    (found,) = predictors(Results(folder), times=1)  # the entropy at length 8 is noise
-    (far,) = predictors(Results(folder), times=100)  # and so is that at 128
-    assert {found.correlation, far.correlation}.isdisjoint({predictors(Results(folder))[0].correlation})
-
-
 def test_several_protocols_are_apart_and_a_figure_is_of_one(tmp_path):
     for seed in range(2):
         write(tmp_path, "alpha", "one", seed, {8: 0.1, 64: seed / 10}, {64: seed})
@@ -219,16 +211,3 @@ def test_several_protocols_are_apart_and_a_figure_is_of_one(tmp_path):
     drawn = command("--results", tmp_path, "--out", tmp_path / "drawn.json")
     assert "short/1: rank" in drawn.output and "quick/1: rank" not in drawn.output
     assert "there are also runs of quick/1" in drawn.output
-
-
-def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
-    for e in range(3):
-        write(tmp_path, "alpha", f"entry-{e}", 0, {8: 0.1, 16: 0.2 + e, 64: 0.3}, {8: 1.0, 64: 1.0 + e}, family="fam[/x]")
-    done = command("--results", tmp_path)
-    assert done.exit_code == 0 and "fam[/x]" in done.output
-
-
-def test_json_stands_alone_on_standard_output(drawn, tmp_path):
-    out = tmp_path / "drawn.json"
-    done = command("--results", drawn[0], "--format", "json", "--out", out)
-    assert len(json.loads(done.stdout)) == 1 and str(out) in done.stderr

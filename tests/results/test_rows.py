@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 import torch
@@ -13,7 +10,6 @@ from helpers.in_process import run_here
 from helpers.plain_training import CHEAP, CPU
 from helpers.toy_registries import experiment_of
 
-import lgbench
 from lgbench.execution.device import Execution
 from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.protocols import Evaluation, Training
@@ -145,15 +141,3 @@ def test_rows_that_are_made_again_are_those_of_the_file(made):
             points = scores_at_points(trained, index)
             again = rows_of(experiment, Measured(scores, points, level, trained.curve, index, trained.diverged[index]))
             assert repr(again.to_pylist()) == repr(made[experiment].to_pylist())
-
-
-@pytest.mark.slow
-def test_nowhere_else_are_rows_of_a_run_made():
-    """Whoever makes a table in the schema of run files does it in this one place."""
-    core = Path(lgbench.__file__).parent
-    makers = set()
-    for path in core.rglob("*.py"):
-        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-        if any(isinstance(call.func, ast.Attribute) and call.func.attr in ("from_pylist", "from_pydict") for call in calls):
-            makers.add(path.relative_to(core).as_posix())
-    assert makers == {"results/rows.py"}

@@ -19,10 +19,9 @@ from helpers import site_runs
 from helpers.packing import repacked, together
 
 from lgbench.errors import RunFileError
-from lgbench.reports import site
 from lgbench.results import run_files, submission_files
 from lgbench.results.compare import compare
-from lgbench.results.leaderboard import Results, read_results
+from lgbench.results.leaderboard import Results
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.submission_files import digest
 
@@ -77,20 +76,6 @@ def expected(apart) -> list[str]:
 def test_boards_comparisons_and_queries_are_those_of_the_run_files(expected, filed):
     found = Results(filed)
     assert found.left_out == [] and everything(found) == expected
-
-
-def test_the_page_is_that_of_the_run_files(tmp_path_factory, tmp_path):
-    made = site_runs.made(tmp_path_factory.getbasetemp())
-    paths = [*run_files.find(made.folder)]
-    together(paths[:40], tmp_path / "filed")
-    for path in paths[35:]:
-        shutil.copy(path, tmp_path / "filed")
-    assert site.page(Results(tmp_path / "filed")) == made.html
-
-
-def test_read_results_has_the_rows_of_both_kinds(apart, filed):
-    rows, expected = (sorted({repr(row) for row in read_results(folder).fetchall()}) for folder in (filed, apart))
-    assert rows == expected
 
 
 def test_the_footer_of_every_run_comes_back(paths, tmp_path):

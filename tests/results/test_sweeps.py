@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import scipy.stats
 from click.testing import CliRunner
-from helpers.plain_training import CHEAP
 from helpers.run_files import measured_by_all, simulated, write_rows
 
-import lgbench
 import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.errors import UsageError
@@ -222,13 +220,6 @@ def test_a_seed_that_lacks_a_task_is_in_no_mean_and_is_told(tmp_path):
     assert said == "seed 2 of transformer+pre-norm with model.width 16, which lacks runs on all of the 2 tasks of alpha"
 
 
-def test_one_seed_has_no_interval(tmp_path):
-    for width in (16, OWN):
-        write_run(tmp_path, ENTRIES[0], TASKS[0], 0, width)
-    (sweep,) = found(tmp_path)
-    assert {(cell.low, cell.high, cell.n) for cell in sweep.cells[ENTRIES[0]]} == {(None, None, 1)}
-
-
 # Probes and numbers of trainings
 
 
@@ -417,32 +408,3 @@ def test_a_setting_that_only_differs_between_entries_has_no_line(tmp_path):
     done = run("plot", "--x", "model.width", "--results", tmp_path, "--out", tmp_path / "a.png")
     assert done.exit_code == 2
     assert "no entry has tvd at several values of model.width with nothing else changed; `lgbench run --set" in done.stderr
-
-
-@pytest.mark.slow
-def test_real_runs_of_a_grid_are_a_line(tmp_path):
-    lgbench.run(
-        "tomita-1",
-        "pre-norm",
-        average=[],
-        seeds=(0, 1),
-        protocol="quick",
-        set=CHEAP | {"model.width": [16, OWN]},
-        device="cpu",
-        results=tmp_path / "results",
-    )
-    spec, said = drawn(tmp_path / "results", tmp_path, "--x", "model.width")
-    assert not said
-    query = (
-        "select coalesce(changes['model.width'], '32') as width, seed, avg(value) from final "
-        "where metric = 'tvd' and weights = 'raw' and on_boards and not in_distribution group by all"
-    )
-    _, rows = Results(tmp_path / "results").ask(query)
-    expected = {width: np.mean([v for w, _, v in rows if int(w) == width]) for width in (16, OWN)}
-    assert {row["setting"]: row["mean"] for row in cells_of(spec)} == pytest.approx(expected, abs=1e-4)
-    assert {row["n"] for row in cells_of(spec)} == {2}
-    query = "select changes['model.width'], seed, max(value) from results where metric = 'gradient_norm' group by all"
-    _, rows = Results(tmp_path / "results").ask(query)
-    largest = {width: np.mean([v for w, _, v in rows if int(w or OWN) == width]) for width in (16, OWN)}
-    spec, _ = drawn(tmp_path / "results", tmp_path, "--x", "model.width", "--metric", "gradient_norm")
-    assert {row["setting"]: row["mean"] for row in cells_of(spec)} == pytest.approx(largest, rel=1e-5)

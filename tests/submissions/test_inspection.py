@@ -79,7 +79,7 @@ TASKS = ["toy-walk", "toy-largest", "toy-even", "set-complement", "tomita-2", "d
 
 
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize(("low", "high", "longest"), [(1, 4, 16), (2, 5, 5), (0, 6, 11), (3, 16, 9)])
+@pytest.mark.parametrize(("low", "high", "longest"), [(0, 6, 11), (3, 16, 9)])
 def test_the_rows_of_a_run_do_not_depend_on_how_much_is_tested(registry, toy_registry, name, low, high, longest):
     task = toy_registry.tasks.get(name) or registry.tasks[name]
     every_prefix = task.signature.answers is Answers.EVERY_PREFIX
@@ -199,10 +199,6 @@ def test_an_experiment_that_is_not_the_protocols_is_refused(honest, tmp_path, in
 # Rows.
 
 
-def every(**columns):
-    return lambda rows: [row.update(columns) for row in rows]
-
-
 def at(index, **columns):
     return lambda rows: rows[index].update(columns)
 
@@ -312,16 +308,6 @@ class Newer(KlWithChance):
 def test_another_measurement_than_the_installed_one_is_refused_with_what_differs(measured, installed, said):
     _, wrong = read(measured[0], with_kl(installed))
     assert f"of its measurement kl, {said} in the file and " in wrong and "run it again" in wrong
-
-
-def test_all_runs_of_a_series_have_the_same_measurements(measured, plain, tmp_path):
-    """Or somebody could leave a measurement out of the seeds with bad values."""
-    mixed = [path for path in measured if ".seed-3." not in path.name] + [path for path in plain if ".seed-3." in path.name]
-    with pytest.raises(Refused) as refused:
-        submit(mixed, tmp_path, with_kl())
-    assert len(refused.value.sentences) == 2  # one of each task
-    for said in refused.value.sentences:
-        assert "the measurements accuracy, illegal_mass, illegal_top, kl, roc_auc, tvd and others accuracy" in said
 
 
 def test_a_measurement_that_fails_is_a_reason_of_its_own(measured, tmp_path):

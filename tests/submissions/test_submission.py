@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from helpers import published
@@ -17,13 +16,11 @@ from helpers.folders import TESTS
 from helpers.kept_runs import weights_of
 from helpers.packing import packed, repacked, together
 from helpers.published import forged, put_right
-from helpers.run_files import write_sealed
 
 from lgbench.cli.main import main
 from lgbench.errors import Refused, RunFileError, UsageError
-from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.extensions.registry import Registry
-from lgbench.results import run_files, submission_files
+from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.stored_runs import stored_in, with_rows
@@ -132,16 +129,6 @@ def test_a_filed_run_with_other_content_is_refused_and_kept(made, filled, tmp_pa
     assert "is a run already, in" in said and f"in {filed_in(filled)}, run {made[0].stem}" in said
 
 
-def test_what_is_filed_is_written_anew_and_not_copied(made, board, tmp_path, installed):
-    for path in made:
-        (tmp_path / "given").mkdir(exist_ok=True)
-        footer = json.dumps(run_files.metadata(path)).encode()
-        write_sealed(tmp_path / "given" / path.name, run_files.read(path), footer, compression="none")
-    path = submit([tmp_path / "given"], board, installed).file
-    assert pq.read_metadata(path).metadata.keys() == {b"lgbench", b"lgbench.footers", b"ARROW:schema"}
-    assert (path.name, path.read_bytes()) == packed(made)
-
-
 def test_one_bad_file_among_good_ones_and_nothing_is_written(made, board, tmp_path, installed):
     bad = forged(made[0], tmp_path / "bad.parquet", rows=lambda rows: rows.pop(0))
     (tmp_path / "text.parquet").write_text("no run")
@@ -171,12 +158,6 @@ def test_a_path_that_is_given_twice_is_one_run(made, board, installed):
     assert submit(given, board, installed).filed == len(made)
 
 
-def test_a_folder_without_runs_is_told(board, tmp_path, installed):
-    (tmp_path / "folder.parquet").mkdir()
-    (said,) = refusals([tmp_path / "folder.parquet"], board, installed)
-    assert "no run file is in this folder" in said and "folder.parquet" in said
-
-
 def test_a_copy_under_another_name_is_a_duplicate(made, board, tmp_path, installed):
     copy = shutil.copy(made[2], tmp_path / "copy.parquet")
     (said,) = refusals([*made, Path(copy)], board, installed)
@@ -204,13 +185,6 @@ def test_tasks_and_seeds_that_lack_are_named_with_the_command_that_makes_them(ma
 def _place(path: Path) -> tuple[str, int]:
     task, _, seed, *_ = path.name.split(".")
     return task, int(seed.removeprefix("seed-"))
-
-
-@pytest.mark.slow
-def test_more_seeds_than_needed_must_be_more_for_every_task(later, filled, installed):
-    said = refusals([path for path in later if _place(path) in {("small-walk", 5), ("small-walk", 7)}], filled, installed)
-    assert "small-even under short/1 lacks seeds 5 to 7" in said[0] and "--seeds 0:8" in said[0]
-    assert "small-walk under short/1 lacks seed 6" in said[1]
 
 
 def test_what_is_filed_counts_towards_what_must_be_there(later, filled, installed):
@@ -324,26 +298,6 @@ def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, instal
     assert again.output == f"{len(made)} runs filed before, with the same content\n"
     refused = lgbench("submit", *made[1:3], made[0].parent / "nowhere", "--to", board, registry=installed)
     assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
-
-
-def test_the_command_without_a_folder_to_file_in_is_wrong_usage(made, tmp_path, installed):
-    assert lgbench("submit", made[0], registry=installed).exit_code == 2
-    assert lgbench("submit", made[0], "--to", tmp_path / "nowhere", registry=installed).exit_code == 2
-    assert lgbench("submit", "--to", tmp_path, registry=installed).exit_code == 2
-
-
-def test_an_interrupted_submission_files_nothing(made, board, installed, monkeypatch):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(submission_files, "written", interrupted)
-    done = lgbench("submit", *made, "--to", board, registry=installed)
-    assert done.exit_code == 130 and "nothing was filed" in done.stderr
-    assert list(board.iterdir()) == []
-
-
-def test_the_protocols_of_the_leaderboards_are_published():
-    assert {name for name, protocol in PROTOCOLS.items() if protocol.published} == {"short", "standard", "long", "paper"}
 
 
 SUBMITS_AND_IS_KILLED = f"""

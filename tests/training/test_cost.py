@@ -211,20 +211,6 @@ def test_a_model_that_does_not_fit_for_one_context_is_an_error_that_says_so(toy_
         evaluated(toy_registry.tasks["toy-even"], OutOfMemory(0), contexts)
 
 
-def test_strings_that_do_not_fit_are_halved_too(toy_registry):
-    task = toy_registry.tasks["toy-even"]
-    full = OutOfMemory(5)
-    assert evaluated(task, full, contexts=1, strings=12) == evaluated(task, OutOfMemory(1000), contexts=1, strings=12)
-    assert 12 in full.shown
-
-
-def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
-    """A number of positions is remembered. The strings here are shorter than the contexts, so six of them fit."""
-    full = OutOfMemory(6)
-    evaluated(toy_registry.tasks["toy-even"], full, strings=6)
-    assert sum(shown > 6 for shown in full.shown) == 1
-
-
 @pytest.mark.parametrize(
     ("task", "arch", "protocol", "pays"),
     [
@@ -238,7 +224,8 @@ def test_what_did_not_fit_once_is_not_tried_again(toy_registry):
     ],
 )
 def test_compiling_follows_from_the_steps_for_each_program(registry, task, arch, protocol, pays):
-    experiment = plan(Request([task], [arch], [], [0], protocol), registry).experiments[0]
+    shorter_tests = {"evaluate.max_length": "48"}
+    experiment = plan(Request([task], [arch], [], [0], protocol, shorter_tests), registry).experiments[0]
     assert cost.compiling_pays(experiment, CPU) == pays
     assert not cost.compiling_pays(experiment, torch.device("mps"))
 

@@ -120,10 +120,10 @@ def test_every_step_seed_and_sublayer_has_a_mask_of_its_own(registry, planned):
 
 
 def test_one_program_serves_all_lengths_with_dropout_as_without(registry, planned):
-    for settings in ({}, {"train_dropout": RATE}):
-        (experiment,) = planned(registry, "max-retrieval", "pre-norm", **settings)
-        with torch.no_grad():
-            assert Population([experiment], CPU).traces_all_lengths(_longest(experiment, CPU).tensors)
+    settings = {"train_dropout": RATE, "train_batch": 2, "model_width": 8, "evaluate_max_length": 32}
+    (experiment,) = planned(registry, "max-retrieval", "pre-norm", **settings)
+    with torch.no_grad():
+        assert Population([experiment], CPU).traces_all_lengths(_longest(experiment, CPU).tensors)
 
 
 def test_kept_weights_of_a_training_with_dropout_give_its_answers_again(registry, planned):

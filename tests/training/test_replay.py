@@ -14,10 +14,8 @@ from helpers.replay import Draws, Waits, assert_replay_is_equal
 from helpers.toy_registries import toys_and
 from torch import nn
 
-from lgbench import Optimizer
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
-from lgbench.training.population import Population
 from lgbench.training.step import Gradients
 
 SHARES = 16
@@ -103,37 +101,6 @@ def test_a_number_of_python_that_changes_is_caught():
         assert_replay_is_equal(with_change(lambda logits, calls: logits * calls))
 
 
-class Keeping(Optimizer):
-    """Keeps its momentum in a tensor of its own, which it replaces at every step."""
-
-    name = "toy-keeping"
-
-    def start(self, weights):
-        self.kept = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        return {}
-
-    def update(self, state, weights, gradients, lr, decay, step):
-        self.kept = {name: 0.5 * kept + gradients[name] for name, kept in self.kept.items()}
-        return state, {name: weight - lr[name] * self.kept[name] for name, weight in weights.items()}
-
-
-def test_memory_that_is_replaced_by_other_memory_is_caught():
-    with pytest.raises(AssertionError, match="other bits"):
-        assert_replay_is_equal(toys_planned(toys_and(optimizer=Keeping()), optimizer="toy-keeping"))
-
-
-def test_a_state_whose_tensors_are_bound_anew_is_caught(monkeypatch):
-    def average(self):
-        for name, averager in self.averagers.items():
-            self.averages[name] = averager.update(
-                self.averages[name], self.layout.of_all(self.state.weights), self.state.step[0]
-            )
-
-    monkeypatch.setattr(Population, "average", average)
-    with pytest.raises(AssertionError, match="other bits in toy-mean/"):
-        assert_replay_is_equal(toys_planned(toys_and()))
-
-
 class Asking(toys.Mean):
     name = "toy-asking"
 
@@ -170,10 +137,3 @@ def test_a_step_that_draws_is_caught(monkeypatch):
     monkeypatch.setattr(Gradients, "__init__", one_by_one)
     with pytest.raises(Draws):
         assert_replay_is_equal(with_change(lambda logits, calls: nn.functional.dropout(logits)))
-
-
-def test_a_mark_or_a_draw_that_waits_is_caught(monkeypatch):
-    for method in ("mark", "draw_noise"):
-        with monkeypatch.context() as patch, pytest.raises(Waits):
-            patch.setattr(Population, method, lambda self, step: self.state.step.item())
-            assert_replay_is_equal(toys_planned(toys_and()))

@@ -27,10 +27,11 @@ def double():
 
 
 def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
-    settings = {"train_steps": 30, "train_batch": 4, "evaluate_contexts": 4, "evaluate_strings": 8, "evaluate_max_length": 48}
+    settings = {"train_steps": 10, "train_batch": 2, "model_width": 16, "model_layers": 1}
+    settings |= {"evaluate_contexts": 4, "evaluate_strings": 8, "evaluate_max_length": 44}
     experiments = planned(registry, "tomita-4", "peri-norm", seeds=(3, 0, 5), averagers=("ema",), **settings)
     together = trained(experiments)
-    for index in (0, 2):
+    for index in (2,):
         alone = trained([experiments[index]])
         for variant in ("raw", "ema"):
             for name, weight in alone.weights[variant].items():

@@ -106,7 +106,7 @@ def test_a_verdict_that_turns_on_every_seed_is_made_by_none():
     assert deciding_seeds(np.array([SMALL[:3]]), np.array([[True, False, False]])) == [()]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_deciding_seeds_are_those_of_tests_without_them(key):
     rng = RNG(key)

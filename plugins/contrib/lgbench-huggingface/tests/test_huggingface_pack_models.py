@@ -65,7 +65,7 @@ def directly(name: str, seed: int = 0) -> Any:
 def test_logits_are_those_of_the_library_with_the_same_weights(name: str) -> None:
     ours, theirs = built(BY_NAME[name], seed=1), directly(name)
     theirs.load_state_dict(ours.language_model.state_dict())
-    for length in (1, 7, 70):  # within a chunk, and beyond
+    for length in (7, 70):  # within a chunk, and beyond
         with quiet():
             expected = theirs(tokens(length), use_cache=False).logits
         torch.testing.assert_close(ours(tokens(length)), expected, atol=1e-5, rtol=1e-5)

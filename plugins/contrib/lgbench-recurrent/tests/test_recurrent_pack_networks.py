@@ -24,7 +24,7 @@ TORCH: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU
 LAYERS: dict[str, type[LstmLayer] | type[GruLayer]] = {"lstm": LstmLayer, "gru": GruLayer}
 ARCHITECTURES = {architecture.name: architecture for architecture in lgbench_architectures()}
 kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
-norms = pytest.mark.parametrize("norm", sorted(NORMS))
+norms = pytest.mark.parametrize("norm", ["no-norm", "post-norm", "peri-init-norm"])
 signatures = pytest.mark.parametrize("signature", [LANGUAGE, SETS], ids=["language", "sets"])
 
 
@@ -180,13 +180,10 @@ def test_other_parameters_given_from_outside_are_those_that_count(kind: str, tra
 
 @kinds
 @norms
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("answers", [Answers.EVERY_PREFIX, Answers.MARKED])
-def test_the_last_answer_is_the_last_of_the_answers_at_every_position(
-    kind: str, norm: str, training: bool, answers: Answers
-) -> None:
-    last = build(kind, SETS, norm).train(training)
-    every = build(kind, replace(SETS, answers=answers), norm).train(training)
+def test_the_last_answer_is_the_last_of_the_answers_at_every_position(kind: str, norm: str, answers: Answers) -> None:
+    last = build(kind, SETS, norm)
+    every = build(kind, replace(SETS, answers=answers), norm)
     every.load_state_dict(last.state_dict())
     inputs = inputs_of(SETS, 5, 9)
     assert last(inputs).shape == (5, 1, 4)
