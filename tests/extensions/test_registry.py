@@ -165,15 +165,6 @@ def test_a_method_may_take_more_and_call_its_parameters_as_it_likes(method):
     assert taken(module(lgbench_norms=lambda: [type("Free", (toys.Nothing,), {"residual": method})()])).problems() == []
 
 
-def test_one_module_behind_two_entry_points_is_taken_in_once():
-    twice = module(lgbench_norms=lambda: [norm("kept")])
-    registry = taken(twice, twice)
-    assert registry.norms.names() == ["kept"]
-    assert registry.problems() == [
-        "plugin plugin1 (dist-1 1.0): is the same module as plugin plugin0 (dist-0 0.0): remove one of the two entry points"
-    ]
-
-
 def test_a_generator_is_a_fine_answer():
     assert taken(module(lgbench_norms=lambda: (norm(name) for name in "ab"))).norms.names() == ["a", "b"]
 
