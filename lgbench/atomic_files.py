@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from lgbench.lock import is_running, machine
-
-SUFFIX = ".partial"
 MAX_PREFIX = 100
 """Characters of a file's name in its temporary name, short enough for files with the longest name of a file system."""
-WRITER = re.compile(rf"\.([0-9a-f]{{8}})-(\d+)\.[^.]*{re.escape(SUFFIX)}$")
-"""Machine and process id of the writer, in a temporary name."""
-ABANDONED = 24 * 60 * 60
-"""Age in seconds from which a temporary file of another machine counts as left by a killed process."""
 
 
 @contextmanager
@@ -26,7 +18,7 @@ def created(path: Path, scratch: Path | None = None) -> Iterator[Path]:
     """Temporary name for a new file. After the block, without an error, the file is at `path`, flushed to the disk.
 
     A file that exists at `path` stays. The temporary file is in `scratch`, a folder on the same disk, or beside `path`. A
-    killed process leaves it behind until the next :func:`replaced` in that folder.
+    killed process leaves it behind.
     """
     with _temporary(path, scratch) as partial:
         yield partial
@@ -36,12 +28,8 @@ def created(path: Path, scratch: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Temporary name for a file that replaces the file at `path` after the block, if there was no error.
-
-    Temporary files of killed processes in the same folder are removed.
-    """
+    """Temporary name for a file that replaces the file at `path` after the block, if there was no error."""
     with _temporary(path, None) as partial:
-        _remove_abandoned(partial)
         yield partial
         _flush(partial)
         partial.replace(path)
@@ -56,24 +44,13 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def _temporary(path: Path, scratch: Path | None) -> Iterator[Path]:
-    prefix = f".{path.name[:MAX_PREFIX]}.{machine()}-{os.getpid()}."
-    handle, name = tempfile.mkstemp(prefix=prefix, suffix=SUFFIX, dir=scratch or path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:MAX_PREFIX]}.", suffix=".partial", dir=scratch or path.parent)
     os.close(handle)
     partial = Path(name)
     try:
         yield partial
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _remove_abandoned(partial: Path) -> None:
-    """Remove temporary files of killed processes in the folder of `partial`, a new file, whose time is that of the disk."""
-    for other in partial.parent.glob(f".*{SUFFIX}"):
-        if found := WRITER.search(other.name):
-            with suppress(OSError):  # the file got its name meanwhile, or belongs to another user
-                old = partial.stat().st_mtime - other.stat().st_mtime > ABANDONED
-                if old if found[1] != machine() else not is_running(int(found[2])):
-                    other.unlink()
 
 
 def _flush(partial: Path) -> None:

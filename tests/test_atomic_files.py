@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from helpers.processes import python
 
 from lgbench.atomic_files import created, replaced
-from lgbench.lock import machine
 
 BOTH = pytest.mark.parametrize("writing", [created, replaced])
 
@@ -90,28 +87,6 @@ def test_a_file_system_without_links_gives_the_name_by_renaming(tmp_path, monkey
     assert path.read_text() == (before or "new") and names(tmp_path) == ["file"]
 
 
-def left_by(path: Path, process: int, where: str = "", days: float = 0) -> Path:
-    left = path.with_name(f".{path.name}.{where or machine()}-{process}.a1b2.partial")
-    left.write_text("half")
-    then = left.stat().st_mtime - days * 24 * 60 * 60
-    os.utime(left, (then, then))
-    return left
-
-
-def test_whoever_replaces_a_file_removes_what_the_dead_left_and_nothing_of_the_living(tmp_path):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    dead = {left_by(tmp_path / "other", ended.pid), left_by(tmp_path / "far", 1, "0123abcd", days=2)}
-    alive = {left_by(tmp_path / "file", os.getpid()), left_by(tmp_path / "far", 2, "0123abcd", days=0.5)}
-    foreign = {tmp_path / ".download.partial", tmp_path / "mine-12.partial"}
-    for path in foreign:
-        path.write_text("of somebody else")
-    with replaced(tmp_path / "file") as partial:
-        assert not any(path.exists() for path in dead)
-        partial.write_text("whole")
-    assert set(tmp_path.iterdir()) == {tmp_path / "file", *alive, *foreign}
-
-
 @BOTH
 def test_of_many_that_write_one_file_at_a_time_a_reader_sees_one_whole(tmp_path, writing):
     path, texts = tmp_path / "file", [str(n) * 5000 for n in range(8)]
@@ -180,10 +155,6 @@ while True:
     content = path.read_text() if path.exists() else ""
     name = "new" if content == NEW else "before" if content == before else "HALF"
     found[name] = found.get(name, 0) + 1
-    if writing is replaced:  # whoever comes next removes what is left
-        with replaced(folder / "next") as partial:
-            partial.write_text("next")
-        assert {each.name for each in folder.iterdir()} <= {"scratch", "file", "next"}, list(folder.iterdir())
     if status == 0:
         break
     moment, killed = moment + 1, killed + 1
