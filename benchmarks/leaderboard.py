@@ -90,7 +90,7 @@ def simulate(folder: Path, counts: range) -> None:
             "protocol": protocol,
             "plugins": [],
             "seed": seed,
-            "train": {"steps": STEPS, "lr": 0.003},
+            "train": {"steps": STEPS, "max_length": TRAINED, "lr": 0.003},
             "evaluate": {"max_length": LENGTHS - 1},
         }
         environment = {"lgbench": "0.1.0", "python": "3.11.7", "git_commit": "0" * 40, "device": "cpu", "threads": 1}

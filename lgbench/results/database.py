@@ -41,7 +41,7 @@ class Database:
             raise UsageError(f"no results folder {str(folder)!r}; `lgbench run` makes one, and --results names another")
         self.files: list[Path] = []
         self.left_out: list[str] = []
-        self._labels: dict[str, RunLabels] = {}
+        self.labels: dict[str, RunLabels] = {}
         self._measurements: Counter[bytes] = Counter()
         for path in run_files.find(self.folder):
             self._add(path)
@@ -66,7 +66,7 @@ class Database:
             self.left_out.append(str(error))
         else:
             self.files.append(path)
-            self._labels.update((run.run_id, run.labels) for run in runs)
+            self.labels.update((run.run_id, run.labels) for run in runs)
             self._measurements.update(run.measurements for run in runs)
 
     @property
@@ -101,11 +101,16 @@ class Database:
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
         """Protocols with version and changes, by their numbers in the table `models`. Makes the tables of the boards."""
-        numbers = protocols(self._labels.values())
-        named = models(self._labels, numbers)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
+        numbers = protocols(self.labels.values())
+        named = models(self.labels, numbers)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
         self.connection.execute(
             """create table models as
-            select * replace (task_version::integer as task_version, seed::bigint as seed, last_step::integer as last_step)
+            select * replace (
+                task_version::integer as task_version,
+                seed::bigint as seed,
+                last_step::integer as last_step,
+                train_length::integer as train_length
+            )
             from named"""
         )
         with _read():

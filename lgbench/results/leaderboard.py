@@ -72,6 +72,24 @@ class MeasuredBoard(NamedTuple):
     """Context-free baseline as one entry with one seed; without tasks if unknown."""
 
 
+class Ran(NamedTuple):
+    """Weights of a run that could be on a board: a row of sql/ran.sql."""
+
+    name: str
+    task_version: int
+    protocol: int
+    entry: str
+    seed: int
+    task: str
+    run_id: str
+    weights: str
+
+    @property
+    def board(self) -> tuple[str, int, int]:
+        """Identity of the board without the version of the metric."""
+        return self[:3]
+
+
 class Chosen(NamedTuple):
     """Selection of the rows of boards, apart from the metric."""
 
@@ -112,9 +130,9 @@ class Results(Database):
         chosen = self.chosen(metric, name, protocol, apart=apart, inside=inside)
         if inside is None:
             self.require_ranks(metric)
-        entry, rates = self.baseline(baseline), self._learning_rates(chosen)
-        measured = self._to_rank(metric, chosen)
-        incomplete, lacking = self._missing(measured, chosen)
+        entry, measured = self.baseline(baseline), self._to_rank(metric, chosen)
+        ran = [Ran._make(row) for row in self.rows(packaged("ran"), self._place(chosen))]
+        rates, (incomplete, lacking) = self._learning_rates(ran), _missing(measured, ran)
         return [
             Board(
                 **vars(header),
@@ -294,35 +312,39 @@ class Results(Database):
         models, chance = models_and_chance(rows)
         if described is None or not models.columns:
             return None
-        train_length = rows["train_length"][0].as_py() or 0  # equal in all rows
+        train_length = rows["train_length"][0].as_py()  # equal in all rows
         header = BoardHeader(key.name, described, key.task_version, protocol, len(models.tasks), train_length)
         return MeasuredBoard(key, header, models, chance)
 
-    def _learning_rates(self, chosen: Chosen) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[float]]]]:
+    def _learning_rates(self, ran: Iterable[Ran]) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[float]]]]:
         """Tuned learning rates by board, entry and task."""
         found: dict[tuple[str, int, int], dict[str, dict[str, list[float]]]] = defaultdict(dict)
-        for name, version, protocol, entry, task, rate in self.rows(packaged("learning_rates"), self._place(chosen)):
-            found[name, version, protocol].setdefault(entry, {}).setdefault(task, []).append(rate)
+        for model in ran:
+            tuning = self.labels[model.run_id].tuning
+            if tuning and model.weights == "raw":
+                own = found[model.board].setdefault(model.entry, {}).setdefault(model.task, [])
+                own += [] if tuning.chosen in own else [tuning.chosen]
         return found
 
-    def _missing(
-        self, boards: Sequence[MeasuredBoard], chosen: Chosen
-    ) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
-        """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry."""
-        ran: dict[tuple[str, int, int], dict[tuple[str, int], set[str]]] = defaultdict(lambda: defaultdict(set))
-        for *place, entry, seed, task in self.rows(packaged("ran"), self._place(chosen)):
-            ran[place[0], place[1], place[2]][entry, seed].add(task)
-        incomplete: dict[BoardKey, list[str]] = defaultdict(list)
-        lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for key, _, models, _ in boards:
-            measured, tasks = models.measured_tasks, len(models.tasks)
-            for (entry, seed), own in ran[key.without_metric].items():
-                present = len(own.intersection(models.tasks))
-                if 0 < present < tasks:
-                    incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
-                elif present and measured.get((entry, seed), 0) < tasks:
-                    lacking[key][entry] += 1
-        return incomplete, lacking
+
+def _missing(
+    boards: Sequence[MeasuredBoard], ran: Iterable[Ran]
+) -> tuple[Mapping[BoardKey, list[str]], Mapping[BoardKey, dict[str, int]]]:
+    """Sentences on seeds with missing runs, by board, and numbers of seeds without the metric, by board and entry."""
+    tasks_of: dict[tuple[str, int, int], dict[tuple[str, int], set[str]]] = defaultdict(lambda: defaultdict(set))
+    for model in ran:
+        tasks_of[model.board][model.entry, model.seed].add(model.task)
+    incomplete: dict[BoardKey, list[str]] = defaultdict(list)
+    lacking: dict[BoardKey, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for key, _, models, _ in boards:
+        measured, tasks = models.measured_tasks, len(models.tasks)
+        for (entry, seed), own in tasks_of[key.without_metric].items():
+            present = len(own.intersection(models.tasks))
+            if 0 < present < tasks:
+                incomplete[key].append(f"{entry} seed {seed} has {present} of the {tasks} tasks and is left out")
+            elif present and measured.get((entry, seed), 0) < tasks:
+                lacking[key][entry] += 1
+    return incomplete, lacking
 
 
 def _has_all(entries: Iterable[str], known: Collection[str]) -> bool:

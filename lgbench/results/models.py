@@ -31,6 +31,8 @@ class ModelRow(NamedTuple):
     seed: int | None
     last_step: int
     """Number of steps of the training. Models are also tested before the end."""
+    train_length: int
+    """Length of the longest training inputs."""
 
 
 def protocols(labels: Iterable[RunLabels]) -> dict[ProtocolUse, int]:
@@ -64,10 +66,11 @@ def models(labels: Mapping[str, RunLabels], numbers: Mapping[ProtocolUse, int]) 
     found = []
     for run_id, each in labels.items():
         place = each.family, each.task, each.task_version, numbers[_protocol(each)]
+        trained = each.train.steps, each.train.max_length
         for weights, use in used[run_id].items():
             entry = each.entry + named[use.entry, use.protocol, use.plugins] + ("" if weights == "raw" else f"@{weights}")
-            found.append(ModelRow(run_id, weights, *place, entry, each.seed, each.train.steps))
-        found.append(ModelRow(run_id, CHANCE, *place, None, None, each.train.steps))
+            found.append(ModelRow(run_id, weights, *place, entry, each.seed, *trained))
+        found.append(ModelRow(run_id, CHANCE, *place, None, None, *trained))
     return {name: np.array(own, dtype=object) for name, own in zip(ModelRow._fields, zip(*found, strict=True), strict=True)}
 
 
@@ -81,4 +84,6 @@ def _uses(labels: RunLabels) -> Iterator[tuple[str, Use[tuple[str, str]]]]:
 
 def _protocol(labels: RunLabels) -> ProtocolUse:
     """Protocol of a run. The order in which changes are written means nothing."""
-    return replace(labels.protocol, changes=tuple(sorted(labels.protocol.changes)))
+    use = labels.protocol
+    changes = tuple(sorted(use.changes))
+    return use if changes == use.changes else replace(use, changes=changes)  # a copy takes longer than all else of a run

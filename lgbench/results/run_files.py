@@ -70,14 +70,31 @@ def serialized(rows: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     return sealed(out.getvalue().to_pybytes())
 
 
-class LastStep(msgspec.Struct):
-    """Length of a training."""
+class TrainingLabels(msgspec.Struct):
+    """Length of a training, and of its longest inputs."""
 
     steps: int
+    max_length: int
+
+
+class TriedRate(msgspec.Struct):
+    """Learning rate of a tuning run."""
+
+    lr: float
+
+
+class TuningLabels(msgspec.Struct):
+    """Learning rates that were tried for a run, and the chosen rate."""
+
+    runs: tuple[TriedRate, ...]
+    chosen: float
 
 
 class RunLabels(msgspec.Struct):
-    """Names and versions of a run, as boards show them: a part of :class:`lgbench.experiment.record.ExperimentRecord`."""
+    """Names, versions and learning rates of a run, as boards show them.
+
+    Part of :class:`lgbench.experiment.record.ExperimentRecord`.
+    """
 
     task: str
     family: str
@@ -87,7 +104,8 @@ class RunLabels(msgspec.Struct):
     protocol: ProtocolUse
     plugins: tuple[PluginUse, ...]
     seed: int
-    train: LastStep
+    train: TrainingLabels
+    tuning: TuningLabels | None = None
 
 
 class _Footer(msgspec.Struct):

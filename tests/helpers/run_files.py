@@ -77,7 +77,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], **metadata: Any) -
 
 
 def _labelled(about: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Metadata with the names, versions and last step of the rows of one run."""
+    """Metadata with the names, versions, last step and training length of the rows of one run."""
     names = ("task", "family", "task_version", "entry", "seed")
     given, weights = about.get("experiment", {}), {row["weights"] for row in rows}
     labels = {name: rows[0][name] for name in names}
@@ -85,7 +85,11 @@ def _labelled(about: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> dict[s
     labels["averagers"] = sorted(weights.union(given.get("averagers", ())) - {"raw", "chance"})
     labels["plugins"] = [_plugin(name, version, rows) for name, version in {used for row in rows for used in row["plugins"]}]
     steps = max([row["step"] for row in rows if row["on_boards"]], default=0)
-    return {**about, "experiment": {**given, **labels, "train": {**given.get("train", {}), "steps": steps}}}
+    trained = {
+        "steps": steps,
+        "max_length": max([row["length"] for row in rows if row["length"] and row["in_distribution"]], default=0),
+    }
+    return {**about, "experiment": {**given, **labels, "train": {**given.get("train", {}), **trained}}}
 
 
 def _plugin(name: str, version: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:

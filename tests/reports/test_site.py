@@ -211,7 +211,7 @@ def test_footers_of_any_content_are_valid_json(tmp_path):
     write_rows(tmp_path / "run.parquet", rows, **about)
     page = Page(site.page(Results(tmp_path)))
     (run,) = page.document("runs-0")
-    assert run["about"].pop("experiment")["train"] == {"lr": "inf", "steps": 5}
+    assert run["about"].pop("experiment")["train"] == {"lr": "inf", "steps": 5, "max_length": 8}
     assert run["about"] == {"seconds": ["nan"], "other": None}
     assert not re.search(r"\b(NaN|Infinity)\b", "".join(text for _, own, text in page.texts if "id" in own))
 

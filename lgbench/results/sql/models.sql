@@ -23,20 +23,7 @@ create macro belongs(family, task, wanted) as wanted is null or family = wanted 
 -- With `apart`, every task has one, and families have none.
 create macro board_of(family, task, wanted, apart) as if(not apart and (wanted is null or family = wanted), family, task);
 
--- The entries and seeds that cannot be ranked, and why. A training that diverged is flagged for that alone: its answers are not
--- finite because its weights are not.
-create macro unsound(wanted) as table
-select
-    task,
-    task_version,
-    protocol,
-    entry,
-    seed,
-    bool_or(metric = 'looks_ahead') as looks_ahead,
-    bool_or(metric = 'not_finite' and not diverged) as not_finite
-from scores
-where metric in ('looks_ahead', 'not_finite')
-    and step = last_step
-    and value > 0
-    and belongs(family, task, wanted)
-group by all;
+-- Why the models of an entry and a seed cannot be ranked, over their rows of both metrics. A training that diverged is flagged
+-- for that alone: its answers are not finite because its weights are not.
+create macro looks_ahead(metric, value) as bool_or(metric = 'looks_ahead' and value > 0);
+create macro not_finite(metric, value, diverged) as bool_or(metric = 'not_finite' and value > 0 and not diverged);

@@ -6,10 +6,20 @@
 --
 -- Parameters: $metric, the score; $unranked, the metrics by which no value is better; $times; $name and $protocols as in values.sql.
 
-with newest as (
+with unsound as (
+    select task, task_version, protocol, entry, seed
+    from scores
+    where metric in ('looks_ahead', 'not_finite')
+        and step = last_step
+        and belongs(family, task, $name)
+    group by all
+    having looks_ahead(metric, value) or not_finite(metric, value, diverged)
+),
+
+newest as (
     select *
     from scores
-    anti join (from unsound($name) where looks_ahead or not_finite) using (task, task_version, protocol, entry, seed)
+    anti join unsound using (task, task_version, protocol, entry, seed)
     where entry is not null
         and not contains(entry, '@')
         and not diverged

@@ -1,12 +1,13 @@
--- The runs that could be on the boards: one row a board, entry, seed and task. Parameters $name, $apart and $protocols as in
--- values.sql.
-select distinct
+-- The models that could be on the boards, one row each. Parameters $name, $apart and $protocols as in values.sql.
+select
     board_of(family, task, $name, $apart) as board,
     task_version,
     protocol,
     entry,
     seed,
-    task
+    task,
+    run_id,
+    weights
 from models
 where entry is not null
     and list_contains($protocols, protocol)

@@ -7,21 +7,36 @@
 -- Parameters: $metric; $name, a family or task, null for all families; $apart, whether every task has a board instead;
 -- $protocols, numbers of the table `protocols`; $whole, for numbers of whole models alone, else $layer and $head, null for all.
 
-with chosen as (
+-- One scan of the run files.
+with measured as (
     select * exclude (step, last_step), board_of(family, task, $name, $apart) as board
     from scores
-    where metric = $metric
+    where metric in ($metric, 'looks_ahead', 'not_finite')
+        and (on_boards or metric <> $metric)
         and step = last_step
-        and (layer is null and head is null or not $whole)
-        and ($layer is null or layer = $layer)
-        and ($head is null or head = $head)
         and list_contains($protocols, protocol)
         and belongs(family, task, $name)
 ),
 
-trained as (
-    select board, task_version, protocol, metric_version, max(length) filter (in_distribution) as train_length
-    from chosen
+chosen as (
+    select *
+    from measured
+    where metric = $metric
+        and (layer is null and head is null or not $whole)
+        and ($layer is null or layer = $layer)
+        and ($head is null or head = $head)
+),
+
+unsound as (
+    select
+        task,
+        task_version,
+        protocol,
+        entry,
+        seed,
+        looks_ahead(metric, value) as looks_ahead,
+        not_finite(metric, value, diverged) as not_finite
+    from measured
     group by all
 ),
 
@@ -35,6 +50,7 @@ each_head as (
         seed,
         task,
         length,
+        train_length,
         layer,
         head,
         bool_and(in_distribution) as in_distribution,
@@ -42,7 +58,6 @@ each_head as (
         -- the same in all files, unless something is wrong with one of them
         median(value) as value
     from chosen
-    where on_boards
     group by all
 ),
 
@@ -61,7 +76,7 @@ select
     task_version,
     protocol,
     metric_version,
-    train_length,
+    max(train_length) over (partition by board, task_version, protocol, metric_version) as train_length,
     entry,
     seed,
     task,
@@ -72,6 +87,5 @@ select
     coalesce(looks_ahead, false) as looks_ahead,
     coalesce(not_finite, false) as not_finite
 from shown
-join trained using (board, task_version, protocol, metric_version)
-left join unsound($name) using (task, task_version, protocol, entry, seed)
+left join unsound using (task, task_version, protocol, entry, seed)
 order by board, task_version, protocol, metric_version
