@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import NAME, RESERVED_NAMES, Task, Tokens
+from lgbench.contracts import NAME, RESERVED_NAMES, Facts, Task, Tokens
 from lgbench.errors import LgbenchError, RunFailed, RunFileError, Unsupported, UsageError, located, unknown
 from lgbench.execution.device import choose_device, environment, full_float32
 from lgbench.execution.runner import loaded_plugin
@@ -308,6 +308,7 @@ def _footer(
         "environment": environment(device),
         "seconds": {"train": 0.0, "total": seconds},
         **model.field,
+        **Facts.field(whole.task),
     }
 
 

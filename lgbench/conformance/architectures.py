@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from typing import Any
@@ -13,13 +14,20 @@ from torch import Tensor, nn
 
 import lgbench.contracts as contracts
 from lgbench.attending import masked_logits
-from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, built, expect, kind_of, stirred
+from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, built, expect, kind_of, shown, stirred
 from lgbench.conformance.models import TRAINED, checks_of_model, inputs_of, served
 from lgbench.errors import Unsupported
 from lgbench.experiment.settings import options_of
 from lgbench.extensions.catalog import Catalog
 
 OptionValue = bool | int | float | str
+
+LEFT_OUT = {
+    "query": "norms on queries (`query`, as in qk-norm)",
+    "key": "norms on keys (`key`, as in qk-norm)",
+    "gain": "factors for initial weights (`gain`, beta of DeepNorm)",
+}
+"""What an architecture leaves out that does not call a method of a norm scheme."""
 
 
 def checks_of_architecture(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Checks:
@@ -72,16 +80,24 @@ def _reachable(function: Callable[..., Any], owner: str, given: int) -> dict[str
     return defaults
 
 
-def _others(value: OptionValue) -> list[OptionValue]:
-    """Other values of an option, possibly refused. None for a text, whose meaning only the object knows."""
+def _others(value: OptionValue, stated: tuple[float, float] | None) -> list[OptionValue]:
+    """Other values of an option within its range, possibly refused. None for a text, whose meaning only the object knows."""
+    low, high = stated or (-math.inf, math.inf)
+    found: tuple[int | float, ...] = ()
     match value:
         case bool():
             return [not value]
         case int():
-            return [other for other in (value + 1, 2 * value + 2, max(1, value // 2), 0) if other != value]
+            found = (value + 1, 2 * value + 2, max(1, value // 2), 0)
         case float():
-            return [other for other in (value / 2, 2 * value + 0.1, (value + 1) / 2, 0.0, 1.0) if other != value]
-    return []
+            found = (value / 2, 2 * value + 0.1, (value + 1) / 2, 0.0, 1.0)
+    return [other for other in found if other != value and low <= other <= high]
+
+
+def _unusable(doing: str, option: str, error: Exception) -> CheckFailed:
+    """Failure for a value that raises another error than a refusal."""
+    remedy = f"state the range of {option} in `ranges`, or raise lgbench.Unsupported with the reason"
+    return CheckFailed(f"{doing} raised {shown(error)}: {remedy}")
 
 
 def _can_be_set(thing: contracts.Configurable) -> Outcome:
@@ -106,11 +122,13 @@ def _can_be_set(thing: contracts.Configurable) -> Outcome:
 
 def _with_other_value(thing: contracts.Configurable, option: str, default: OptionValue) -> tuple[OptionValue, Any] | None:
     """First accepted other value, and the result; None if all are refused."""
-    for value in _others(default):
+    for value in _others(default, thing.ranges.get(option)):
         try:
             return value, thing.configured(**{option: value})
         except Unsupported as refusal:
             expect(bool(str(refusal).strip()), f"it refuses {option}={value!r} without a reason: say what would work")
+        except Exception as error:  # a plugin's code may raise anything
+            raise _unusable(f"`configured` with {option}={value!r}", option, error) from error
     return None
 
 
@@ -142,11 +160,13 @@ def _has_options(architecture: contracts.Architecture, parts: Callable[[], contr
     plain, idle = _answer(model, signature), []
     for option, default in defaults.items():
         answers = []
-        for value in _others(default):
+        for value in _others(default, architecture.ranges.get(option)):
             try:
                 other = built(lambda: architecture.build(signature, parts(), **{option: value}))  # noqa: B023  # called here
             except NotChecked:
                 continue
+            except Exception as error:
+                raise _unusable(f"build with {option}={value!r}", option, error) from error
             answers.append(_answer(other, signature))
         if all(answer.shape == plain.shape and torch.equal(answer, plain) for answer in answers):
             idle.append(option)
@@ -163,6 +183,7 @@ def _answer(model: nn.Module, signature: contracts.Signature) -> Tensor:
 def _asks_norms(architecture: contracts.Architecture, parts: Callable[[], contracts.Parts]) -> Outcome:
     """Calls of the methods of a norm scheme. A method left out would silently leave out norms of some schemes."""
     given = parts()
+    notes: list[str] = []
     for signature, _ in served(lambda signature: architecture.build(signature, given)):
         norm = Mock(spec=contracts.NormScheme, wraps=given.norm)
         with_norm = replace(given, norm=norm)
@@ -183,7 +204,10 @@ def _asks_norms(architecture: contracts.Architecture, parts: Callable[[], contra
             expect(not missing, f"it does not ask the norm scheme for `{missing}`, {where}: their norms would be left out")
             sound = {("residual", spec), ("output", spec)} & asked
             expect(bool(sound), f"it asks the norm scheme for neither `residual` nor `output`, {where}")
-    return None
+            own = ["query", "key", "gain"] if spec.role == "attention" else ["gain"]
+            notes += [method for method in own if (method, spec) not in asked and method not in notes]
+    left_out = [LEFT_OUT[method] for method in notes]
+    return f"it leaves out what some norm schemes ask for: {', '.join(left_out)}" if left_out else None
 
 
 class ProbingAttention(contracts.Attention):

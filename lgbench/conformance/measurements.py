@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -33,6 +34,13 @@ class AnyTask(contracts.Task):
         raise NotImplementedError
 
 
+class AnyMarked(AnyTask):
+    """Task with answers at marked positions."""
+
+    name = family = "any-marked"
+    signature = contracts.Signature(contracts.Tokens(CLASSES), CLASSES, contracts.Answers.MARKED)
+
+
 class AnyLanguage(AnyTask, contracts.Language):
     """Task with contexts and strings."""
 
@@ -46,7 +54,7 @@ class AnyLanguage(AnyTask, contracts.Language):
 
 
 def checks_of_measurement(measurement: contracts.Measurement, tasks: Sequence[contracts.Task]) -> Checks:
-    tasks = (AnyTask(), AnyLanguage(), *tasks)
+    tasks = (AnyTask(), AnyLanguage(), AnyMarked(), *tasks)
     found = {
         "its name, range, worst value, threshold and landmark make sense": lambda: _describes_itself(measurement),
         "it says for every task what it is computed from": lambda: _has_sources(measurement, tasks),
@@ -59,6 +67,12 @@ def checks_of_measurement(measurement: contracts.Measurement, tasks: Sequence[co
             "each answer is measured by itself": lambda: _measures_each_alone(measurement),
             "an answer that is not finite has the worst value": lambda: _knows_the_worst(measurement),
             "its chance level is that of the best constant prediction": lambda: _knows_chance(measurement),
+        }
+    if "sequences" in sources:
+        found |= {
+            "each context has a value in its range": lambda: _is_in_range_of_sequences(measurement),
+            "the exact prediction of whole answers is the best": lambda: _prefers_exact_sequences(measurement),
+            "answers that do not count change nothing": lambda: _reads_counted_answers(measurement),
         }
     if "strings" in sources:
         found["strings whose scores are separated have the best value"] = lambda: _prefers_separated_strings(measurement)
@@ -99,14 +113,16 @@ def _has_sources(measurement: contracts.Measurement, tasks: Sequence[contracts.T
         source = measurement.source(task)
         found.add(source)
         on = f"its source on {task.name} is"
-        known = source in ("contexts", "strings", "insides", None)
-        expect(known, f"{on} {source!r}, expected contexts, strings, insides or None")
+        known = source in (*get_args(contracts.Source), None)
+        expect(known, f"{on} {source!r}, expected {', '.join(get_args(contracts.Source))} or None")
         reads = "has" if is_probe(measurement) else "does not have"
         fits = source is None or (source == "insides") == is_probe(measurement)
         expect(fits, f"{on} {source}, and it {reads} of_insides, which probes have and others do not")
         ranks = source in ("insides", None) or None not in (measurement.lower_is_better, measurement.worst)
         expect(ranks, f"{on} {source}: only probes may be without lower_is_better and worst")
         expect(source != "strings" or isinstance(task, contracts.Language), f"{on} strings, and only a Language has strings")
+        every = task.signature.answers is contracts.Answers.EVERY_PREFIX
+        expect(source != "sequences" or not every, f"{on} sequences, and its answers are to contexts of different lengths")
     if found == {None}:
         raise NotChecked("it is defined for no task that is installed")
     return None
@@ -200,6 +216,54 @@ def _knows_the_worst(measurement: contracts.Measurement) -> Outcome:
         return None  # the harness writes the worst value itself; another check says that there is none
     right = torch.equal(values.isnan(), ~defined) and set(values[defined].tolist()) <= {measurement.worst}
     expect(right, f"a partial measurement itself gives the worst value, {measurement.worst:g}, where the logits are NaN")
+    return None
+
+
+def _of_sequences(measurement: contracts.Measurement, logits: Tensor, exact: Tensor, weights: Tensor) -> Tensor:
+    """Value of each context. Raises PluginError for a write into the predictions."""
+    given = contracts.Predictions(logits.clone(), exact.clone(), weights.clone())
+    assert given.probability.numel() and given.counts.numel()  # cached, so that a write into them is seen
+    with no_global_randomness(), unwritten(measurement, given):
+        return measurement.of_sequences(given)
+
+
+def _some_weights() -> Tensor:
+    """Weights that leave out one answer of each context, (n, A)."""
+    return (torch.arange(ANSWERS) != torch.arange(CONTEXTS)[:, None] % ANSWERS).float()
+
+
+def _is_in_range_of_sequences(measurement: contracts.Measurement) -> Outcome:
+    exact = exact_distributions()
+    for name, logits in predictions(exact).items():
+        values = _of_sequences(measurement, logits, exact, _some_weights())
+        fits = values.shape == (CONTEXTS,) and values.dtype == torch.float64
+        expect(fits, f"its values are {kind_of(values)}, expected ({CONTEXTS},) float64, one for each context")
+        outside = values[~(_within(values, measurement) & values.isfinite())].tolist()
+        expect(not outside, f"a {name} prediction has a value outside its range, {measurement.range}: {outside[:1]}")
+    return None
+
+
+def _prefers_exact_sequences(measurement: contracts.Measurement) -> Outcome:
+    exact, weights, sign = exact_distributions(), _some_weights(), _sign(measurement)
+    found = {name: _of_sequences(measurement, logits, exact, weights) for name, logits in predictions(exact).items()}
+    best = _mean(found.pop("exact"))
+    for name, values in found.items():
+        expect(
+            sign * best <= sign * _mean(values) + 1e-9, f"a {name} prediction has {_mean(values):.4g}, the exact one {best:.4g}"
+        )
+    distinct = any(abs(_mean(values) - best) > 1e-9 for values in found.values())
+    expect(distinct, f"every prediction that was tried has the value {best:.4g}: it measures nothing")
+    return None
+
+
+def _reads_counted_answers(measurement: contracts.Measurement) -> Outcome:
+    """Logits and p* of answers without weight are those of another prediction."""
+    exact, weights = exact_distributions(), _some_weights()
+    for name, logits in predictions(exact).items():
+        other = torch.where(weights[..., None] > 0, logits, -logits.flip(-1))
+        expected = _of_sequences(measurement, logits, exact, weights)
+        sentence = f"of a {name} prediction, it reads answers with the weight 0: use `predictions.counts`"
+        expect_close(_of_sequences(measurement, other, exact, weights), expected, sentence, 1e-9)
     return None
 
 

@@ -80,7 +80,7 @@ def checks_of_position(position: Position) -> Checks:
         "a token's position does not depend on what follows": lambda: _position_is_causal(position),
         "the last queries have the positions that they have among others": lambda: _places_the_last(position),
         "each context has its own positions": lambda: _keeps_contexts_apart(position),
-    }
+    } | ({"position ids stand for places": lambda: _reads_ids(position)} if position.reads_positions else {})
 
 
 def _specs() -> Iterator[SublayerSpec]:
@@ -301,6 +301,8 @@ class Acts:
 
     def __init__(self, position: Position, spec: AttentionSpec) -> None:
         self.reads_tokens = position.reads_tokens
+        self.ids: Tensor | None = None
+        """Position ids of a task, (B, K); None for a task without ids."""
         methods: dict[str, Callable[[], object]] = {
             "embed": lambda: position.embed(spec.width, POSITIONS),
             "rotate": lambda: position.rotate(spec),
@@ -310,7 +312,8 @@ class Acts:
         self.modules = {name: stirred(module).eval() for name, module in found.items() if module is not None}
 
     def __call__(self, method: str, *given: Tensor, tokens: Tensor) -> Any:
-        return self.modules[method](*given, **({"tokens": tokens} if self.reads_tokens else {}))
+        named = ({"tokens": tokens} if self.reads_tokens else {}) | ({} if self.ids is None else {"positions": self.ids})
+        return self.modules[method](*given, **named)
 
     def results(self, x: Tensor, q: Tensor, k: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         """Results by what they are, contexts first and positions of the queries next to last. A bias is expanded."""
@@ -398,4 +401,23 @@ def _keeps_contexts_apart(position: Position) -> Outcome:
         for context in (slice(0, 1), slice(1, 2)):
             for what, alone in acts.results(*(tensor[context] for tensor in given)).items():
                 expect_close(alone, together[what][context], f"{what}: its result depends on the contexts beside it")
+    return None
+
+
+def _reads_ids(position: Position) -> Outcome:
+    """Ids that count the places change nothing, other ids something, and only in the context that has them."""
+    places = torch.arange(POSITIONS).repeat(2, 1)
+    for spec, acts in _acting(position):
+        given = _given(spec)
+        plain = acts.results(*given)
+        acts.ids = places
+        for what, found in acts.results(*given).items():
+            expect_close(found, plain[what], f"{what}: with the ids 0, 1, 2, ... it gives something else than without ids")
+        acts.ids = torch.stack((places[0], places[1].flip(0)))
+        moved = acts.results(*given)
+        acts.ids = None
+        for what, found in moved.items():
+            expect_close(found[:1], plain[what][:1], f"{what}: the ids of a context change the result of another")
+        changed = any(not torch.equal(moved[what], plain[what]) for what in plain)
+        expect(changed or not plain, "it declares reads_positions, and other ids change nothing")
     return None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lgbench.conformance.check import CheckFailed, Checks, Outcome, expect, kind_of, no_global_randomness
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
+from lgbench.errors import first_line
 from lgbench.experiment.contexts import board_lengths, no_answer_counts, problem
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import check_settings
@@ -34,6 +35,7 @@ def checks_of_task(task: Task) -> Checks:
         "some answer counts at a length that boards show": lambda: _counts_on_boards(task),
         "p* matches an independent estimate": lambda: _is_right(task),
         "its text can be read back, and its sources are positions": lambda: _is_readable(task),
+        "`sibling` gives None for names of another form": lambda: _has_siblings(task),
     }
     if isinstance(task.signature.inputs, Tokens):
         found["p* is a function of the context"] = lambda: _is_a_function(task)
@@ -60,7 +62,7 @@ def _is_a_function(task: Task) -> Outcome:
     known: dict[tuple[int, ...], Tensor] = {}
     for length in _lengths(task, SHORT):
         for context, p in _answered(task, _drawn(task, 8 * CONTEXTS, length)):
-            before = known.setdefault(tuple(context.tolist()), p)
+            before = known.setdefault(tuple(context.flatten().tolist()), p)
             if not torch.allclose(before, p, atol=1e-5):
                 raise CheckFailed(f"after {task.text(context)} p* is {_shown(before)} once and {_shown(p)} another time")
     return None
@@ -109,7 +111,8 @@ def _prefixes_are_contexts(task: Task) -> Outcome:
     both = [_drawn(task, DRAWS, length, seed=length) for length in (short, long)]
     if isinstance(task.signature.inputs, Tokens):
         size = task.signature.inputs.size
-        means = {"the share of token {} at position {} is": [F.one_hot(batch.inputs, size) for batch in both]}
+        tokens = [batch.inputs if batch.positions is None else batch.inputs[..., 0] for batch in both]
+        means = {"the share of token {} at position {} is": [F.one_hot(each, size) for each in tokens]}
     else:
         means = {"feature {} at position {} is": [batch.inputs for batch in both]}
     means["p* of answer {} at position {} is"] = [batch.distribution for batch in both]
@@ -206,14 +209,16 @@ def _keeps_its_signature(task: Task) -> Outcome:
         form, inputs = task.signature.inputs, batch.inputs
         found = f"{at} its inputs are {kind_of(inputs)}, expected"
         if isinstance(form, Tokens):
-            fits = inputs.dtype == torch.int64 and inputs.ndim == 2 and len(inputs) == 3
-            expect(fits, f"{found} (3, T) int64")
+            shape = "(3, T)" if form.positions is None else "(3, T, 2)"
+            fits = inputs.dtype == torch.int64 and inputs.ndim == shape.count(",") + 1 and len(inputs) == 3
+            expect(fits, f"{found} {shape} int64")
         else:
             fits = inputs.ndim == 3 and inputs.shape[::2] == (3, form.width) and inputs.dtype == torch.float32
             expect(fits, f"{found} (3, T, {form.width}) float32")
             expect(bool(inputs.isfinite().all()), f"{at} some of its features are not finite")
         if isinstance(task, Language):
             begin = task.signature.classes - 1
+            expect(batch.positions is None, "it is a Language, whose positions are places: leave out Tokens.positions")
             expect(inputs.shape[1] == length + 1, f"{found} (3, {length + 1}) int64")
             fits = bool((inputs[:, 0] == begin).all() and (inputs[:, 1:] < begin).all())
             shown = inputs[0].tolist()
@@ -249,6 +254,16 @@ def _is_drawn_alone(task: Task) -> Outcome:
                 if own is not None and among is not None:
                     same = torch.allclose(own.double(), among[CONTEXTS + first :][:n].double(), atol=1e-5)
                     expect(same, f"at length {length} a context is another one when it is drawn with others: {remedy}")
+    return None
+
+
+def _has_siblings(task: Task) -> Outcome:
+    name = f"{task.family}-of-another-form"
+    try:
+        found = task.sibling(name)
+    except Exception as error:  # a plugin's code may raise anything
+        raise CheckFailed(f"sibling({name!r}) raised {type(error).__name__}: {first_line(error)}; return None") from error
+    expect(found is None, f"sibling({name!r}) gives {found!r}, expected None")
     return None
 
 

@@ -34,7 +34,7 @@ from lgbench.contracts.names import *  # noqa: F403  # for the core, and except 
 from lgbench.contracts.names import Role
 from lgbench.contracts.options import Configurable as Configurable
 from lgbench.contracts.options import JsonFile
-from lgbench.contracts.tasks import Answers, Batch, Budget, Language, Signature, Strings, Task, Tokens, Vectors
+from lgbench.contracts.tasks import Answers, Batch, Budget, Facts, Language, Signature, Strings, Task, Tokens, Vectors
 from lgbench.contracts.trackers import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.training import Averager, Optimizer, Schedule, State, Weights
 
@@ -52,6 +52,7 @@ __all__ = [
     "Demand",
     "EmbeddingModule",
     "Executor",
+    "Facts",
     "Insides",
     "JsonFile",
     "Language",

@@ -18,8 +18,9 @@ from lgbench.contracts.tasks import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-Source = Literal["contexts", "strings", "insides"]
-"""Data of a measurement: predictions on contexts, scores of whole strings, or the internals of a model ("insides").
+Source = Literal["contexts", "sequences", "strings", "insides"]
+"""Data of a measurement: each answer by itself ("contexts"), all answers of a context together ("sequences"), scores of whole
+strings, or the internals of a model ("insides").
 
 A measurement of internals is a probe, and needs `lgbench run --probe`.
 """
@@ -27,15 +28,25 @@ A measurement of internals is a probe, and needs `lgbench run --probe`.
 
 @dataclass(frozen=True)
 class Predictions:
-    """Logits of a model and the right answers. logits: (n, A, V). distribution: p*, (n, A, V)."""
+    """Logits of a model and the right answers. logits: (n, A, V). distribution: p*, (n, A, V).
+
+    weights: (n, A), the weights of :class:`lgbench.Batch`; None for equal weights.
+    """
 
     logits: Tensor
     distribution: Tensor
+    weights: Tensor | None = None
 
     @cached_property
     def probability(self) -> Tensor:
         """Distribution of the model, (n, A, V) float64: softmax of the logits."""
         return self.logits.double().softmax(-1)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Whether each answer counts, (n, A) bool: its weight is positive."""
+        weights = self.logits.new_ones(self.logits.shape[:-1]) if self.weights is None else self.weights
+        return weights > 0
 
 
 class StringScores(NamedTuple):
@@ -121,7 +132,8 @@ class Insides:
 class Measurement(ABC):
     """Metric or probe, measured at every tested length.
 
-    Each run file contains its description, so boards, plots, the page and submissions need no plugin.
+    Each run file contains its description, so boards, plots, the page and submissions need no plugin. All measurements read the
+    same tensors: compute with operations that make new ones.
     """
 
     name: str
@@ -157,6 +169,15 @@ class Measurement(ABC):
         For probabilities that are not finite, the harness writes `worst`, unless the measurement is `partial`.
         """
         raise NotImplementedError(f"{self.name} is not computed from contexts")
+
+    def of_sequences(self, predictions: Predictions) -> Tensor:
+        """Value of each context, (n,) float64, from its counted answers together, such as exact match.
+
+        Defined for tasks that answer once or at marked positions: of an answer at every prefix, each has a length of its own.
+        The harness writes `worst` for a context with a counted answer that is not finite, and leaves out contexts without a
+        counted answer.
+        """
+        raise NotImplementedError(f"{self.name} is not computed from the answers of a context together")
 
     def of_strings(self, scores: StringScores) -> Tensor:
         """Value over all strings, a tensor without dimensions."""

@@ -219,8 +219,15 @@ class Position(Configurable):
     reads_tokens: bool = False
     """Whether the modules also get the token ids of all positions, as the keyword argument `tokens`, (B, K) int64."""
 
+    reads_positions: bool = False
+    """Whether the modules take position ids of a task, as the keyword argument `positions`, (B, K) int64.
+
+    The argument is missing for a task without ids, where key j stands at position j. A code that acts and does not read ids
+    is refused for a task with ids.
+    """
+
     def embed(self, width: int, positions: int) -> EmbeddingModule | None:
-        """Module after the embedding, for T at most `positions`; None for no module."""
+        """Module after the embedding, for positions below `positions`; None for no module."""
         return None
 
     def rotate(self, spec: AttentionSpec) -> RotationModule | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-CONTRACT = (3, 4)
+CONTRACT = (3, 5)
 """Version of :mod:`lgbench.contracts` and :mod:`lgbench.hookspecs`."""
 
 NAME = re.compile(r"(?![a-z0-9-]{101})[a-z0-9]+(-[a-z0-9]+)*")

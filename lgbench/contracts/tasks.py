@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Inputs (n, T) of int64 in [0, size)."""
+    """Inputs (n, T) of int64 in [0, size); with position ids (n, T, 2), a token and the id of its position."""
 
     size: int
+    positions: int | None = None
+    """Number of position ids, which are in [0, positions); None for a task without ids, where a position is its place.
+
+    Ids say which tokens belong together, such as digits of equal significance (position coupling, arXiv 2405.20671). Position
+    codes read them, and models without a position code get the tokens alone.
+    """
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,47 @@ class Signature:
 class Batch(NamedTuple):
     """Contexts with the right answers.
 
-    inputs: (n, T) int64 or (n, T, F) float32. distribution: p*, (n, A, V) float32, with the sum 1 over V. weights: (n, A)
-    float32, at least 0, weights of the answers in training and in measurements; None for equal weights.
+    inputs: (n, T) int64, (n, T, 2) int64 with position ids, or (n, T, F) float32. distribution: p*, (n, A, V) float32, with
+    the sum 1 over V. weights: (n, A) float32, at least 0, weights of the answers in training and in measurements; None for
+    equal weights.
     """
 
     inputs: Tensor
     distribution: Tensor
     weights: Tensor | None = None
+
+    @property
+    def positions(self) -> Tensor | None:
+        """Position ids, (n, T) int64; None for a task without ids."""
+        has_ids = self.inputs.ndim == 3 and not self.inputs.is_floating_point()
+        return self.inputs[..., 1] if has_ids else None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Published facts about the language or function of a task, by which boards group tasks. None where nothing is known."""
+
+    kind: str
+    """Group on boards: "star-free", "regular with groups", "counter", "context-free", "context-sensitive", "recall", "state
+    tracking", "games", or another."""
+    chomsky: str | None = None
+    """Least class in the Chomsky hierarchy: "regular", "deterministic context-free", "context-free" or "context-sensitive"."""
+    star_free: bool | None = None
+    """Whether a regular language is star-free: no group of more than one element in its syntactic monoid."""
+    c_rasp: bool | None = None
+    """Whether a program in C-RASP is published, which predicts that transformers without a position code generalize in length
+    (arXiv 2410.02140)."""
+    c_rasp_positions: bool | None = None
+    """The same with absolute positions: a program in C-RASP[periodic, local]."""
+    group: str | None = None
+    """Group of the state transitions, such as "Z_2" or "S_5"."""
+    sources: tuple[str, ...] = ()
+    """Sources of the facts, such as "arXiv 2410.02140, table 1"."""
+
+    @classmethod
+    def field(cls, task: Task) -> dict[str, Any]:
+        """Field of the metadata of a run; empty for a task without facts."""
+        return {} if task.facts is None else {"facts": asdict(task.facts)}
 
 
 class Strings(NamedTuple):
@@ -115,6 +155,9 @@ class Task(ABC):
     """Budgets by the protocol's name, for tasks in need of other numbers than the protocol's own. Tasks differ too much for one
     number of steps, and the core knows no task by name."""
 
+    facts: Facts | None = None
+    """Published facts, in the metadata of every run."""
+
     @abstractmethod
     def sample(self, length: int, random: Random) -> Batch:
         """Draw `random.n` independent contexts of exactly `length`, on `random.device`.
@@ -129,11 +172,11 @@ class Task(ABC):
         return tuple(str(i) for i in range(self.signature.classes))
 
     def text(self, inputs: Tensor) -> str:
-        """One context, (T,) or (T, F), as readable text."""
+        """One context, as a row of `inputs`, as readable text."""
         return str(inputs.tolist())
 
     def context(self, text: str) -> Tensor:
-        """Context, (T,) or (T, F), from text in the format of :meth:`text`, for `lgbench predict`.
+        """Context, as a row of `inputs`, from text in the format of :meth:`text`, for `lgbench predict`.
 
         Raises ValueError with a sentence about the expected format. By default, a text has the numbers of the tokens,
         separated by blanks or commas.
@@ -142,6 +185,8 @@ class Task(ABC):
 
         if not isinstance(self.signature.inputs, Tokens):
             raise ValueError("it reads vectors, and does not say how to write them as text")
+        if self.signature.inputs.positions is not None:
+            raise ValueError("it reads tokens with position ids, and does not say how to write them as text")
         size, words = self.signature.inputs.size, text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
         for word in words:
             if not (word.isascii() and word.isdigit() and int(word) < size):
@@ -153,9 +198,9 @@ class Task(ABC):
     def sibling(self, name: str) -> Task | None:
         """Task by name for a family with unlisted members (dyck-K-M), else None.
 
-        The core asks only for names with this task's family and a hyphen as their prefix. The result has exactly the requested
-        name. Its family is this family, or its own name for a separate board. Raises ValueError, with a remedy, for an
-        impossible task.
+        The core asks only for names with this task's family and a hyphen as their prefix. None for a name of another form
+        (dyck-first). The result has exactly the requested name. Its family is this family, or its own name for a separate
+        board. Raises ValueError, with a remedy, for an impossible task (dyck-0-3).
         """
         return None
 

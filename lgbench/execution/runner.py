@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from lgbench.contracts import Facts
 from lgbench.execution.device import Execution, environment, full_float32, keep_freed_memory, threads
 from lgbench.execution.progress import Phase, ProgressDisplay
 from lgbench.execution.tracking import Following, Tracking
@@ -166,6 +167,7 @@ class PopulationRunner:
             "measurements": descriptions(experiment.measurements),
             "execution": {"population": trained.stack, "compiled": trained.compiled, "resumed": trained.resumed},
             "environment": self._environment,
+            **Facts.field(experiment.task),
         }
 
 

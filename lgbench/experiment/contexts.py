@@ -40,8 +40,15 @@ def problem(task: Task, batch: Batch, n: int) -> str | None:
         return f"p* has the shape {tuple(p.shape)}, expected ({n}, {answers}, {signature.classes}) for n, answers, classes"
     if p.shape[1] != answers:
         return f"p* has {p.shape[1]} answers to a context, expected {answers}: it answers {signature.answers.value}"
-    if isinstance(signature.inputs, Tokens) and not _within(inputs, 0, signature.inputs.size - 1):
-        return f"its inputs are not all from 0 to {signature.inputs.size - 1}, as its signature says"
+    if isinstance(signature.inputs, Tokens):
+        if signature.inputs.positions is not None:
+            if batch.positions is None or inputs.shape[2] != 2:
+                return f"its inputs have the shape {tuple(inputs.shape)}, expected (n, T, 2): a token and its position id"
+            if not _within(batch.positions, 0, signature.inputs.positions - 1):
+                return f"its position ids are not all from 0 to {signature.inputs.positions - 1}, as its signature says"
+            inputs = inputs[..., 0]
+        if not _within(inputs, 0, signature.inputs.size - 1):
+            return f"its inputs are not all from 0 to {signature.inputs.size - 1}, as its signature says"
     sums = p.sum(-1)
     if not (_within(p, -TOLERANCE, 1 + TOLERANCE) and _within(sums, 1 - TOLERANCE, 1 + TOLERANCE)):
         worst = sums.flatten()[(sums - 1).abs().argmax()].item()

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 from torch import nn
 
-from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Task
+from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Signature, Task
 from lgbench.experiment.contexts import context_positions, string_positions
 from lgbench.experiment.dropout import with_dropout
+from lgbench.experiment.position_ids import with_position_ids
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord
@@ -135,8 +136,12 @@ class Experiment(Tested):
         """Model with initial weights from its seed alone, on the CPU. Raises Unsupported for a task or parts of no use."""
         parts = self.parts_to_build()
         options = {key.removeprefix("model."): value for key, value in self.record.options if key.startswith("model.")}
+
+        def build(signature: Signature, parts: Parts) -> nn.Module:
+            return cast(nn.Module, self.architecture.build(signature, parts, **options))  # as every Model is
+
         with seeded(self.seed, "weights"):
-            return cast(nn.Module, self.architecture.build(self.task.signature, parts, **options))  # as every Model is
+            return with_position_ids(build, self.task.signature, parts)
 
     def _longest(self) -> tuple[int, int]:
         """Positions of the longest input in training, and of the longest input overall."""

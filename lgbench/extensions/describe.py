@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lgbench.contracts import Answers, Architecture, Configurable, Executor, Language, Measurement, Task, Tokens, Tracker
+from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Measurement, Task, Tokens, Tracker
 from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
@@ -259,6 +259,8 @@ def _task_page(task: Task) -> Iterator[str]:
     yield f"{documentation(task)}\n"
     yield f"reads {reads(task)}, answers with one of {signature.classes}, {signature.answers.value}; version {task.version}"
     yield f"trained on lengths {trained_lengths(task)}"
+    if task.facts is not None:
+        yield f"published: {_facts(task.facts)}"
     if task.lengths is not None:
         yield f"boards show the lengths {', '.join(map(str, task.lengths))}"
     for protocol in PROTOCOLS.values():
@@ -269,6 +271,16 @@ def _task_page(task: Task) -> Iterator[str]:
     for sample in samples(task):
         legal = [f"{name}: {p:.3g}" for name, p in sample.answers]
         yield f"  {sample.context}\n    {', '.join(legal)}{_more(sample)}"
+
+
+def _facts(facts: Facts) -> str:
+    """One line for published facts, such as "star-free; regular; C-RASP: yes"."""
+    said = {True: "yes", False: "no"}
+    named = {"C-RASP": facts.c_rasp, "C-RASP with positions": facts.c_rasp_positions, "star-free": facts.star_free}
+    parts = [facts.kind, facts.chomsky, facts.group and f"group {facts.group}"]
+    parts += [f"{name}: {said[value]}" for name, value in named.items() if value is not None]
+    sources = f" ({', '.join(facts.sources)})" if facts.sources else ""
+    return "; ".join(part for part in parts if part) + sources
 
 
 def _more(sample: Sample) -> str:

@@ -142,9 +142,13 @@ def _apart(expected: Tensor, found: Tensor) -> float:
 
 
 def _other_inputs(inputs: Tensor, signature: Signature, random: Random) -> Tensor:
-    """Valid inputs, different from the given inputs at every position where the task has more than one input."""
-    shape = inputs.shape[1:]
-    if isinstance(signature.inputs, Tokens):
-        size = signature.inputs.size
-        return (inputs + 1 + random.integers(max(1, size - 1), *shape)) % size
-    return inputs + 1 + random.uniform(*shape)
+    """Valid inputs, different from the given inputs at every position where the task has more than one input.
+
+    Position ids stay.
+    """
+    if not isinstance(signature.inputs, Tokens):
+        return inputs + 1 + random.uniform(*inputs.shape[1:])
+    size, has_ids = signature.inputs.size, signature.inputs.positions is not None
+    tokens = inputs[..., 0] if has_ids else inputs
+    other = (tokens + 1 + random.integers(max(1, size - 1), *tokens.shape[1:])) % size
+    return torch.stack((other, inputs[..., 1]), -1) if has_ids else other

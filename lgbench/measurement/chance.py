@@ -10,7 +10,7 @@ from torch import Tensor
 from lgbench.contracts import Answers, Measurement, Task
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw, point_lengths
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.scores import Score, by_source, unwritten
+from lgbench.measurement.scores import Score, of_source, unwritten
 from lgbench.randomness import Random, key_of
 
 CHANCE = "chance"
@@ -32,7 +32,7 @@ def chance(task: Task, measurements: Sequence[Measurement], training: Training, 
     Two-fold: a prediction fitted to one half of a sample of p* is scored on the other half. The sample depends on task and
     length alone.
     """
-    on_contexts, _ = by_source(task, measurements)
+    on_contexts = of_source("contexts", task, measurements)
     scores = []
     for length, answers in _samples(task, training, evaluation):
         half = len(answers) // 2

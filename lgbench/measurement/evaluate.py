@@ -28,7 +28,7 @@ from lgbench.experiment.experiment import Tested
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.scores import Score, by_source, unwritten
+from lgbench.measurement.scores import Score, of_source, unwritten
 from lgbench.randomness import Random, device_of_data, key_of
 
 DRAWN_POSITIONS = 2**18
@@ -132,35 +132,44 @@ class _Test:
     def scores(self, extent: Extent) -> list[Score]:
         """Every measurement within an extent."""
         task, seed = self.experiment.task, self.experiment.seed
-        on_contexts, on_strings = by_source(task, self.experiment.measurements)
+        of_answers, of_sequences, on_strings = (
+            of_source(source, task, self.experiment.measurements) for source in ("contexts", "sequences", "strings")
+        )
         scores: list[Score] = []
         for length in extent.drawn:
-            found = self._of_contexts(on_contexts, length, _contexts(task, length, extent.contexts, seed, self.device))
+            batches = _contexts(task, length, extent.contexts, seed, self.device)
+            found = self._of_contexts(of_answers, of_sequences, length, batches)
             scores += (score for score in found if extent.keeps(score.length))
         if isinstance(task, Language) and on_strings:
             for length in extent.of_strings:
                 scores += self._of_strings(on_strings, length, *_strings(task, length, extent.strings, seed, self.device))
         return scores
 
-    def _of_contexts(self, measurements: Sequence[Measurement], length: int, batches: Iterator[Batch]) -> Iterator[Score]:
+    def _of_contexts(
+        self, of_answers: Sequence[Measurement], of_sequences: Sequence[Measurement], length: int, batches: Iterator[Batch]
+    ) -> Iterator[Score]:
         """Scores of contexts of `length`, and of all prefixes for tasks with an answer at every prefix."""
         task, device = self.experiment.task, self.device
-        rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A)
+        rows: dict[tuple[str, str], list[Tensor]] = defaultdict(list)  # each (n, A), or (n, 1) for a number a context
         counted: list[Tensor] = []
+        whole = {measurement.name for measurement in of_sequences}
         for inputs, distribution, weights in batches:
             inputs, distribution = inputs.to(device), distribution.to(device)
-            counted += [] if weights is None else [weights.to(device).double()]
+            weights = None if weights is None else weights.to(device)
+            counted += [] if weights is None else [weights.double()]
             for variant, predict in self.models.items():
-                predictions = Predictions(self.in_parts(predict, inputs), distribution)
+                predictions = Predictions(self.in_parts(predict, inputs), distribution, weights)
                 self.finite.add(variant, length, predictions.logits.isfinite().all(-1), weights)
-                for measurement in measurements:
+                for measurement in of_answers:
                     rows[variant, measurement.name].append(values_of(measurement, predictions))
+                for measurement in of_sequences:
+                    rows[variant, measurement.name].append(values_of_sequences(measurement, predictions)[:, None])
         share = torch.cat(counted) if counted else None
         for (variant, metric), chunks in rows.items():
             values = torch.cat(chunks)
-            weights = share
+            weights = None if metric in whole else share
             if task.signature.answers is Answers.MARKED:
-                values, weights = values.reshape(-1, 1), None if share is None else share.reshape(-1, 1)
+                values, weights = values.reshape(-1, 1), None if weights is None else weights.reshape(-1, 1)
             means, counts = _means(values, weights)
             for answered, value, count in zip(answered_lengths(task, length, len(means)), means, counts, strict=True):
                 yield Score(variant, metric, answered, value if count else None, count)
@@ -199,6 +208,16 @@ def values_of(measurement: Measurement, predictions: Predictions) -> Tensor:
         return values
     worst = torch.nan if measurement.worst is None else measurement.worst
     return values.where(probability.isfinite().all(-1) & values.isfinite(), worst)
+
+
+def values_of_sequences(measurement: Measurement, predictions: Predictions) -> Tensor:
+    """Value of each context, (n,) float64: `worst` where a counted answer or the value is not finite, NaN without any."""
+    counts = predictions.counts
+    finite = (predictions.probability.isfinite().all(-1) | ~counts).all(-1)
+    with unwritten(measurement, predictions):
+        values = measurement.of_sequences(predictions).double()
+    worst = torch.nan if measurement.worst is None else measurement.worst
+    return values.where(finite & values.isfinite(), worst).where(counts.any(-1), torch.nan)
 
 
 def _means(values: Tensor, weights: Tensor | None) -> tuple[list[float], list[int]]:

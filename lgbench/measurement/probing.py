@@ -26,7 +26,7 @@ from lgbench.internals.parts import watched
 from lgbench.internals.sight import Seen, Sight, joined
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS
-from lgbench.measurement.scores import Score, probes_of, unwritten
+from lgbench.measurement.scores import Score, of_source, unwritten
 from lgbench.randomness import Random, device_of_data, key_of
 
 CONTEXTS = 64
@@ -111,7 +111,7 @@ def probe(experiment: Experiment, models_of: ModelsOf, device: torch.device) -> 
     inference mode: attention weights are gradients. For a library model with unreadable layers, only probes of whole models
     apply, and a sentence says why.
     """
-    probes = probes_of(experiment.task, experiment.measurements)
+    probes = of_source("insides", experiment.task, experiment.measurements)
     if not probes:
         return Probed([], [])
     try:

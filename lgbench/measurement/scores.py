@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Measurement, Task
+from lgbench.contracts import LOOKS_AHEAD, NOT_FINITE, Measurement, Source, Task
 from lgbench.errors import PluginError
 from lgbench.terminal import sentence
 
@@ -52,15 +52,9 @@ def reasons(scores: Iterable[Score], diverged: bool) -> list[str]:
     return [f"{REASONS[metric]} (weights: {', '.join(dict.fromkeys(own))})" for metric, own in found.items()]
 
 
-def by_source(task: Task, measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """Measurements defined for a task: of contexts, and of whole strings."""
-    sources = [(measurement, measurement.source(task)) for measurement in measurements]
-    return [m for m, source in sources if source == "contexts"], [m for m, source in sources if source == "strings"]
-
-
-def probes_of(task: Task, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Measurements of internals on a task: probes."""
-    return [measurement for measurement in measurements if measurement.source(task) == "insides"]
+def of_source(source: Source, task: Task, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Measurements on a task that are computed from this source."""
+    return [measurement for measurement in measurements if measurement.source(task) == source]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from lgbench.contracts import CURVE_METRICS, LEARNING_RATE, SOUNDNESS
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.record import ExperimentRecord
-from lgbench.measurement.scores import VERSION, Score, by_source
+from lgbench.measurement.scores import VERSION, Score, of_source
 from lgbench.results.run_schema import SCHEMA
 from lgbench.training.models import Curve
 
@@ -69,7 +69,7 @@ def _scores(experiment: Tested, by_step: Mapping[int, Sequence[Score]]) -> Itera
     versions = {measurement.name: measurement.version for measurement in experiment.measurements}
     versions |= dict.fromkeys(SOUNDNESS, VERSION)
     on_boards = set(board_lengths(experiment.task, experiment.train, experiment.evaluate))
-    of_strings = {measurement.name for measurement in by_source(experiment.task, experiment.measurements)[1]}
+    of_strings = {each.name for each in of_source("strings", experiment.task, experiment.measurements)}
     for step, score in ((step, score) for step, scores in by_step.items() for score in scores):
         yield {
             "weights": score.weights,

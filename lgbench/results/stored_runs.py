@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
+from lgbench.contracts import Facts
 from lgbench.errors import RunFileError, first_line, unknown
 from lgbench.experiment.record import ExperimentRecord, LoadedPlugin
 from lgbench.results import run_files, weights_files
@@ -95,11 +96,13 @@ class RunMetadata:
     """None, and no field of the JSON, for a run without kept weights."""
     external: ExternalModel | None = None
     """External model; None, and no field of the JSON, for a run trained by lgbench."""
+    facts: Facts | None = None
+    """Published facts about the task; None, and no field of the JSON, where the task names none."""
 
     @property
     def content(self) -> dict[str, Any]:
         """The metadata as JSON."""
-        optional = (WEIGHTS_KEY, EXTERNAL_KEY)
+        optional = (WEIGHTS_KEY, EXTERNAL_KEY, "facts")
         found = {name: value for name, value in asdict(self).items() if name not in optional or value is not None}
         return found | {"plugins": [plugin.content for plugin in self.plugins]}
 

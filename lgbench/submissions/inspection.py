@@ -25,7 +25,7 @@ from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.chance import chance
 from lgbench.measurement.evaluate import evaluate, evaluate_point
-from lgbench.measurement.scores import probes_of
+from lgbench.measurement.scores import of_source
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric
 from lgbench.results.rows import Measured, rows_of
@@ -141,7 +141,7 @@ class _Inspector:
         same = (record.task, record.averagers, replace(record.train, lr=0.0), record.evaluate, record.tuning is None, measured)
         if same not in self._keys:
             self._keys[same] = row_keys(experiment)
-        probes = {measurement.name for measurement in probes_of(experiment.task, experiment.measurements)}
+        probes = {probe.name for probe in of_source("insides", experiment.task, experiment.measurements)}
         found = Counter(key for key in keys_in(rows) if key.metric not in probes)
         for what, keys in (("lacks", self._keys[same] - found), ("has too many rows:", found - self._keys[same])):
             if keys:

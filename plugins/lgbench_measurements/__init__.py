@@ -1,4 +1,4 @@
-"""The metrics, total variation distance, accuracy, ROC AUC and illegal tokens, and the probes, as a plugin."""
+"""The metrics, total variation distance, accuracy, exact match, ROC AUC and illegal tokens, and the probes, as a plugin."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import final
 
 from torch import Tensor
 
-from lgbench import Language, Measurement, Predictions, Source, StringScores, Task, hookimpl
+from lgbench import Answers, Language, Measurement, Predictions, Source, StringScores, Task, hookimpl
 from lgbench_measurements import of_attention, of_stream
 from lgbench_measurements.functions import (
     best_blind_prediction,
+    exact_match,
     illegal_mass,
     illegal_top,
     roc_auc,
@@ -55,6 +56,29 @@ class Accuracy(Measurement):
 
     def of_contexts(self, predictions: Predictions) -> Tensor:
         return support_found(predictions.probability, predictions.distribution).double()
+
+
+@final
+class ExactMatch(Measurement):
+    """Share of contexts whose whole answer is right: at every marked position the most probable token is that of p*.
+
+    Only where a task answers at marked positions, as in copying. Where it answers once, accuracy is the same number. With a
+    fixed answer it equals exact match of greedy decoding: up to the first wrong token, both read the same context.
+    """
+
+    name = "exact_match"
+    label = title = "exact match"
+    lower_is_better = False
+    range = (0.0, 1.0)
+    worst = 0.0
+    threshold = 0.9
+    landmark = (1.0, "exact")
+
+    def source(self, task: Task) -> Source | None:
+        return "sequences" if task.signature.answers is Answers.MARKED else None
+
+    def of_sequences(self, predictions: Predictions) -> Tensor:
+        return exact_match(predictions.probability, predictions.distribution, predictions.counts).double()
 
 
 @final
@@ -125,4 +149,13 @@ class IllegalTop(Measurement):
 
 @hookimpl
 def lgbench_measurements() -> Iterable[Measurement]:
-    return TotalVariation(), Accuracy(), RocAuc(), IllegalMass(), IllegalTop(), *of_attention.PROBES, *of_stream.PROBES
+    return (
+        TotalVariation(),
+        Accuracy(),
+        ExactMatch(),
+        RocAuc(),
+        IllegalMass(),
+        IllegalTop(),
+        *of_attention.PROBES,
+        *of_stream.PROBES,
+    )

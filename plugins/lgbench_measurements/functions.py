@@ -49,6 +49,17 @@ def illegal_top(probability: Tensor, distribution: Tensor) -> Tensor:
     return probability.masked_fill(legal, -torch.inf).amax(-1) > highest_legal
 
 
+def exact_match(probability: Tensor, distribution: Tensor, counts: Tensor) -> Tensor:
+    """Whether all counted answers are right: (n, A, V), (n, A, V), (n, A) bool -> (n,) bool. A tie counts as wrong.
+
+    An answer is right if its most probable token is a most probable token of p*, which for a fixed answer is that answer.
+    """
+    best = distribution == distribution.amax(-1, keepdim=True)
+    highest_other = probability.masked_fill(best, -torch.inf).amax(-1)
+    right = probability.masked_fill(~best, -torch.inf).amax(-1) > highest_other
+    return (right | ~counts).all(-1)
+
+
 def roc_auc(score: Tensor, positive: Tensor) -> Tensor:
     """Probability that a positive outscores a negative, ties counting half: (..., N), (..., N) bool -> (...) float64.
 

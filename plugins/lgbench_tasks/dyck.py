@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lgbench import Batch, Random, Task
+from lgbench import Batch, Facts, Random, Task
 from lgbench_tasks.automaton import Automaton, Table
 from lgbench_tasks.language import SymbolLanguage
 
@@ -43,6 +43,9 @@ class Dyck(SymbolLanguage):
         super().__init__((*opens, *closes))
         self.name = f"dyck-{kinds}-{depth}"
         self.kinds, self.depth = kinds, depth
+        # With one type of brackets it is D_m of arXiv 2410.02140, which has programs for all m.
+        program = True if kinds == 1 else None
+        self.facts = Facts("star-free", "regular", True, program, program, sources=("arXiv 2010.07515", "arXiv 2410.02140"))
         # Depth alone is a finite automaton over open and close, with a dead state for too deep and below the ground.
         dead = depth + 1
         steps = [[level + 1 if level < depth else dead, level - 1 if level else dead] for level in range(depth + 1)]

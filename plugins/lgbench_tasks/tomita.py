@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lgbench import Batch, Random, Task
+from lgbench import Batch, Facts, Random, Task
 from lgbench_tasks.automaton import Automaton, Table
 from lgbench_tasks.language import SymbolLanguage
 
@@ -42,6 +42,12 @@ DEFINITIONS: Mapping[int, Callable[[str], bool]] = {
 }
 """Membership by plain definition, without the automata from which contexts are sampled."""
 
+HUANG = "arXiv 2410.02140, figure 3 and its repository"
+STAR_FREE = {1: (True, True), 2: (True, True), 4: (False, True), 7: (True, True)}
+"""C-RASP without and with absolute positions, of the star-free languages."""
+GROUPS = {3: "Z_2", 5: "Z_2 x Z_2", 6: "Z_3"}
+"""Groups in the syntactic monoids of the other languages, of which no program in C-RASP is published."""
+
 _ENDINGS = ["".join(ending) for length in range(4) for ending in product("01", repeat=length)]
 """Strings of up to 3 symbols. A prefix of a member becomes a member with one of them, in all seven languages."""
 
@@ -70,6 +76,10 @@ class Tomita(SymbolLanguage):
         super().__init__(("0", "1"))
         self.name, self.number = f"tomita-{number}", number
         self.about, self.automaton = RULES[number]
+        star_free = number in STAR_FREE
+        programs = STAR_FREE.get(number, (False, False))
+        kind = "star-free" if star_free else "regular with groups"
+        self.facts = Facts(kind, "regular", star_free, *programs, GROUPS.get(number), (HUANG,))
         moves = self.automaton.live[self.automaton.transitions].float()
         legal = torch.cat([moves, self.automaton.accepting[:, None]], -1)
         self._next = Table(legal / legal.sum(-1, keepdim=True))  # (S, 3): p* in each state, NaN in the dead one

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from helpers.breaking import but, check_of, complaint, complaints, table, unproven
 
-from lgbench import Language, Measurement, Reading
+from lgbench import Answers, Language, Measurement, Reading
 
 
 class Divergence(Measurement):
@@ -71,7 +71,26 @@ class FinalNorm(Measurement):
             yield Reading(insides.final.norm(dim=-1))
 
 
-DIVERGENCE, LIKELIHOOD, NORM = Divergence(), Likelihood(), FinalNorm()
+class FirstWrong(Measurement):
+    """Share of the counted answers before the first wrong one, 1 for a context without any wrong one."""
+
+    name = "first_wrong"
+    label = title = "right before the first wrong"
+    lower_is_better = False
+    range = (0.0, 1.0)
+    worst = 0.0
+
+    def source(self, task):
+        return "sequences" if task.signature.answers is Answers.MARKED else None
+
+    def of_sequences(self, predictions):
+        best = predictions.distribution == predictions.distribution.amax(-1, keepdim=True)
+        chosen = predictions.probability.nan_to_num(0).argmax(-1, keepdim=True)
+        right = best.gather(-1, chosen).squeeze(-1) | ~predictions.counts
+        return (right.cumprod(-1) * predictions.counts).sum(-1).double() / predictions.counts.sum(-1).clamp(min=1)
+
+
+DIVERGENCE, LIKELIHOOD, NORM, FIRST = Divergence(), Likelihood(), FinalNorm(), FirstWrong()
 
 
 def valued(change, thing=DIVERGENCE):
@@ -82,6 +101,11 @@ def valued(change, thing=DIVERGENCE):
 def stringing(change):
     """The measurement of strings with another value."""
     return but(LIKELIHOOD, of_strings=lambda self, scores: change(LIKELIHOOD.of_strings(scores), scores))
+
+
+def sequencing(change):
+    """The measurement of whole answers with other values."""
+    return but(FIRST, of_sequences=lambda self, predictions: change(FIRST.of_sequences(predictions), predictions))
 
 
 def reading(change):
@@ -112,6 +136,9 @@ WORST = "an answer that is not finite has the worst value"
 CHANCE = "its chance level is that of the best constant prediction"
 READS = "it reads values in its range, of contexts or of all"
 BARE = "it reads nothing of a model that lacks what it looks at"
+SEQUENCES_IN_RANGE = "each context has a value in its range"
+EXACT_SEQUENCES = "the exact prediction of whole answers is the best"
+COUNTED = "answers that do not count change nothing"
 SEPARATED = "strings whose scores are separated have the best value"
 
 ROWS = [
@@ -154,6 +181,14 @@ ROWS = [
         SEPARATED,
         "strings whose scores are NaN have 1, expected the worst value, 0",
     ),
+    (but(FIRST, source=lambda self, task: "sequences"), SOURCES, "its answers are to contexts of different lengths"),
+    (sequencing(lambda values, predictions: values[:, None]), SEQUENCES_IN_RANGE, "its values are (24, 1) float64, expected"),
+    (sequencing(lambda values, predictions: 1 - values), EXACT_SEQUENCES, "prediction has "),
+    (
+        sequencing(lambda values, predictions: values * (predictions.probability.amax(-1) > 0.4).all(-1)),
+        COUNTED,
+        "it reads answers with the weight 0: use `predictions.counts`",
+    ),
     (but(NORM, of_insides=lambda self, insides: [3.0]), READS, "of_insides gives float, expected lgbench.Reading"),
     (reading(lambda value: value[:3]), READS, "the value of a reading is (3,) float64, expected (24,), or no dimensions"),
     (reading(lambda value: -value.abs()), READS, "a reading has a value beyond its range, (0.0, None)"),
@@ -164,7 +199,7 @@ ROWS = [
         "it raised AttributeError: 'None",
     ),
 ]
-RIGHT = [DIVERGENCE, LIKELIHOOD, NORM]
+RIGHT = [DIVERGENCE, LIKELIHOOD, NORM, FIRST]
 
 
 @pytest.mark.parametrize(("thing", "rule", "words"), table(ROWS))

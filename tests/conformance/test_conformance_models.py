@@ -197,6 +197,11 @@ def asking(*calls):
     return but(NORMED, behind=staticmethod(behind))
 
 
+def dividing_by(self, signature, parts, *, heads=1):
+    assert 6 // heads
+    return AVERAGES.build(signature, parts)
+
+
 def of_none(self, signature, parts, *, width: int | None = None):
     return AVERAGES.build(signature, parts)
 
@@ -330,6 +335,7 @@ SLOTS = ("query", "key", "head", "gain")
 ARCHITECTURES = [
     (but(AVERAGES, defaults={"nrom": "pre-norm"}), PARTS, "name a 'nrom', which is no kind of part; known: norm, attention"),
     (but(AVERAGES, defaults={"norm": "pre-nrom"}), PARTS, "not installed: no norm 'pre-nrom'; did you mean 'pre-norm'?"),
+    (but(AVERAGES, build=dividing_by), OPTIONS, "build with heads=0 raised ZeroDivisionError: integer division or modulo by"),
     (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
     (but(AVERAGES, build=without_star), OPTIONS, "`--set` cannot reach width of without_star: put a star before, as in "),
     (asking(*SLOTS, "residual", "final"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
@@ -422,6 +428,13 @@ def of_constant_weights(self, signature, parts):
     return built
 
 
+def without_attention(norm):
+    """A layer that mixes positions in its own way, as a state-space model does, with a norm scheme around it."""
+    yield norm.embed(6)
+    yield norm.residual(SPEC, nn.Linear(6, 6))
+    yield norm.final(6)
+
+
 def of_idle_option(self, signature, parts, *, width=8, activation="gelu"):
     return AVERAGES.build(signature, parts)
 
@@ -434,6 +447,11 @@ SIGNS = torch.ones(2)
 
 NOTES = [
     (but(AVERAGES, build=of_idle_option), OPTIONS, "no other value that was tried of width, activation makes another model"),
+    (
+        but(NORMED, defaults={"norm": "no-norm"}, behind=staticmethod(without_attention)),
+        ASKS_NORMS,
+        "norms on queries (`query`, as in qk-norm), norms on keys (`key`, as in qk-norm), factors for initial weights (`gain`",
+    ),
     (refusing(AVERAGES, "it is tired"), LOGITS, "not checked: it is built for no signature: it is tired"),
     (but(AVERAGES, build=of_tokens_alone), LOGITS, "refuses vectors answered at every prefix; vectors answered once, at the"),
     (but(AVERAGES, build=of_constant_weights), SEEDED, "all seeds start with the same weights: right only for a"),
@@ -453,6 +471,11 @@ NOTES = [
 @pytest.mark.parametrize(("thing", "rule", "words"), table(NOTES))
 def test_something_allowed_and_worth_knowing_is_a_note(registry, thing, rule, words):
     assert words in check_of(thing, rule, registry)()
+
+
+def test_options_are_tried_within_their_ranges(registry):
+    within = but(AVERAGES, build=dividing_by, ranges={"heads": (1, 4)})
+    assert "no other value that was tried of heads" in check_of(within, OPTIONS, registry)()
 
 
 def test_options_of_every_type_can_be_set(registry):

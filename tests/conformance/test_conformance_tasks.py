@@ -144,9 +144,12 @@ PREFIXES = "prefixes are distributed as shorter contexts are"
 ALONE = "a context does not depend on those that are drawn with it"
 SHOWN = "some answer counts at a length that boards show"
 STRINGS = "half of its strings are members, and p* says which"
+SIBLING = "`sibling` gives None for names of another form"
 READABLE = "its text can be read back, and its sources are positions"
 
 TASKS = [
+    (but(WALK, sibling=lambda self, name: self), SIBLING, "sibling('toy-walk-of-another-form') gives <"),
+    (but(WALK, sibling=lambda self, name: {}[name]), SIBLING, "raised KeyError: 'toy-walk-of-another-form'; return None"),
     (but(WALK, lengths=[8]), DECLARED, "has the lengths [8]; lgbench.Task declares lengths: tuple[int, ...] | None"),
     (
         but(WALK, sibling=lambda self: None),

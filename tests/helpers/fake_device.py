@@ -36,6 +36,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import evaluate
+from lgbench.measurement.scores import of_source
 from lgbench.randomness import Random
 from lgbench.training import data
 from lgbench.training import population as populations
@@ -152,12 +153,16 @@ def _drawn(experiment: Experiment) -> tuple[Batch, Strings | None]:
 
 
 def _test(experiment: Experiment, predict: Callable[..., Tensor], drawn: tuple[Batch, Strings | None], mode: Any) -> None:
-    (inputs, distribution, _), strings = drawn
-    on_contexts, on_strings = evaluate.by_source(experiment.task, experiment.measurements)
+    (inputs, distribution, weights), strings = drawn
+    on_contexts, on_sequences, on_strings = (
+        of_source(source, experiment.task, experiment.measurements) for source in ("contexts", "sequences", "strings")
+    )
     inputs, distribution = (mode.from_tensor(tensor).to(GPU) for tensor in (inputs, distribution))
+    weights = None if weights is None else mode.from_tensor(weights).to(GPU)
     with OneDevice():
-        predictions = Predictions(predict((inputs,)), distribution)
+        predictions = Predictions(predict((inputs,)), distribution, weights)
         _expect_there({m.name: evaluate.values_of(m, predictions) for m in on_contexts})
+        _expect_there({m.name: evaluate.values_of_sequences(m, predictions) for m in on_sequences})
     if strings:
         taken, member = (mode.from_tensor(tensor).to(GPU) for tensor in strings)
         with OneDevice():
