@@ -175,6 +175,7 @@ def test_a_real_run_says_everything_needed_to_rerun_it(results_folder):
         assert {description["name"] for description in about["measurements"]} == {
             "tvd",
             "accuracy",
+            "exact_match",
             "roc_auc",
             "illegal_mass",
             "illegal_top",
