@@ -248,7 +248,7 @@ def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
     of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
     if of_languages and of_others and of_languages != of_others:
         return f"{of_languages} of languages, {of_others} of other tasks"
-    return of_languages or of_others or "nothing"
+    return of_languages or of_others
 
 
 def _task_page(task: Task) -> Iterator[str]:

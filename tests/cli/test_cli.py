@@ -266,7 +266,7 @@ def test_a_leaderboard_of_another_metric_and_task(results_folder):
     [
         ("--task", "did you mean 'tomita"),
         ("--protocol", "known: quick"),
-        ("--metric", "known: accuracy, illegal_mass, illegal_top, roc_auc, tvd"),
+        ("--metric", "known: accuracy, exact_match, illegal_mass, illegal_top, roc_auc, tvd"),
     ],
 )
 def test_a_leaderboard_of_what_is_not_there_is_wrong_usage(results_folder, option, said):
@@ -328,6 +328,7 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     assert {row for row in rows[1:] if row[0] not in probes} == {
         ("accuracy", "accuracy", "higher", "0 to 1", "0.9", "contexts"),
         ("illegal_mass", "probability of illegal tokens", "lower", "0 to 1", "0.1", "contexts"),
+        ("exact_match", "exact match", "higher", "0 to 1", "0.9", "nothing"),  # no task here has marked answers
         ("illegal_top", "share of most probable tokens that are illegal", "lower", "0 to 1", "0.1", "contexts"),
         ("extra", "my own title", "lower", "0.25 to infinity", "none", "contexts"),
         (
@@ -496,7 +497,7 @@ def test_installed_names_complete_options(arguments, incomplete, offered, not_of
 @pytest.mark.parametrize("command", ["leaderboard", "compare", "plot"])
 def test_names_in_the_results_folder_complete_the_options_of_boards(results_folder, command, tmp_path):
     options = [command, "--results", str(results_folder)]
-    assert completed([*options, "--metric"], "") == {"tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top"}
+    assert completed([*options, "--metric"], "") == {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
     assert completed([*options, "--metric"], "ro") == {"roc_auc"}
     assert completed([*options, "--task"], "tom") == {"tomita", "tomita-1"}
     assert "quick" in completed([*options, "--protocol"], "")

@@ -410,7 +410,7 @@ def test_probes_change_no_bit_of_a_run(runs):
     assert [path.name for path in without] == [path.name for path in with_probes]
     for plain, probed_path in zip(without, with_probes, strict=True):
         names = {m["name"] for m in run_files.metadata(plain)["measurements"]}
-        assert names == {"tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top"}
+        assert names == {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
         rows = run_files.read(probed_path)
         others = rows.filter(pc.invert(pc.is_in(rows["metric"], value_set=_probes(probed_path, names))))
         assert others.equals(run_files.read(plain)) and rows.num_rows > others.num_rows
@@ -445,7 +445,7 @@ def command(*arguments):
 def test_no_board_ranks_by_a_probe(runs):
     results = Results(runs / "with")
     assert (
-        results.ranking_names == ["tvd", "accuracy", "illegal_mass", "illegal_top", "roc_auc"]
+        results.ranking_names == ["tvd", "accuracy", "exact_match", "illegal_mass", "illegal_top", "roc_auc"]
         and "attention_entropy" in results.metric_names
     )
     unranked = "no value of attention_entropy is better than another, so no board ranks"
@@ -501,7 +501,7 @@ def test_names_of_probes_are_checked_before_anything_is_trained():
         experiment("tomita-1", "pre-norm", ["atention_max"])
     found = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=["attention_on_source"]), INSTALLED)
     assert found.refusals == ("the probe attention_on_source is not defined for tomita-1",)
-    assert {m.name for m in found.experiments[0].measurements} == {"tvd", "accuracy", "roc_auc", "illegal_mass", "illegal_top"}
+    assert {m.name for m in found.experiments[0].measurements} == {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
 
 
 def test_a_run_that_is_there_without_a_probe_is_named(runs):

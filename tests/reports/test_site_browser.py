@@ -397,7 +397,7 @@ def test_an_entry_shows_its_configuration_and_where_its_runs_differ(look):
         "protocol": "quick",
         "protocol version": "1",
         "changes": "none",
-        "measurements": "tvd/1, accuracy/1, roc_auc/1, illegal_mass/1, illegal_top/1",
+        "measurements": "tvd/1, accuracy/1, exact_match/1, roc_auc/1, illegal_mass/1, illegal_top/1",
     }
     expected |= {"python": "3.11.7", "plugin.lgbench": "0.1.0", f"plugin.{BEST}": "1.2.3"}
     facts = page.locator("dl.facts > div").evaluate_all(
