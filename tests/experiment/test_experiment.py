@@ -197,7 +197,14 @@ def test_an_experiment_has_the_objects_that_its_record_names(registry, planned):
     }
     assert record.optimizer == experiment.optimizer.name == "adamw" and experiment.optimizer.beta1 == 0.5
     assert record.averagers == ("ema",) == tuple(a.name for a in experiment.averagers.values())
-    assert {m.name for m in experiment.measurements} == {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
+    assert {m.name for m in experiment.measurements} == {
+        "tvd",
+        "accuracy",
+        "exact_match",
+        "roc_auc",
+        "illegal_mass",
+        "illegal_top",
+    }
     assert experiment.plugins == experiment.measured_by == {"lgbench": registry.plugins[0].distribution.version}
 
 

@@ -501,7 +501,14 @@ def test_names_of_probes_are_checked_before_anything_is_trained():
         experiment("tomita-1", "pre-norm", ["atention_max"])
     found = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=["attention_on_source"]), INSTALLED)
     assert found.refusals == ("the probe attention_on_source is not defined for tomita-1",)
-    assert {m.name for m in found.experiments[0].measurements} == {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
+    assert {m.name for m in found.experiments[0].measurements} == {
+        "tvd",
+        "accuracy",
+        "exact_match",
+        "roc_auc",
+        "illegal_mass",
+        "illegal_top",
+    }
 
 
 def test_a_run_that_is_there_without_a_probe_is_named(runs):
