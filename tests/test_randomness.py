@@ -208,12 +208,6 @@ def test_numbers_are_uniform_and_neighbours_independent(numbers):
         assert chi_square(pairs, 30_000 * torch.outer(shares, shares).flatten()) < bound(63)
 
 
-def test_every_bit_is_set_in_half_of_the_words():
-    drawn = Random(1, 5)._bits(64, (40_000,)).flatten()
-    for bit in range(64):
-        assert abs((drawn >> bit & 1).sum().item() - 20_000) < 6 * 100
-
-
 def test_uniform_numbers_lie_on_the_grid_that_is_promised():
     for dtype, digits in ((torch.float32, 24), (torch.float64, 53)):
         drawn = Random(100, 1).uniform(1000, dtype=dtype)
@@ -254,11 +248,6 @@ def test_the_table_of_normal_numbers_is_that_of_the_standard_library():
     assert torch.equal(table, -table.flip(0)) and torch.equal(table * 256, (table * 256).round())
 
 
-def test_sums_of_squares_of_normal_numbers_are_exact():
-    drawn = Random(200, 4).normal(32)
-    assert torch.equal(drawn.square().sum(-1), drawn.double().square().sum(-1).float())
-
-
 @pytest.mark.parametrize(("size", "first"), [(4, None), (4, 2), (5, 1), (3, 3)])
 def test_all_orders_are_equally_likely(size, first):
     drawn = Random(12_000, 5).permutations(size, first)
@@ -277,11 +266,6 @@ def test_what_is_drawn_has_the_frequencies_of_its_distribution_and_is_never_impo
         counts = torch.bincount(column, minlength=5)
         assert not counts[p == 0].any()
         assert chi_square(counts[p > 0], n * p[p > 0]) < bound(4)
-
-
-def test_what_is_drawn_at_neighbouring_positions_is_independent():
-    drawn = Random(20_000, 1).categorical(torch.full((20_000, 2, 2), 0.5))
-    assert (drawn[:, 0] == drawn[:, 1]).double().mean().item() == pytest.approx(0.5, abs=0.02)
 
 
 def test_the_default_type_of_numbers_is_not_looked_at():

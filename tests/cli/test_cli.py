@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import json
 import os
 import re
@@ -236,42 +234,9 @@ def test_a_results_path_that_is_a_file_is_refused(tmp_path):
         assert "file" in result.output
 
 
-@pytest.mark.slow
-def test_a_leaderboard_comes_in_four_formats_with_the_same_numbers(results_folder):
-    shown = {
-        form: lgbench("leaderboard", "--results", results_folder, "--format", form)
-        for form in ("table", "markdown", "csv", "json")
-    }
-    assert all(result.exit_code == 0 for result in shown.values())
-    (board,) = json.loads(shown["json"].output)["boards"]
-    assert (board["name"], board["metric"]["name"]) == ("tomita", "tvd")
-    assert len(board["rows"]) == 6  # two norms, each raw, ema and bema
-    lines = list(csv.DictReader(io.StringIO(shown["csv"].output)))
-    for row in board["rows"]:
-        (ood,) = [c for c in row["cells"] if c["kind"] == "OOD"]
-        assert row["entry"] in shown["table"].output and f"`{row['entry']}`" in shown["markdown"].output
-        assert f"{ood['mean']:.4f}" in shown["table"].output and f"{ood['mean']:.4f}" in shown["markdown"].output
-        (line,) = [line for line in lines if line["entry"] == row["entry"] and line["column"] == "OOD"]
-        assert float(line["mean"]) == ood["mean"]
-        assert [int(line[name]) for name in ("tier", "best_rank", "worst_rank")] == [row["tier"], *row["rank_interval"]]
-
-
 def test_a_leaderboard_of_another_metric_and_task(results_folder):
     result = lgbench("leaderboard", "--results", results_folder, "--metric", "roc_auc", "--task", "tomita-1")
     assert result.exit_code == 0 and "tomita-1: ROC AUC" in result.output
-
-
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("--task", "did you mean 'tomita"),
-        ("--protocol", "known: quick"),
-        ("--metric", "known: accuracy, exact_match, illegal_mass, illegal_top, roc_auc, tvd"),
-    ],
-)
-def test_a_leaderboard_of_what_is_not_there_is_wrong_usage(results_folder, option, said):
-    result = lgbench("leaderboard", "--results", results_folder, option, "tomito")
-    assert result.exit_code == 2 and said in result.output
 
 
 def test_sql_answers_questions_in_three_formats(results_folder):
@@ -283,14 +248,6 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     ]
     assert shown["csv"].stdout.splitlines() == ["entry,seeds", "transformer+peri-norm,2", "transformer+pre-norm,2"]
     assert "transformer+peri-norm" in shown["table"].stdout
-
-
-@pytest.mark.parametrize("query", ["selec 1", "", "select cast(entry as int) from results"])
-def test_a_wrong_query_is_wrong_usage(results_folder, query):
-    for form in ("table", "csv"):
-        result = lgbench("sql", query, "--results", results_folder, "--format", form)
-        assert result.exit_code == 2
-        assert "query" in result.stderr
 
 
 @pytest.mark.parametrize(

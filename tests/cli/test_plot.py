@@ -7,7 +7,6 @@ import os
 import re
 import struct
 import sys
-import xml.etree.ElementTree as ET
 
 import altair as alt
 import pytest
@@ -64,14 +63,6 @@ def test_a_pdf_is_a_column_wide(spec, tmp_path):
     assert content.startswith(b"%PDF")
     box = [float(x) for x in re.search(rb"/MediaBox\s*\[([^\]]*)\]", content)[1].split()]
     assert box[2] - box[0] == pytest.approx(3.3 * 72, abs=1)
-
-
-@pytest.mark.slow
-def test_an_svg_has_the_same_size_on_paper(spec, tmp_path):
-    plots.write(spec, tmp_path / "a.SVG")
-    root = ET.parse(tmp_path / "a.SVG").getroot()
-    assert root.get("width") == f"{figures.WIDTH}pt"
-    assert root.get("viewBox") == f"0 0 {figures.WIDTH} {root.get('height').removesuffix('pt')}"
 
 
 @pytest.mark.slow

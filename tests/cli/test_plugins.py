@@ -176,19 +176,6 @@ def test_notes_alone_are_no_failure(site, monkeypatch):
     assert result.exit_code == 0 and "prints when it is imported" in result.stdout
 
 
-def test_a_clash_is_reported_once_and_is_a_failure(site, monkeypatch):
-    install(site, "one", norm("shared"), "1.0", "dist-one")
-    install(site, "two", norm("shared"), "2.0", "dist-two")
-    monkeypatch.setenv("LGBENCH_PLUGINS", "one,two")
-    shown, as_json = command(), command("--json")
-    assert (shown.exit_code, as_json.exit_code) == (1, 1)
-    sentence = "norm 'shared' is provided by dist-one 1.0 and dist-two 2.0"
-    assert shown.stdout.count(sentence) == 1
-    (clash,) = json.loads(as_json.stdout)["clashes"]
-    assert clash.startswith(sentence)
-    assert "shared" in row(shown.stdout, "one") and "shared" in row(shown.stdout, "two")
-
-
 @pytest.mark.parametrize(
     ("direct", "shown"),
     [

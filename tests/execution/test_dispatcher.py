@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import count
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
 from lgbench.errors import RunFailed
-from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.execution.work_queue import UNFINISHED
 from lgbench.randomness import key_of
@@ -198,14 +195,6 @@ def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_writt
     outcome = run(experiments, tmp_path, Late)
     assert outcome.written == [] and {path.name for path in outcome.found} == local.keys()
     assert made(tmp_path) == local
-
-
-def test_the_seconds_of_a_run_are_its_own_and_not_those_of_the_runs_before_it(toy_registry, planned, tmp_path, monkeypatch):
-    """Each look at the clock is a second later: a test takes one, whichever model of a population it is of."""
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=count().__next__))
-    outcome = run(planned(toy_registry, ["toy-largest"], ["toy-table"], (0, 1, 2), **SETTINGS), tmp_path)
-    seconds = [run_files.metadata(path)["seconds"] for path in outcome.written]
-    assert len(seconds) == 3 and {each["total"] - each["train"] for each in seconds} == {1.0}
 
 
 def test_a_damaged_file_whose_run_fails_again_is_not_called_done_before(planned, tmp_path):

@@ -250,13 +250,6 @@ def test_settings_of_points_have_ranges(toy_registry, planned, change, said):
         planned(toy_registry, "toy-walk", "toy-table", **{f"evaluate_{name}": value})
 
 
-def test_a_run_without_points_has_the_id_that_it_had_before_there_were_points(toy_registry, planned):
-    (experiment,) = planned(toy_registry, "toy-walk", "toy-table", evaluate_points=0)
-    assert '"evaluate": {"contexts": 32, "max_length": 64, "strings": 32}' in experiment.record._around_seed[0]
-    (other,) = planned(toy_registry, "toy-walk", "toy-table")
-    assert '"points": 3' in other.record._around_seed[0]
-
-
 UNCOMPILED = 2.0
 """A token of a test takes so many times as long as one of the training, beyond the third that its pass is: measured."""
 

@@ -7,14 +7,11 @@ from dataclasses import fields, replace
 import pytest
 import torch
 import toys
-from helpers.in_process import run_here
-from helpers.plain_training import CPU
 from helpers.processes import python
 from helpers.toy_registries import but, toys_and
 
 from lgbench import UsageError
 from lgbench.errors import PluginError
-from lgbench.execution.device import Execution
 from lgbench.execution.scheduler import grouped
 from lgbench.execution.work_queue import path_of
 from lgbench.experiment.plan import Request, plan
@@ -148,12 +145,6 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
         assert all(len(i) == 16 and set(i) <= set("0123456789abcdef") for i in ids)
 
 
-def test_two_changes_of_one_setting_are_two_runs(registry, planned):
-    settings = {"train_lr": "1e-3,2e-3", "train_targets": "sampled,exact", "optimizer_beta1": "0.8,0.9", "model_layers": "1,2"}
-    experiments = planned(registry, "tomita-1", "pre-norm", **settings)
-    assert len({e.run_id for e in experiments}) == len({str(e.record.protocol) for e in experiments}) == 16
-
-
 @pytest.mark.slow
 def test_run_ids_and_chance_levels_are_the_same_in_every_process(registry, planned):
     code = (
@@ -212,27 +203,6 @@ def test_plugins_that_decide_the_numbers_are_kept_apart_from_those_that_measure_
     (experiment,) = planned(toy_registry, "toy-walk", "toy-table", averagers=["toy-mean"])
     assert experiment.plugins["lgbench-toys"] == "1.2.3" and set(experiment.plugins) == {"lgbench", "lgbench-toys"}
     assert set(experiment.measured_by) == {"lgbench"}
-
-
-def test_planning_looks_names_up_once_and_nothing_after_it_does(planned, tmp_path, monkeypatch):
-    """An experiment is trained, tested and written as it was planned, whatever becomes of the registry."""
-    known = toys_and(averager=OwnMean())
-    settings = {"train_steps": 2, "train_batch": 2, "evaluate_contexts": 2, "evaluate_strings": 4, "evaluate_max_length": 8}
-    wanted = {"averagers": ["own-mean"], "seeds": (0, 1), **settings}
-    experiments = planned(known, ["toy-walk", "toy-even"], ["toy-table", "toy-fragile"], **wanted)
-    again = planned(known, ["toy-walk", "toy-even"], ["toy-table", "toy-fragile"], **wanted)
-
-    def broken(*arguments, **options):
-        raise AssertionError("a name was looked up after planning")
-
-    for name in ("get", "found", "names", "__getitem__", "__iter__", "__contains__", "_find"):
-        monkeypatch.setattr(f"lgbench.extensions.catalog.Catalog.{name}", broken)
-    monkeypatch.setattr(Registry, "load", broken)
-    for catalog in known.catalogs().values():
-        catalog._items.clear()
-    assert experiments == again
-    outcome = run_here(experiments, Execution(CPU, False), tmp_path)
-    assert not outcome.failed and len(outcome.written) == len(experiments) == 8
 
 
 def test_an_impossible_pair_gives_its_reason_and_the_rest_is_planned(toy_registry):
@@ -366,21 +336,3 @@ def test_tasks_with_other_numbers_of_positions_are_trained_apart(registry, plann
 )
 def test_models_that_cannot_be_one_stack_are_two(registry, planned, change):
     assert [len(group) for group in grouped(planned(registry, "tomita-1", "pre-norm", seeds=(0, 1), **change))] == [2, 2]
-
-
-def test_the_longest_input_of_a_task_is_looked_at_once_for_all_entries_and_seeds(planned):
-    """It takes seconds where contexts are long. Another context says which answers count, where it is tested."""
-    drawn = []
-
-    class Counted(toys.Walk):
-        name = "toy-counted"
-
-        def sample(self, length, random):
-            drawn.append(length)
-            return super().sample(length, random)
-
-    archs, settings = ["toy-table", "toy-fragile"], {"train_max_length": 10, "evaluate_max_length": "20,30"}
-    experiments = planned(toys_and(task=Counted()), "toy-counted", archs, seeds=(0, 1), **settings)
-    for experiment in (*experiments, experiments[0].with_seed(7)):
-        experiment.build()
-    assert len(experiments) == 8 and sorted(drawn) == [10, 20, 20, 30, 30]

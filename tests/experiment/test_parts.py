@@ -22,11 +22,9 @@ from lgbench import (
     Position,
     Random,
     SublayerSpec,
-    Unsupported,
     UsageError,
     hookimpl,
 )
-from lgbench.experiment.components import find_entries
 from lgbench.experiment.plan import Request, plan
 from lgbench.experiment.record import ProtocolUse
 from lgbench.extensions.loading import Distribution
@@ -179,22 +177,6 @@ def test_an_architecture_may_look_closer_at_a_norm_scheme(planned):
     assert len(planned(known, "toy-walk", "toy-own+bare")) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("peri-norm+pre-norm", "two norms, peri-norm and pre-norm"),
-        ("set-attention+jittered", "set-attention takes no position"),
-        ("peri-norm+nearst", "no norm, attention or position 'nearst'; did you mean 'nearest'?"),
-        ("transfrmer+nearest", "no architecture, norm, attention or position 'transfrmer'; did you mean 'transformer'?"),
-        ("nearest+transformer", "no norm, attention or position 'transformer'"),
-    ],
-)
-def test_an_impossible_entry_is_refused_with_what_would_work(known, name, said):
-    with pytest.raises(UsageError) as refused:
-        find_entries([name], known)
-    assert said in str(refused.value)
-
-
 def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):
     footers = {
         run: footer["experiment"]
@@ -275,32 +257,6 @@ def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_traini
         model(inputs)
         assert set(built) == set(seen)
         assert len(set(built)) == 1
-
-
-WITHOUT_LOGITS = (
-    "deltanet", "deltanet-negative", "deltaproduct", "deltaproduct-negative", "gated-deltanet", "gated-deltanet-negative",
-    "mamba-2", "mlstm", "rwkv-7",
-)  # fmt: skip
-"""Attentions to whose logits no position code can add a bias."""
-
-
-@pytest.mark.parametrize("position", [position.name for position in Registry.load().positions])
-def test_no_installed_attention_sees_the_future_with_any_installed_position_code(position):
-    registry = Registry.load()
-    attentions = [attention.name for attention in registry.attentions]
-    inputs = torch.randint(3, (2, 40), generator=torch.Generator().manual_seed(0))
-    refused = set()
-    for attention in attentions:
-        try:
-            parts = parts_of(registry, attention=attention, position=position)
-            sizes = {"width": 30, "heads": 3, "layers": 1}
-            model = registry.architectures["transformer"].build(registry.tasks["tomita-5"].signature, parts, **sizes)
-        except Unsupported:
-            refused.add(attention)
-            continue
-        model.double().eval()
-        torch.testing.assert_close(model(inputs[:, :9]), model(inputs)[:, :9], atol=1e-9, rtol=0)
-    assert refused <= {"t2r", *WITHOUT_LOGITS}
 
 
 def test_training_and_testing_put_a_model_into_the_modes_of_that_name(known, planned):

@@ -165,10 +165,6 @@ def test_a_method_may_take_more_and_call_its_parameters_as_it_likes(method):
     assert taken(module(lgbench_norms=lambda: [type("Free", (toys.Nothing,), {"residual": method})()])).problems() == []
 
 
-def test_a_generator_is_a_fine_answer():
-    assert taken(module(lgbench_norms=lambda: (norm(name) for name in "ab"))).norms.names() == ["a", "b"]
-
-
 def test_an_unknown_name_lists_what_is_known(toy_registry):
     with pytest.raises(UsageError, match=r"no averager 'toy-maen'; did you mean 'toy-mean'\? known: toy-mean"):
         toy_registry.averagers["toy-maen"]
@@ -288,15 +284,3 @@ def test_plugins_to_load_can_be_named(site):
     assert [p.name for p in registry.plugins] == ["lgbench_averaging", "wanted"]
     assert registry.norms.names() == ["wanted-norm"]
     assert not registry.problems()
-
-
-def test_naming_an_unknown_plugin_is_an_error_that_suggests(site):
-    with pytest.raises(UsageError, match=r"LGBENCH_PLUGINS: no plugin 'lgbench_task'; did you mean 'lgbench_tasks'\?"):
-        Registry.load({"LGBENCH_PLUGINS": "lgbench_task"})
-
-
-def test_a_name_that_an_earlier_lgbench_had_is_explained(site):
-    install(site, "of_old", "from lgbench import NormScheme, Place, hookimpl\n")
-    (problem,) = Registry.load({}).problems()
-    assert "cannot import name 'Place' from 'lgbench'" in problem
-    assert "upgrade the plugin to a release for contract 3" in problem

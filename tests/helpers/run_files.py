@@ -10,13 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import lgbench_measurements
 from lgbench.experiment.probes import is_probe
 from lgbench.results import run_files, submission_files
 from lgbench.results.metrics import descriptions
-from lgbench.results.run_schema import METADATA_KEY, SCHEMA, sealed
+from lgbench.results.run_schema import SCHEMA, sealed
 from lgbench.results.submission_files import SubmittedRun
 
 
@@ -99,17 +98,6 @@ def _plugin(name: str, version: str, rows: list[Mapping[str, Any]]) -> dict[str,
     own = {row["weights"] for row in rows if name in dict(row["plugins"])}
     provides = ["task"] if own == every else [f"averager:{weights}" for weights in own]
     return {"name": name, "version": version, "source": source, "provides": provides}
-
-
-def write_sealed(path: Path, rows: pa.Table, footer: bytes | None, **options: Any) -> Path:
-    """A file with a right checksum, whatever its columns and the text of its footer are."""
-    out = pa.BufferOutputStream()
-    with pq.ParquetWriter(out, rows.schema.remove_metadata(), **options) as writer:
-        writer.write_table(rows.replace_schema_metadata(None))
-        own = {} if footer is None else {METADATA_KEY: footer}
-        writer.add_key_value_metadata(own | {b"seal": b'"checksum": "%s"' % (b"0" * 64)})
-    path.write_bytes(sealed(out.getvalue().to_pybytes()))
-    return path
 
 
 def corrupt(path: Path) -> None:

@@ -27,8 +27,6 @@ from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
-from lgbench.submissions.inspection import inspected
-from lgbench.submissions.verdict import SAME_BITS, disagreements, numbers_in
 from lgbench_measurements import of_attention, of_stream
 
 INSTALLED = Registry.load()
@@ -315,23 +313,6 @@ def test_answers_that_do_not_count_are_not_probed(task, lengths):
     assert lengths.items() <= read.items()
 
 
-def test_a_model_that_cannot_be_built_from_copies_says_so():
-    asked = experiment("tomita-1", "pre-norm")
-    asked = replace(asked, parts={**asked.parts, "attention": _Sealed()})
-    _, whole = probed(asked)
-    assert whole.scores == [] and "nothing can be seen inside it" in whole.sentences[0]
-
-
-class _Sealed:
-    """A part without a place for other methods."""
-
-    __slots__ = ()
-    needs = frozenset()
-
-    def build(self, spec):
-        raise NotImplementedError
-
-
 # Sources
 
 
@@ -521,18 +502,6 @@ def test_a_run_that_is_there_without_a_probe_is_named(runs):
 
 
 # Files
-
-
-def test_submissions_take_rows_of_probes_and_verify_compares_each_of_them(runs):
-    (path, *_) = run_files.find(runs / "with")
-    wrong: list[str] = []
-    (run,) = inspected({path: None}, Registry.load(files=[runs / "final_norm.py"]), wrong, whole=True)
-    filed = numbers_in(run.rows)
-    place = next(place for place in filed if place.layer)
-    fewer = {other: number for other, number in filed.items() if other != place}
-    assert wrong == [] == disagreements(filed, filed, SAME_BITS)
-    for pair, where in (((filed, fewer), "is in the file and not here"), ((fewer, filed), "is here and not in the file")):
-        assert [each.sentence for each in disagreements(*pair, SAME_BITS)] == [f"{place} {where}"]
 
 
 def test_workers_read_the_probes_that_the_command_asks_for():

@@ -151,29 +151,9 @@ def test_of_many_answers_the_most_probable_are_shown_in_order_and_the_rest_is_su
     assert f"and 24 more answers, which have together p {sum(p[1:25]):.4f}, p* 0.0000" in said
 
 
-def test_a_terminal_without_blocks_gets_other_bars_and_a_stranger_moves_nothing():
-    buffer = io.BytesIO()
-    with io.TextIOWrapper(buffer, encoding="ascii") as out:
-        bars(["a\x1b[31m", "b"], [0.25, float("nan")], None, Console(file=out, width=80))
-        out.flush()
-        said = buffer.getvalue().decode("ascii")
-    assert "######" in said and "\x1b" not in said and "nan" in said
-
-
 def test_logits_that_are_not_finite_are_no_numbers(kept_runs):
     model = lgbench.load(kept_runs.language)
     for parameter in model.parameters():
         parameter.fill_(float("nan"))
     found = predicted(model, "(")
     assert all(value != value for value in found.p) and found.tvd != found.tvd
-
-
-def test_a_task_that_breaks_is_named(kept_runs, monkeypatch):
-    model = lgbench.load(kept_runs.language)
-
-    def broken(inputs):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(type(model.task), "reference", lambda self, inputs: broken(inputs))
-    with pytest.raises(lgbench.LgbenchError, match="dyck-1-2 failed to say p\\*: RuntimeError: broken"):
-        predicted(model, "(")

@@ -196,15 +196,6 @@ def test_an_auc_that_is_defined_for_no_context_is_none_with_n_zero():
     assert {(s.value, s.n) for s in found if s.metric == "accuracy"} == {(1.0, 16)}
 
 
-def test_lengths_and_counts_are_those_asked_for():
-    found = scores(toys.Largest(), {"raw": largest_oracle}, low=2, high=5, longest=12, contexts=7)
-    assert {s.length for s in found} == {2, 4, 5, 8, 12} and {s.n for s in found} == {7}
-    language = scores(toys.Even(), {"raw": even_oracle}, low=0, high=5, longest=12, contexts=7, strings=10)
-    assert {s.length for s in language if s.metric == "tvd"} == set(range(13))
-    assert {(s.length, s.n) for s in language if s.metric == "roc_auc"} == {(n, 10) for n in (1, 2, 4, 5, 8, 12)}
-    assert len(language) == len({(s.metric, s.length) for s in language})
-
-
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
 def test_all_variants_and_all_entries_are_tested_on_the_same_inputs(task):
     seen: dict[str, list[torch.Tensor]] = {}

@@ -142,24 +142,6 @@ def test_set_attention_refuses_answers_at_marked_positions(registry: Registry) -
         build(registry, "set-attention", replace(SETS, answers=Answers.MARKED), "no-norm")
 
 
-def test_set_attention_refuses_tokens(registry: Registry) -> None:
-    with pytest.raises(Unsupported, match="sets of vectors, and the task has tokens"):
-        build(registry, "set-attention", replace(LANGUAGE, answers=Answers.LAST), "pre-norm")
-
-
-@pytest.mark.parametrize("option", ["layers", "heads", "width", "mlp"])
-def test_every_option_of_the_transformer_changes_the_model(registry: Registry, option: str) -> None:
-    other = {"layers": 3, "heads": 2, "width": 16, "mlp": False}
-    plain, changed = (build(registry, "transformer", LANGUAGE, "pre-norm", **o) for o in ({}, {option: other[option]}))
-    shapes = [[tuple(p.shape) for p in model.parameters()] for model in (plain, changed)]
-    if option == "heads":  # same weights, other function
-        assert shapes[0] == shapes[1]
-        changed.load_state_dict(plain.state_dict())
-        assert not torch.allclose(plain(tokens(2, 9)), changed(tokens(2, 9)))
-    else:
-        assert shapes[0] != shapes[1]
-
-
 @norms
 def test_the_sizes_that_tasks_are_studied_at_can_be_built(registry: Registry, norm: str) -> None:
     task = registry.tasks["set-complement"]

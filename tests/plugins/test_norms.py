@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from helpers.registries import parts_of
 from torch import Tensor, nn
 
-from lgbench import Answers, NormScheme, Role, Signature, SublayerSpec, Tokens
+from lgbench import NormScheme, Role, SublayerSpec
 from lgbench.extensions.registry import Registry
 
 DIM = 12
@@ -139,58 +137,3 @@ def test_gains_start_at_one_and_biases_at_zero(registry: Registry, name: str) ->
     modules = [*modules_of(registry.norms[name]).values(), registry.norms[name].residual(SPECS["attention"], nn.Identity())]
     for key, parameter in (pair for module in modules for pair in module.named_parameters()):
         assert (parameter == (0 if key.endswith("bias") else 1)).all()
-
-
-def theirs(model: nn.Module, layers: int, heads: int, **options: Any) -> nn.Module:
-    """x-transformers' decoder with the weights of ours."""
-    import x_transformers
-
-    attention = x_transformers.Decoder(
-        dim=DIM, depth=layers, heads=heads, attn_dim_head=DIM // heads, use_rmsnorm=True, ff_glu=False, **options
-    )
-    wrapper = x_transformers.TransformerWrapper(
-        num_tokens=7, max_seq_len=64, use_abs_pos_emb=False, attn_layers=attention, emb_dropout=0.0
-    ).eval()
-    weights = model.state_dict()
-    gain = {"before": "0.0", "after": "0.1", "total": "0.2"}
-    copied = {"token_emb.emb.weight": weights["embedding.weight"], "to_logits.weight": weights["logits.1.weight"]}
-    if "logits.0.weight" in weights:
-        copied["attn_layers.final_norm.g"] = weights["logits.0.weight"] - 1
-    names = {"query": "to_q", "key": "to_k", "value": "to_v", "out": "to_out", "0": "ff.0.0", "2": "ff.2"}
-    for key, value in weights.items():
-        scope, *rest = key.split(".")
-        if scope == "blocks" and rest[1] == "sublayer":
-            copied[f"attn_layers.layers.{rest[0]}.1.{names[rest[2]]}.{rest[3]}"] = value
-        elif scope == "blocks":
-            copied[f"attn_layers.layers.{rest[0]}.{gain[rest[1]]}.g"] = value - 1  # their gain is 1 + g
-    if heads == 1:  # theirs has no projection after a single head
-        for layer in range(0, 2 * layers, 2):
-            scope = f"attn_layers.layers.{layer}.1"
-            copied[f"{scope}.to_v.weight"] = copied.pop(f"{scope}.to_out.weight") @ copied[f"{scope}.to_v.weight"]
-    wrapper.load_state_dict(copied)
-    return wrapper
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is not supported:DeprecationWarning")
-@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (2, 2)])
-@pytest.mark.parametrize(
-    ("norm", "options"),
-    [("pre-norm", {}), ("peri-norm", {"sandwich_norm": True}), ("post-norm", {"pre_norm": False})],
-    ids=["pre-norm", "peri-norm", "post-norm"],
-)
-def test_x_transformers_gives_the_same_logits_with_the_same_weights(
-    registry: Registry, norm: str, options: dict[str, bool], layers: int, heads: int
-) -> None:
-    signature = Signature(Tokens(7), 7, Answers.EVERY_PREFIX)
-    model = registry.architectures["transformer"].build(
-        signature, parts_of(registry, norm), layers=layers, heads=heads, width=DIM
-    )
-    randomized(model)
-    tokens = torch.randint(7, (3, 20), generator=torch.Generator().manual_seed(2))
-    with torch.no_grad():
-        model.embedding.weight.mul_(4)  # theirs has no epsilon to speak of
-        expected = theirs(model, layers, heads, **options).double()(tokens)
-        assert expected.std() > 0.1
-        torch.testing.assert_close(model.double()(tokens), expected, atol=1e-5, rtol=1e-5)

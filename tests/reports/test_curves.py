@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,6 @@ import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import curves
-from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 
 TVD = Metric.of(lgbench_measurements.TotalVariation())
@@ -63,26 +61,6 @@ def test_only_tvd_of_raw_weights_at_the_lengths_of_boards_is_drawn(runs, tmp_pat
     path.unlink()
     write_rows(path, rows)
     assert curves.lines(found, "utf-8")[-1] == "  arch+norm  ▁│▇█▅  1.0000 at 6, 0.5000 at 21"
-
-
-def test_the_means_are_those_of_the_leaderboard(runs, tmp_path):
-    draw = random.Random(0)
-    for task in ("alpha-1", "alpha-2"):
-        for seed in range(4):
-            found = runs({n: draw.random() for n in (1, 2, 4, 8, 11, 16, 32)}, seed=seed, task=task, family="alpha")
-    (board,) = Results(tmp_path).boards("tvd")
-    curve = curves.curve(path for _, path in found)
-    means = {length: cell.mean for length in board.all_lengths if (cell := board.rows[0].cell("length", length))}
-    assert curve.trained == board.train_length == 8
-    assert list(curve.means) == list(means) == [1, 2, 4, 8, 16, 32]
-    assert curve.means == means
-
-
-def test_a_seed_that_lacks_tasks_of_the_family_is_left_out_as_on_a_board(runs):
-    runs({8: 0.2, 16: 0.2}, seed=0, task="alpha-1", family="alpha")
-    runs({8: 0.4, 16: 0.4}, seed=0, task="alpha-2", family="alpha")
-    lines = curves.lines(runs({8: 1.0, 16: 1.0}, seed=1, task="alpha-2", family="alpha"), "utf-8")
-    assert lines[-1].endswith("0.3000 at 8, 0.3000 at 16")
 
 
 def test_a_length_that_some_run_lacks_is_not_drawn(runs):

@@ -6,11 +6,10 @@ import json
 import re
 from functools import cache
 
-import numpy as np
 import pytest
 import vl_convert
 from helpers import plot_runs
-from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, METRICS, TRAINED, Drawing, chance_line, entry_lines
+from helpers.plot_runs import CHANCE, KL, LENGTHS, METRICS, TRAINED, Drawing
 
 from lgbench.reports import marks, plots
 
@@ -18,11 +17,6 @@ from lgbench.reports import marks, plots
 @pytest.fixture(scope="module")
 def alpha(tmp_path_factory):
     return plot_runs.made(tmp_path_factory.getbasetemp()).boards("tvd", "alpha")
-
-
-@pytest.fixture(scope="module")
-def drawing(tmp_path_factory):
-    return plot_runs.drawing(tmp_path_factory.getbasetemp())
 
 
 @cache
@@ -59,25 +53,6 @@ def test_the_specification_of_a_page_compiles_as_it_is(metric):
 @pytest.fixture(scope="module")
 def page(alpha):
     return Drawing(filled(alpha[0]))
-
-
-@pytest.mark.slow
-def test_the_page_draws_what_the_figure_draws(page, drawing):
-    assert len(entry_lines(page)) == len(page.of("area mark")) == len(ENTRIES)
-    on_page, on_paper = page.points(), drawing.points()
-    shared = {(label.removeprefix("transformer+"), length): place for (label, length), place in on_page.items()}
-    assert shared.keys() == on_paper.keys()
-    for axis in (0, 1):
-        places = np.array([[shared[key][axis], on_paper[key][axis]] for key in shared])
-        line = np.polyfit(places[:, 0], places[:, 1], 1)
-        assert np.abs(np.polyval(line, places[:, 0]) - places[:, 1]).max() < 1e-6
-        levels = np.array([[there[axis], here[axis]] for there, here in zip(*map(level_places, (page, drawing)), strict=True)])
-        assert np.abs(np.polyval(line, levels[:, 0]) - levels[:, 1]).max() < 0.01
-    assert {"trained to 40", "exact", *ENTRIES} <= set(page.words())
-
-
-def level_places(drawing):
-    return chance_line(drawing)[1]
 
 
 def test_the_page_brings_no_colours_but_those_of_entries():

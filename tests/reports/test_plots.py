@@ -10,14 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import plot_runs
-from helpers.plot_runs import CHANCE, ENTRIES, KL, LENGTHS, TRAINED, Drawing, chance_line, entry_lines, means
-from helpers.run_files import simulated, write_rows
+from helpers.plot_runs import CHANCE, ENTRIES, LENGTHS, TRAINED, Drawing, chance_line, entry_lines, means
 
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures
 from lgbench.reports import marks
 from lgbench.reports.figure import figure
-from lgbench.results.leaderboard import Results
 
 
 @pytest.fixture(scope="module")
@@ -112,40 +110,6 @@ def test_a_figure_says_what_it_shows(drawing):
     assert "3 seeds: mean and 95 % interval over seeds" in words
     assert {"length", "total variation distance (TVD)", "exact"} <= set(words)
     assert {"pre-norm", "peri-norm", "post-norm", "post-norm@bema"} <= set(words)
-
-
-@pytest.fixture(scope="module", params=["tvd", "roc_auc"])
-def extreme(request, tmp_path_factory):
-    """A metric, and a drawing of its worst and best values."""
-    folder = tmp_path_factory.mktemp("extreme")
-    write_rows(folder / "run.parquet", simulated({8: 0.0, 16: 0.5, 32: 1.0}, metric=request.param))
-    return request.param, Drawing(figure(Results(folder).boards(request.param), ["arch+norm"]))
-
-
-@pytest.mark.slow
-def test_a_dashed_line_stands_at_the_landmark_of_the_metric(extreme):
-    metric, drawing = extreme
-    length, name = {"tvd": (8, "exact"), "roc_auc": (16, "chance")}[metric]
-    ((_, place),) = [(n, p) for n, p in drawing.marks if n.get("stroke-dasharray") and n.get("stroke") == marks.GREY]
-    assert place[1] == pytest.approx(drawing.points()["arch+norm", length][1])
-    assert name in drawing.words()
-
-
-@pytest.mark.slow
-def test_no_axis_names_a_value_that_cannot_be(extreme):
-    words = extreme[1].words()
-    named = [float(word.replace("−", "-")) for word in words if re.fullmatch(r"−?\d\.\d+", word)]
-    assert min(named) == 0 and max(named) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", [replace(KL, landmark=None, landmark_name=None, threshold=None), replace(KL, low=-50.0)])
-def test_data_of_one_value_and_metrics_without_landmarks_are_drawn(boards, metric):
-    (beta,) = [board for board in boards if board.name == "beta"]
-    same = [replace(cell, mean=0.0) for cell in beta.rows[0].cells]
-    drawing = Drawing(figure([replace(beta, metric=metric, rows=(replace(beta.rows[0], cells=tuple(same)),))], ["arch+norm"]))
-    assert len({y for _, y in drawing.points().values()}) == 1
-    assert not any("NaN" in str(node.attrib) for node, _ in drawing.marks)
 
 
 @pytest.mark.slow

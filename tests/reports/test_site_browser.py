@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,8 +15,6 @@ from axe_playwright_python.sync_playwright import Axe
 from click.testing import CliRunner
 from helpers import site_runs
 from helpers.claim_files import CLAIM, around, write_claim, write_runs
-from helpers.plot_runs import KL, METRICS
-from helpers.run_files import simulated, write_rows
 from helpers.site_runs import BEST, EVEN, HOSTILE, POOR
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -227,13 +224,6 @@ def test_the_chance_level_stands_below_the_board_where_it_is_known_and_is_drawn(
     assert page.locator("tfoot").count() == 0 and "chance" not in page.locator(".legend").inner_text()
 
 
-def test_notes_stand_under_the_board(look, folder):
-    page = look()
-    printed = CliRunner().invoke(main, ["leaderboard", "--results", str(folder), "--format", "markdown"]).stdout
-    note = page.locator(".notes p").first.inner_text()
-    assert note.startswith("Not fitted") and note in printed
-
-
 def test_a_header_sorts_by_mouse(look, boards):
     page = look("#/board/alpha/accuracy/" + quote("quick/1", safe="") + "/1")
     expected = by_mean(boards["accuracy", "alpha"])
@@ -283,14 +273,6 @@ def test_the_ticked_entries_are_drawn(visit):
     expect(lines).to_have_count(0)
     page.get_by_role("button", name="Draw all shown").click()
     expect(lines).to_have_count(5)
-
-
-def test_an_entry_has_one_colour_in_legend_tick_and_curve(look):
-    page = look()
-    dots = page.locator(".legend .dot").evaluate_all("found => found.map((dot) => dot.style.background)")
-    ticks = page.locator("tbody input:checked").evaluate_all("found => found.map((tick) => tick.style.accentColor)")
-    strokes = curves(page).locator(ENTRIES).evaluate_all("found => found.map((line) => line.getAttribute('stroke'))")
-    assert dots == ticks and set(strokes) == set(dots) and len(set(dots)) == 4
 
 
 @pytest.mark.parametrize("entry", [POOR, HOSTILE])
@@ -359,17 +341,6 @@ def test_an_entry_shows_every_seed_as_the_boards_have_it(look, boards):
         assert lines[-2].locator("td").all_text_contents() == [shown(cell) for cell in order]
         levels = [f"{site_runs.CHANCE[length]:.4f}" for length in site_runs.LENGTHS]
         assert lines[-1].locator("th, td").all_text_contents()[3:] == levels
-
-
-def test_an_entry_shows_its_results_on_all_boards(look, boards):
-    page = look(f"#/entry/{BEST}@ema/accuracy")
-    lines = page.get_by_role("table", name=f"Results of {BEST}@ema").locator("tbody tr").all()
-    assert len(lines) == 4
-    for line, name in zip(lines, ("alpha", "alpha-1", "alpha-2", "beta"), strict=True):
-        (row,) = (row for row in boards["accuracy", name]["rows"] if row["entry"] == f"{BEST}@ema")
-        texts = line.locator("th, td").all_text_contents()
-        assert texts[:2] == [name, str(row["tier"])]
-        assert texts[5:7] == [shown(cells_of(row)[column]) for column in (("ID", None), ("OOD", None))]
 
 
 def test_an_entry_shows_its_training_and_marks_what_diverged(look):
@@ -513,30 +484,6 @@ def test_everything_is_reached_by_keyboard_and_seen_to_be(visit):
 
 
 @pytest.mark.slow
-def test_the_focus_stays_on_a_facet_and_else_goes_to_the_heading(visit):
-    page = visit()
-    page.get_by_role("link", name="accuracy").press("Enter")
-    expect(page.get_by_role("link", name="accuracy")).to_be_focused()
-    expect(page.get_by_role("link", name="accuracy")).to_have_attribute("aria-current", "true")
-    page.locator("tbody th a").first.press("Enter")
-    expect(page.locator("h1")).to_be_focused()
-    page.go_back()
-    expect(page.locator("h1")).to_have_text("alpha")
-
-
-@pytest.mark.slow
-def test_dark_is_dark_and_paper_is_white(visit):
-    page = visit(color_scheme="dark")
-    label = curves(page).locator("svg .role-axis-label text").first
-    colours = "(element) => [getComputedStyle(document.body).backgroundColor, getComputedStyle(element).fill]"
-    assert label.evaluate(colours) == ["rgb(18, 22, 27)", "rgb(155, 166, 178)"]
-    page.emulate_media(media="print", color_scheme="light")
-    assert label.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(89, 99, 110)"]
-    expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
-    expect(page.locator("tbody th").first).to_be_visible()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_axe_finds_nothing_wrong(look, view):
     """All rules where it is light; where it is dark, the rules that look at colours, for nothing else differs."""
@@ -658,30 +605,6 @@ def test_a_board_has_a_column_against_the_baseline_where_that_is_on_it(browser, 
     assert len(page.locator("tfoot").locator("th, td").all()) == len(header)
     page.goto(page.url.partition("#")[0] + "#/overall")
     assert "baseline" in page.locator("tbody").inner_text()
-    watch.close()
-    watch.check()
-
-
-@pytest.mark.slow
-def test_two_versions_of_a_metric_are_two_boards_that_say_so(browser, tmp_path):
-    """The metric comes from run files alone, has no greatest value, and is missing in some runs."""
-    for version, entry in ((1, "old+norm"), (2, "new+norm")):
-        rows = simulated({8: 0.5, 16: version * 10.0}, metric="kl", metric_version=version, entry=entry)
-        about = [asdict(each) for each in (METRICS["tvd"], replace(KL, version=version))]
-        write_rows(tmp_path / "runs" / f"{version}.parquet", rows, experiment={}, measurements=about)
-    watch = Watch(browser, site.write(site.page(Results(tmp_path / "runs")), tmp_path).as_uri())
-    page = watch.open()
-    options = page.get_by_role("navigation", name="Protocol").get_by_role("link")
-    assert options.all_inner_texts() == ["quick/1, KL version 2", "quick/1, KL version 1"]
-    assert names(page) == ["new+norm"] and "KL is missing in runs of old+norm" in page.locator(".notes").inner_text()
-    assert "20.0000" in page.locator("tbody").inner_text()
-    labels = curves(page).locator("svg .role-axis-label text").all_text_contents()
-    assert "20" in labels and not any(label.startswith("−") for label in labels)
-    options.last.click()
-    expect(page.locator("tbody th")).to_have_text("old+norm")
-    assert page.url.endswith("/kl/quick%2F1/1/1") and "KL version 1" in page.locator(".lead").inner_text()
-    page.goto(page.url.removesuffix("1") + "3")
-    expect(page.locator("h1")).to_have_text("There is no such page")
     watch.close()
     watch.check()
 

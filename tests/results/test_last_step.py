@@ -12,9 +12,7 @@ from click.testing import CliRunner
 from helpers.run_files import simulated, write_rows
 
 from lgbench.cli.main import main
-from lgbench.reports.curves import primary_metric, raw_values
 from lgbench.reports.panel_figures import step_marks
-from lgbench.results.columns import BoardValues, Values
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import interval
 
@@ -76,15 +74,6 @@ def run(*arguments):
 @pytest.mark.parametrize("apart", [False, True])
 def test_boards_are_those_of_runs_that_have_the_last_step_alone(folder, without, apart):
     assert Results(folder).boards("tvd", apart=apart) == Results(without).boards("tvd", apart=apart)
-
-
-def test_the_curves_that_a_run_draws_are_of_the_last_step(folder):
-    paths = sorted(folder.glob("*.parquet"))
-    metric = primary_metric(paths[0])
-    found = BoardValues.of(Values.of(value for path in paths for value in raw_values(path, metric)))
-    ((_, board),) = Results(folder).models("tvd")
-    own = [board.entries.index(entry) for entry in found.entries]
-    np.testing.assert_array_equal(found.values, board.values[own])
 
 
 def test_a_metric_that_was_measured_before_the_end_alone_is_on_no_board(tmp_path):
@@ -149,11 +138,6 @@ def test_a_seed_that_lacks_a_task_is_in_no_mean(tmp_path):
     (found,) = Results(tmp_path).steps("tvd")
     assert {cell.n for cell in found.curves[16].cells[ENTRIES[0]]} == {2}
     assert {cell.n for cell in found.curves[16].cells[ENTRIES[1]]} == {3}
-
-
-def test_lengths_can_be_asked_for(folder, steps):
-    (found,) = Results(folder).steps("tvd", lengths=[24, 8, 64])
-    assert list(found.curves) == [24, 8] and found.curves[8] == steps.curves[8] and found.measured == EARLY
 
 
 def test_runs_without_points_have_no_curves(without):

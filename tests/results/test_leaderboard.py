@@ -496,19 +496,6 @@ def test_a_seed_that_lacks_runs_and_one_whose_runs_lack_the_metric_are_told_from
     assert [sentence.split()[:3] for sentence in board.incomplete] == [["arch+norm", "seed", "2"]]
 
 
-def test_a_run_with_another_version_of_a_metric_lacks_this_one(tmp_path):
-    first = descriptions(lgbench_measurements.lgbench_measurements())
-    second = [one | {"version": 2} for one in first]
-    for seed, version in enumerate((1, 1, 2)):
-        rows = simulated({8: 0.1, 16: 0.2}, seed=seed, metric_version=version)
-        write_rows(tmp_path / f"{seed}.parquet", rows, measurements=second if version == 2 else first)
-    found = {board.metric.version: board for board in Results(tmp_path).boards("tvd")}
-    assert {version: (board.rows[0].seeds, board.lacking) for version, board in found.items()} == {
-        1: ((0, 1), {"arch+norm": 1}),
-        2: ((2,), {"arch+norm": 2}),
-    }
-
-
 UNBOUNDED = {
     "name": "kl",
     "version": 1,
@@ -543,10 +530,3 @@ def test_a_metric_that_no_file_describes_is_not_offered(tmp_path):
     assert results.metric_names[0] == "tvd" and "kl" not in results.metric_names
     with pytest.raises(UsageError, match="no metric 'kl'.*known: .*tvd"):
         results.boards("kl")
-
-
-def test_a_version_that_no_file_describes_has_no_board(tmp_path):
-    write_rows(tmp_path / "1.parquet", simulated({8: 0.5}))
-    write_rows(tmp_path / "2.parquet", simulated({8: 0.7}, metric_version=7))
-    (board,) = Results(tmp_path).boards("tvd")
-    assert (board.metric.version, board.rows[0].cell("ID").mean) == (1, 0.5)

@@ -228,13 +228,6 @@ def test_numbers_are_equal_if_all_their_bits_are(tmp_path, one, two, same):
     assert (compared(in_file(tmp_path / "1.parquet", *one), in_file(tmp_path / "2.parquet", *two)) is None) is same
 
 
-def test_numbers_of_one_file_alone_do_not_differ(tmp_path):
-    plain, more = in_file(tmp_path / "1.parquet", 0.5), in_file(tmp_path / "2.parquet", 0.5, more=("accuracy",))
-    assert compared(plain, more) is None is compared(more, plain)
-    other = in_file(tmp_path / "3.parquet", 0.5, n=5)
-    assert compared(plain, other).endswith("tvd (raw) after step 5 at length 1 is 0.5 (n 4) and 0.5 (n 5)")
-
-
 def test_a_run_that_somebody_writes_while_folders_are_merged_is_left_as_it_is(folders, monkeypatch):
     a, _, c = folders
     mine = run(a, 0, seconds=1.0)

@@ -82,26 +82,6 @@ def test_a_seed_has_the_same_contexts_beside_models_of_other_tasks():
             assert torch.equal(together.inputs[model], inputs) and torch.equal(together.targets[model], targets)
 
 
-@pytest.mark.parametrize("models", [1, 5])
-def test_a_task_is_asked_once_for_all_its_models_and_steps(models):
-    class Counted(toys.Walk):
-        def sample(self, length, random):
-            self.asked.append(random.n)
-            return super().sample(length, random)
-
-    task = Counted()
-    task.asked = []
-    list(stream([(task, seed) for seed in range(models)], settings(task, steps=2 * CHUNK), CPU))
-    assert task.asked == [CHUNK * models * 3] * 2
-
-
-def test_a_larger_batch_begins_with_the_contexts_of_a_smaller_one():
-    task = toys.Largest()
-    small, large = (alone(task, settings(task, steps=9, batch=batch), 0) for batch in (3, 8))
-    for (inputs, targets), (more, also) in zip(small, large, strict=True):
-        assert torch.equal(inputs, more[:3]) and torch.equal(targets, also[:3])
-
-
 def test_no_batch_repeats_within_or_across_chunks():
     task = toys.Largest()
     batches = list(alone(task, settings(task, steps=CHUNK + 9), 0))

@@ -12,7 +12,6 @@ from lgbench import UsageError
 from lgbench.experiment.dropout import Dropout
 from lgbench.randomness import Random
 from lgbench.training.cost import _longest
-from lgbench.training.models import kept, restored
 from lgbench.training.population import Population
 from lgbench.training.train import train
 
@@ -124,14 +123,6 @@ def test_one_program_serves_all_lengths_with_dropout_as_without(registry, planne
     (experiment,) = planned(registry, "max-retrieval", "pre-norm", **settings)
     with torch.no_grad():
         assert Population([experiment], CPU).traces_all_lengths(_longest(experiment, CPU).tensors)
-
-
-def test_kept_weights_of_a_training_with_dropout_give_its_answers_again(registry, planned):
-    (experiment,) = planned(registry, "tomita-1", "pre-norm", train_dropout=RATE, train_steps=2)
-    trained = train([experiment], CPU)
-    again = restored(kept(trained, 0, experiment.record), experiment.build(), ["raw"], "float32", CPU)
-    inputs = torch.tensor([[0, 1, 1, 0]])
-    assert torch.equal(trained.model("raw", 0)(inputs), again.model("raw", 0)(inputs))
 
 
 def test_a_model_without_sublayers_of_a_norm_scheme_is_refused(toy_registry, planned):

@@ -26,7 +26,6 @@ from lgbench.execution.work_queue import WorkQueue
 from lgbench.experiment.components import experiments_of
 from lgbench.experiment.plan import Request, plan
 from lgbench.results import run_files, weights_files
-from lgbench.results.stored_runs import typed
 from lgbench.training.train import train
 
 WHAT = {"tasks": ["small-even"], "seeds": range(2)}
@@ -91,15 +90,6 @@ def test_a_file_has_the_weights_of_the_training_to_the_bit_and_its_hash_is_in_th
         assert all(torch.equal(found[name], expected[name]) for name in expected)
         with safe_open(path, "pt") as file:
             assert experiment.run_id in file.metadata()["lgbench"]
-
-
-def test_every_reader_takes_a_footer_that_names_weights_and_a_submission_keeps_the_name(kept, plain, installed):
-    for folder, has in ((kept, True), (plain, False)):
-        about = run_files.metadata(next(folder.glob("*.parquet")))
-        metadata = typed(about)
-        assert (metadata.kept_weights is not None) == ("kept_weights" in metadata.content) == has
-    with pytest.raises(ValueError, match="sha256"):
-        typed(about | {"kept_weights": {"sha256": "../../x", "size": 3}})
 
 
 @pytest.mark.slow
