@@ -32,8 +32,7 @@ from lgbench.extensions.function_files import as_name, require_logits
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files
 from lgbench.results.metrics import descriptions

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from lgbench.contracts import Demand, Executor, Tracker
-from lgbench.contracts.executors import option_types
+from lgbench.contracts.services import option_types
 from lgbench.errors import RunFailed, UsageError, first_line, lacks_memory, located, unknown
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.jobs import Jobs, run_population

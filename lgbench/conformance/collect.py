@@ -14,7 +14,7 @@ from lgbench.conformance.models import TESTED, TRAINED, checks_of_model
 from lgbench.conformance.parts import checks_of_attention, checks_of_norm, checks_of_position
 from lgbench.conformance.tasks import checks_of_task
 from lgbench.conformance.updates import checks_of_averager, checks_of_optimizer
-from lgbench.contracts.executors import option_types
+from lgbench.contracts.services import option_types
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.settings import OPTION_SECTIONS
 from lgbench.extensions import describe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lgbench.contracts.executors import Demand, Executor, Pool, Submitted
 from lgbench.contracts.measurements import (
     AttentionInside,
     Insides,
@@ -31,11 +30,10 @@ from lgbench.contracts.models import (
     TensorModule,
 )
 from lgbench.contracts.names import *  # noqa: F403  # for the core, and except Role no part of __all__
-from lgbench.contracts.names import Role
-from lgbench.contracts.options import Configurable as Configurable
-from lgbench.contracts.options import JsonFile
+from lgbench.contracts.names import Configurable as Configurable
+from lgbench.contracts.names import JsonFile, Role
+from lgbench.contracts.services import Demand, Executor, OpenRun, Pool, RunEnd, Submitted, TrackedRun, Tracker
 from lgbench.contracts.tasks import Answers, Batch, Budget, Facts, Language, Signature, Strings, Task, Tokens, Vectors
-from lgbench.contracts.trackers import OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.training import Averager, Optimizer, Schedule, State, Weights
 
 __all__ = [

@@ -17,8 +17,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from lgbench.contracts.names import Role
-from lgbench.contracts.options import Configurable
+from lgbench.contracts.names import Configurable, Role
 from lgbench.contracts.tasks import Signature
 
 if TYPE_CHECKING:

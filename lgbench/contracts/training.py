@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lgbench.contracts.options import Configurable
+from lgbench.contracts.names import Configurable
 
 if TYPE_CHECKING:
     from torch import Tensor

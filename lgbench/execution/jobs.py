@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lgbench.atomic_files import created
-from lgbench.contracts.executors import Pool, Submitted
+from lgbench.contracts.services import Pool, Submitted
 from lgbench.errors import RunFailed, WorkerError, WorkerKilled, first_line, lacks_memory, located
 from lgbench.execution.device import Execution, choose_device
 from lgbench.execution.progress import ProgressDisplay

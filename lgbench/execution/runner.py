@@ -21,8 +21,7 @@ from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import LoadedPlugin
 from lgbench.extensions.loading import Distribution
-from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate, evaluate_point
+from lgbench.measurement.evaluate import chance, evaluate, evaluate_point
 from lgbench.measurement.probing import probe
 from lgbench.measurement.scores import Score, reasons
 from lgbench.results import run_files, weights_files

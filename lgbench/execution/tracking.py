@@ -21,7 +21,7 @@ import msgspec
 from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
 from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
-from lgbench.contracts.trackers import Setting
+from lgbench.contracts.services import Setting
 from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line, located
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord

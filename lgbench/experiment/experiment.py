@@ -11,8 +11,7 @@ from torch import nn
 
 from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, Optimizer, Parts, Signature, Task
 from lgbench.experiment.contexts import context_positions, string_positions
-from lgbench.experiment.dropout import with_dropout
-from lgbench.experiment.position_ids import with_position_ids
+from lgbench.experiment.parts import with_dropout, with_position_ids
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.experiment.record import ExperimentRecord

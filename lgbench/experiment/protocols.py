@@ -30,7 +30,7 @@ class Training:
     targets: str = "sampled"
     """The training targets at every position: one token "sampled" from p*, or p* itself, "exact"."""
     dropout: float = 0.0
-    """Share of zeros in the output of each sublayer; see :mod:`lgbench.experiment.dropout`."""
+    """Share of zeros in the output of each sublayer; see :mod:`lgbench.experiment.parts`."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from lgbench.experiment.plan import Replanner
 from lgbench.extensions.registry import Registry
 from lgbench.kept import rebuilt
 from lgbench.measurement.causality import Predict
-from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate, evaluate_point
+from lgbench.measurement.evaluate import chance, evaluate, evaluate_point
 from lgbench.measurement.scores import of_source
 from lgbench.results import run_files
 from lgbench.results.metrics import Metric

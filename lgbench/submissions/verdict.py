@@ -14,7 +14,7 @@ import pyarrow as pa
 from lgbench.contracts import SOUNDNESS
 from lgbench.errors import LgbenchError
 from lgbench.experiment.tuning import TuningRun
-from lgbench.measurement.chance import CHANCE
+from lgbench.measurement.evaluate import CHANCE
 from lgbench.submissions.inspection import Run
 
 MAX_DISAGREEMENTS = 5

@@ -19,7 +19,7 @@ from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
 from lgbench.experiment.plan import Replanner, Request, plan
 from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
-from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import chance
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files
 from lgbench.training.checkpoint import Checkpoint

@@ -15,8 +15,7 @@ from lgbench import Random
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.contexts import TOLERANCE, draw
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.training.train import train
 
 SOUND = [toys.Walk(), toys.Largest(), toys.Even(), Weighted(), Marked()]

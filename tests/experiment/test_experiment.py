@@ -20,7 +20,7 @@ from lgbench.experiment.record import ExperimentRecord, ProtocolUse
 from lgbench.experiment.tuning import Tuning
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
-from lgbench.measurement.chance import chance
+from lgbench.measurement.evaluate import chance
 
 
 def entries(experiments) -> set[str]:
@@ -149,7 +149,7 @@ def test_the_run_id_changes_with_any_field(registry, toy_registry, planned):
 def test_run_ids_and_chance_levels_are_the_same_in_every_process(registry, planned):
     code = (
         "from lgbench.experiment.plan import *; from lgbench.extensions.registry import Registry\n"
-        "from lgbench.measurement.chance import chance\n"
+        "from lgbench.measurement.evaluate import chance\n"
         "request = Request(['tomita-1', 'max-retrieval'], ['peri-norm'], None, (0, 1), 'quick', {'train.lr': '0.01'})\n"
         "for e in plan(request, Registry.load()).experiments:\n"
         "    scores = chance(e.task, e.measurements, e.train, e.evaluate)\n"

@@ -17,7 +17,7 @@ from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.protocols import Evaluation, Training
 from lgbench.measurement import chance as chance_module
-from lgbench.measurement.chance import CHANCE, chance
+from lgbench.measurement.evaluate import CHANCE, chance
 from lgbench.results import run_files
 from lgbench_measurements.functions import best_blind_prediction
 

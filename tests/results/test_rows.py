@@ -13,8 +13,7 @@ from helpers.toy_registries import experiment_of
 from lgbench.execution.device import Execution
 from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement.chance import chance
-from lgbench.measurement.evaluate import evaluate
+from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files
 from lgbench.results.rows import Measured, rows_of, same_in_all_rows
