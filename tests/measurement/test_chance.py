@@ -16,7 +16,7 @@ from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.measurement import chance as chance_module
+from lgbench.measurement import evaluate as evaluation
 from lgbench.measurement.evaluate import CHANCE, chance
 from lgbench.results import run_files
 from lgbench_measurements.functions import best_blind_prediction
@@ -189,10 +189,10 @@ def test_long_contexts_are_drawn_a_few_at_a_time(monkeypatch):
             sizes.append(random.n * (length + 1))
             return super().sample(length, random)
 
-    monkeypatch.setattr(chance_module, "SAMPLED_POSITIONS", 4096)
+    monkeypatch.setattr(evaluation, "SAMPLED_POSITIONS", 4096)
     found = chance(Counted(), METRICS, Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 1024))
     assert max(sizes) <= 4096
-    bounds = chance_module.MIN_CONTEXTS, chance_module.MAX_CONTEXTS
+    bounds = evaluation.MIN_CONTEXTS, evaluation.MAX_CONTEXTS
     assert all(s.n == min(bounds[1], max(bounds[0], 4096 // (s.length + 1))) for s in found)
     assert {s.n for s in found} >= {*bounds}
 
