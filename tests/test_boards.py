@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.filed import check_filed
 from helpers.folders import ROOT
 from scipy import stats
 from statsmodels.api import OLS
@@ -23,7 +24,6 @@ from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.stored_runs import stored
 from lgbench.submissions.inspection import inspected
-from lgbench.submissions.submission import check_filed
 
 LEADERBOARDS = ROOT / "leaderboards"
 

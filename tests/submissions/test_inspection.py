@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import kl, published
+from helpers.filed import check_filed
 from helpers.plain_training import CPU
 from helpers.published import forged, identity, put_right
 from helpers.toy_registries import METRICS, experiment_of
@@ -32,7 +33,7 @@ from lgbench.measurement.evaluate import evaluate
 from lgbench.options import RunOptions
 from lgbench.results import run_files
 from lgbench.submissions.inspection import inspected, keys_in, row_keys
-from lgbench.submissions.submission import check_filed, submit
+from lgbench.submissions.submission import submit
 from lgbench.submissions.verdict import OTHER_ROUNDING, SAME_BITS
 from lgbench.submissions.verification import Verifier, verify
 from lgbench_optimizers import AdamW

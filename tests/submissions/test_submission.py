@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 from helpers import published
+from helpers.filed import check_filed
 from helpers.folders import TESTS
 from helpers.kept_runs import weights_of
 from helpers.packing import packed, repacked, together
@@ -24,7 +25,7 @@ from lgbench.results import run_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.run_schema import SCHEMA
 from lgbench.results.stored_runs import stored_in, with_rows
-from lgbench.submissions.submission import check_filed, incomplete, submit
+from lgbench.submissions.submission import incomplete, submit
 
 
 @pytest.fixture(scope="module")
