@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from textwrap import wrap
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -80,7 +80,9 @@ def show(table: Table, console: Console) -> None:
     for place, width in zip(shown, widths, strict=True):
         column = table.columns[place]
         header = "\n".join(wrap(printable(column.name), width) or [""])
-        lines.add_column(Text(header), justify="left" if column.text else "right", width=width, overflow="fold")
+        whole = width >= _natural(column, [row[place] for row in texts])
+        side: Literal["left", "right"] = "left" if column.text else "right"
+        lines.add_column(Text(header), justify=side, width=width, overflow="fold", no_wrap=whole)  # wrapping is slow
     for row in texts:
         lines.add_row(*(row[place] for place in shown))
     if table.title:

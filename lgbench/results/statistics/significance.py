@@ -69,25 +69,23 @@ def deciding_seeds(differences: Floats, failing: NDArray[np.bool_]) -> list[tupl
     Verdicts are corrected for all m differences (Holm). `failing` marks seeds (m, seeds) that one of the two entries has not
     fitted. Where the verdict turns on a fitted seed too, it is close to the limit, and no failing seed makes it.
     """
-    verdicts = _verdicts(differences)
+    tested, seeds = paired_t(differences), differences.shape[-1]
+    without = paired_t(np.where(np.eye(seeds, dtype=bool), np.nan, differences[:, None]))  # (m, seeds): each seed left out
     found: list[tuple[int, ...]] = []
     known = np.isfinite(differences)
     for i, (own, lost) in enumerate(zip(known, failing & known, strict=True)):
-        turning = []
+        verdict, turning = _verdict(tested.p, tested.mean[i], i), []
         for seed in np.flatnonzero(own) if lost.any() and not lost[own].all() else ():
-            without = differences.copy()
-            without[i, seed] = np.nan
-            if _verdicts(without)[i] != verdicts[i]:
+            p = np.where(np.arange(len(known)) == i, without.p[i, seed], tested.p)
+            if _verdict(p, without.mean[i, seed], i) != verdict:
                 turning.append(int(seed))
         found.append(tuple(turning) if lost[turning].all() else ())
     return found
 
 
-def _verdicts(differences: Floats) -> Floats:
-    """Sign of each significant difference, 0 without significance."""
-    tested = paired_t(differences)
-    verdicts: Floats = np.where(holm(tested.p) < 1 - CONFIDENCE, np.sign(tested.mean), 0)
-    return verdicts
+def _verdict(p: Floats, mean: float, i: int) -> float:
+    """Sign of difference i, 0 without significance."""
+    return float(np.sign(mean)) if holm(p)[i] < 1 - CONFIDENCE else 0.0
 
 
 POWER = 0.8
