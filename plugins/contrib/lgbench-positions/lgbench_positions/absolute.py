@@ -17,12 +17,12 @@ TABLE_STD = 0.02
 
 
 def angles(positions: Tensor, features: int) -> Tensor:
-    """m * 10000^(-2i / features) for every pair i of features: positions (T,) of float64 -> (T, ceil(features / 2)).
+    """m * 10000^(-2i / features) for every pair i of features: positions (..., T) of float64 -> (..., T, ceil(features / 2)).
 
     In float64, because float32 has only three decimals left at an angle of 16384.
     """
     pairs = torch.arange(0, features, 2, device=positions.device, dtype=positions.dtype)
-    return positions[:, None] * BASE ** (-pairs / features)
+    return positions[..., None] * BASE ** (-pairs / features)
 
 
 def cos_and_sin(angle: Tensor, scale: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
@@ -37,11 +37,12 @@ def cos_and_sin(angle: Tensor, scale: Tensor | float = 1.0) -> tuple[Tensor, Ten
 class Sinusoids(nn.Module):
     """x + sin or cos of the angles of each position."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, T, d)."""
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, d), position ids (B, T) -> (B, T, d)."""
         length, width = x.shape[-2:]
-        cos, sin = cos_and_sin(angles(torch.arange(length, device=x.device, dtype=torch.float64), width))
-        code = torch.stack((sin, cos), dim=-1).flatten(-2)[:, :width]
+        at = torch.arange(length, device=x.device, dtype=torch.float64) if positions is None else positions.double()
+        cos, sin = cos_and_sin(angles(at, width))
+        code = torch.stack((sin, cos), dim=-1).flatten(-2)[..., :width]
         return x + code.to(x.dtype)
 
 
@@ -54,6 +55,7 @@ class Sinusoidal(Position):
     """
 
     name = "sinusoidal"
+    reads_positions = True
 
     def embed(self, width: int, positions: int) -> Sinusoids:
         return Sinusoids()
@@ -68,9 +70,13 @@ class RandomRows(nn.Module):
         nn.init.normal_(self.table, std=TABLE_STD)
         self.noise = Noise(positions)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, T, d); the contexts of a batch share their rows."""
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, d), position ids (B, T) -> (B, T, d); the contexts of a batch share their rows."""
         length, rows = x.shape[-2], self.table.shape[0]
+        if positions is not None:
+            length = min(length, rows)  # ids of a context are below its length, unless the task says otherwise
+            codes = self.table[self.subset(length)] if self.training else self.table
+            return x + codes[positions.clamp(max=len(codes) - 1)]
         if length > rows:
             raise ValueError(f"the table of positions has {rows} rows, and the input is {length} long")
         return x + (self.table[self.subset(length)] if self.training else self.table[:length])
@@ -89,10 +95,47 @@ class RandomisedLearned(Position):
     every step and shared by the batch, so short inputs train all rows. Our choices: N is the length of the longest input that
     the model will get (2048 in the paper). In evaluation the rows are the first T; the paper draws a subset there too. So a
     prefix has the same code alone and within a longer input, and an input of N positions uses all rows in order either way.
-    E starts normal with standard deviation 0.02.
+    E starts normal with standard deviation 0.02. With position ids m is the id, N the number of ids, and an id of T or more
+    takes the last of the T rows.
     """
 
     name = "randomised-learned"
+    reads_positions = True
 
     def embed(self, width: int, positions: int) -> RandomRows:
         return RandomRows(width, positions)
+
+
+class ShiftedRows(nn.Module):
+    """x + the row of each position in a table: in training from a random row on, in evaluation from the first row on."""
+
+    def __init__(self, width: int, positions: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(positions, width))
+        nn.init.normal_(self.table, std=TABLE_STD)
+        self.noise = Noise(1)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, d), position ids (B, T) -> (B, T, d); the contexts of a batch share their start."""
+        at = torch.arange(x.shape[-2], device=x.device) if positions is None else positions
+        if self.training:
+            free = len(self.table) - at.amax()  # starts from which the largest position is still in the table
+            at = at + (self.noise() * free).long()
+        return x + self.table[at]
+
+
+@final
+class Coupled(Position):
+    """A learned table with a random start in training: position coupling (arXiv 2405.20671), Abacus (arXiv 2405.17399).
+
+    x_m + E[s + m], where m is the position id of a token. Tokens with one id, such as digits of equal significance, have one
+    code. In training the start s is uniform among those that leave all ids in the table, drawn anew at every step and shared by
+    the batch (by context in the papers); in evaluation s = 0 (1 in the paper). Without ids m is the place. E starts normal with
+    standard deviation 0.02.
+    """
+
+    name = "coupled"
+    reads_positions = True
+
+    def embed(self, width: int, positions: int) -> ShiftedRows:
+        return ShiftedRows(width, positions)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from lgbench import AttentionSpec, Position
-from lgbench_positions.standing import positions, require_self_attention
+from lgbench_positions.standing import positions as standing
+from lgbench_positions.standing import require_self_attention
 
 FIRE_HIDDEN = 32
 FIRE_LOG_SCALE = 0.1
@@ -22,10 +23,11 @@ FIRE_HIDDEN_AT_ONCE = 2**24
 """Hidden features of f that are computed at a time, which bounds memory."""
 
 
-def distances(q: Tensor, k: Tensor) -> Tensor:
-    """i - j in the type of q, (Q, K), and 0 where a query does not see the key."""
-    queries, keys = positions(q, k)
-    return (queries[:, None] - keys).clamp(min=0).to(q.dtype)
+def distances(q: Tensor, k: Tensor, ids: Tensor | None = None) -> Tensor:
+    """i - j in the type of q, (Q, K), and 0 where a query does not see the key; with position ids abs(i - j), (B, 1, Q, K)."""
+    queries, keys = standing(q, k, ids)
+    apart = queries[..., :, None] - keys[..., None, :]
+    return (apart.clamp(min=0) if ids is None else apart.abs()).to(q.dtype)
 
 
 def slopes(heads: int) -> list[float]:
@@ -50,9 +52,9 @@ class LinearPenalty(nn.Module):
         super().__init__()
         self.register_buffer("slope", torch.tensor(slopes(heads)))
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """q (B, H, Q, D), k (B, H, K, D) -> (H, Q, K)."""
-        return -self.slope[:, None, None] * distances(q, k)
+    def forward(self, q: Tensor, k: Tensor, positions: Tensor | None = None) -> Tensor:
+        """q (B, H, Q, D), k (B, H, K, D) -> (H, Q, K), or (B, H, Q, K) with position ids (B, K)."""
+        return -self.slope[:, None, None] * distances(q, k, positions)
 
 
 @final
@@ -60,10 +62,12 @@ class Alibi(Position):
     """Attention with linear biases: a penalty that grows with the distance (arXiv 2108.12409, section 3).
 
     Head h of H adds -2^(-8h / H) (i - j) to its logits; for an H that is no power of two the slopes are interpolated as in
-    the paper's code. The bias comes after logits are divided by sqrt(D), as published. A single head has the slope 2^-8.
+    the paper's code. The bias comes after logits are divided by sqrt(D), as published. A single head has the slope 2^-8. With
+    position ids, whose order is free, the penalty is on abs(i - j): our choice.
     """
 
     name = "alibi"
+    reads_positions = True
 
     def bias(self, spec: AttentionSpec) -> LinearPenalty:
         require_self_attention(self.name, spec)
@@ -91,7 +95,7 @@ class Interpolation(nn.Module):
     def argument(self, q: Tensor, k: Tensor) -> Tensor:
         """psi(i - j) / psi(max(L, i)) in [0, 1], (Q, K); 0 where a query does not see the key."""
         scale, threshold = self.log_scale.abs(), (self.first_threshold * self.threshold_ratio).abs()
-        queries = positions(q, k)[0].to(q.dtype)
+        queries = standing(q, k)[0].to(q.dtype)
         furthest = torch.log1p(scale * torch.maximum(queries, threshold))
         return torch.log1p(scale * distances(q, k)) / (furthest[:, None] + FIRE_EPSILON)
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from lgbench import AttentionSpec, Position, Unsupported
 from lgbench_positions.absolute import angles, cos_and_sin
-from lgbench_positions.standing import positions, require_self_attention
+from lgbench_positions.standing import positions as standing
+from lgbench_positions.standing import require_self_attention
 
 SCALE_BASE = 512
 """The number of positions over which xPos fades by one factor zeta, as published."""
@@ -25,7 +26,7 @@ def even(features: int) -> int:
 
 
 def rotated(x: Tensor, angle: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-    """Features (2i, 2i + 1) of x (..., T, D) rotated by angle (T, i) and stretched by scale (T, i); an odd one stays."""
+    """Features (2i, 2i + 1) of x (..., T, D) rotated by angle (..., T, i) and stretched by scale (T, i); an odd one stays."""
     paired = even(x.shape[-1])
     cos, sin = (part.to(x.dtype) for part in cos_and_sin(angle, scale))
     first, second = x[..., 0:paired:2], x[..., 1:paired:2]
@@ -36,9 +37,9 @@ def rotated(x: Tensor, angle: Tensor, scale: Tensor | float = 1.0) -> Tensor:
 class Rotation(nn.Module):
     """Queries and keys rotated by the angles of their positions."""
 
-    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """q (B, H, Q, D), k (B, H, K, D) -> the same shapes."""
-        queries, keys = positions(q, k)
+    def forward(self, q: Tensor, k: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """q (B, H, Q, D), k (B, H, K, D), position ids (B, K) -> the shapes of q and k."""
+        queries, keys = standing(q, k, positions)
         features = even(q.shape[-1])
         return rotated(q, angles(queries, features)), rotated(k, angles(keys, features))
 
@@ -48,7 +49,7 @@ class FadingRotation(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """q (B, H, Q, D), k (B, H, K, D) -> the same shapes. Raises ValueError for more than MAX_POSITIONS."""
-        queries, keys = positions(q, k)
+        queries, keys = standing(q, k)
         if len(keys) > MAX_POSITIONS:
             raise ValueError(f"xpos works up to {MAX_POSITIONS} positions in float32, and the input has {len(keys)}")
         return self._rotated(q, queries, 1), self._rotated(k, keys, -1)
@@ -76,6 +77,7 @@ class Rope(Position):
     """
 
     name = "rope"
+    reads_positions = True
 
     def rotate(self, spec: AttentionSpec) -> Rotation:
         require_self_attention(self.name, spec)
