@@ -25,6 +25,7 @@ from lgbench.cli.main import main as lgbench
 from lgbench.reports import plots
 from lgbench.reports.boards import boards_markdown
 from lgbench.reports.figure import Spec, figure
+from lgbench.reports.marks import slots
 from lgbench.reports.probe_figures import predictor_figure
 from lgbench.results.leaderboard import Results
 from lgbench.results.predictors import TIMES, predictors
@@ -59,7 +60,7 @@ def boards_page(results: Results) -> str:
 
 def pictures(results: Results) -> Iterator[tuple[Path, Spec]]:
     """Every picture with its specification."""
-    yield HERE / "overview.svg", figure(boards_of(results), OVERVIEW)
+    yield HERE / "overview.svg", figure(boards_of(results), slots(OVERVIEW, results.entry_order))
     protocol = versions(results)[0]
     maps = cells(results)
     yield HERE / "factors.svg", picture(maps, tested(maps), protocols(results))

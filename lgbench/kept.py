@@ -248,7 +248,8 @@ def _read(task: Task, text: str) -> Tensor:
     try:
         return task.context(text)
     except ValueError as error:
-        raise UsageError(f"{task.name} has no context {text!r}: {first_line(error)}") from error
+        examples = f"`lgbench show {task.name}` has examples"
+        raise UsageError(f"{task.name} has no context {text!r}: {first_line(error)}; {examples}") from error
     except Exception as error:  # the code of a task may raise anything
         raise PluginError(f"{task.name} failed to read {text!r}: {type(error).__name__}: {first_line(error)}") from error
 

@@ -85,3 +85,20 @@ def memory(size: float) -> str:
     if size < 1e9:
         return f"{ceil(size / 1e6)} MB"
     return f"{size / 1e9:.0f} GB" if size >= 10e9 else f"{size / 1e9:.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Duration in at most two units.
+
+    >>> [duration(seconds) for seconds in (37.2, 372, 3723, 12_000, 180_000)]
+    ['37 s', '6 min', '62 min', '3 h 20 min', '2 d 2 h']
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d" + (f" {hours % 24} h" if hours % 24 else "")

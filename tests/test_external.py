@@ -155,7 +155,7 @@ def test_submit_verify_and_load_refuse_it_in_one_sentence(toys_alone, tmp_path):
     walk(uniform, results)
     (path,) = run_files.find(results)
     said = f"{path}: lgbench did not train its model: nobody can run it again, to verify or submit it"
-    submitted, verified = command("submit", results, "--to", boards), command("verify", results)
+    submitted, verified = command("submit", results, "--out", boards), command("verify", results)
     assert submitted.exit_code != 0 and submitted.output.count("lgbench did not train") == 1 and said in submitted.output
     assert verified.exit_code != 0 and verified.output.count("lgbench did not train") == 1 and said in verified.output
     assert not list(boards.rglob("*.parquet"))

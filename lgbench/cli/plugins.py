@@ -239,7 +239,7 @@ def _chosen(names: Sequence[str], files_alone: bool, registry: Registry) -> list
     required=True,
     help=f"Kind of thing that it provides: {', '.join(packages.EXAMPLES)}.",
 )
-@click.option("--to", "folder", type=click.Path(path_type=Path), help="Folder to write.  [default: lgbench-NAME]")
+@click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder to write.  [default: lgbench-NAME]")
 @click.option("--license", type=click.Choice(packages.LICENSES), default="MIT", show_default=True, help="License to include.")
 def new_plugin(name: str, kind: str, folder: Path | None, license: str) -> None:
     """Write a new plugin as a package, ready to be published.

@@ -197,7 +197,7 @@ def plot(out: Path | None, results: Path, **asked: Any) -> None:
     """Draw a metric against length, training steps or a setting.
 
     The figure is 3.3 inches wide, as a column of a paper. Without --task it has a panel for each family. peri-norm is short for
-    transformer+peri-norm. The order of the entries decides their colours and shapes.
+    transformer+peri-norm. An entry has one colour in all figures of these results, unless two would meet in it.
 
     A probe of `lgbench run --probe` is drawn as the mean over layers and heads, or for one layer or head:
 

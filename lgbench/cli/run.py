@@ -15,7 +15,7 @@ from lgbench.cli.output import complain, console, echo, installed, warn
 from lgbench.errors import Interrupted, RunFailed, RunFileError, UsageError
 from lgbench.experiment.protocols import BOARDS_PROTOCOL, DEFAULT_PROTOCOL
 from lgbench.options import RunOptions
-from lgbench.terminal import counted
+from lgbench.terminal import counted, duration
 
 if TYPE_CHECKING:
     from lgbench.execution.progress import ConsoleProgress
@@ -70,7 +70,6 @@ def run_request(options: RunOptions, registry: Registry, dry_run: bool = False) 
 def _forecast(command: Command, results: Path) -> None:
     """Print a forecast. Raises RunFailed if any first training step fails."""
     from lgbench.execution.device import Execution
-    from lgbench.execution.progress import duration
     from lgbench.execution.scheduler import Forecast
     from lgbench.execution.tuning import Stages
 
@@ -92,7 +91,6 @@ def _forecast(command: Command, results: Path) -> None:
 
 def _longer(request: Request, registry: Registry, display: ConsoleProgress) -> str:
     """Sentence about the boards' protocol, with the time for the same runs under that protocol."""
-    from lgbench.execution.progress import duration
     from lgbench.experiment.plan import plan
 
     try:
@@ -166,8 +164,8 @@ def same_folder(results: Path) -> str:
 
 @click.command()
 @click.argument("folders", type=cli_options.Folder(), nargs=-1, required=True)
-@click.option("--to", type=cli_options.Folder(), required=True, help="Folder that gets the runs. It may have some already.")
-def merge(folders: Sequence[Path], to: Path) -> None:
+@click.option("--out", type=cli_options.Folder(), required=True, help="Folder that gets the runs. It may have some already.")
+def merge(folders: Sequence[Path], out: Path) -> None:
     """Merge the runs of several folders into one folder.
 
     FOLDERS are folders of runs, for example from several machines. A run in several folders is copied once. If two files of a
@@ -177,11 +175,11 @@ def merge(folders: Sequence[Path], to: Path) -> None:
     from lgbench.results import merging
 
     try:
-        done = merging.merge(folders, to)
+        done = merging.merge(folders, out)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; every file that was written is whole. The same command merges the others") from None
     weights = f", {done.weights} with weights" if done.weights else ""
-    echo(f"{counted(done.written, 'run')} written to {to}/{weights}; {done.equal} were there already")
+    echo(f"{counted(done.written, 'run')} written to {out}/{weights}; {done.equal} were there already")
     if done.different:
         for sentence in done.different:
             complain(sentence)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("runs", type=options.Folder(files=True), nargs=-1, required=True)
 @click.option(
-    "--to",
+    "--out",
     "folder",
     type=options.Folder(),
     required=True,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Literal
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.text import Text
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.measurement.evaluate import Extent
-from lgbench.terminal import printable
+from lgbench.terminal import duration, printable
 
 UNCOMPILED = 2.0
 """Assumed time of a token in evaluation, which is not compiled, relative to training, until both were timed. Measured on
@@ -72,15 +71,6 @@ class ProgressDisplay:
     def all(self, experiments: Sequence[Experiment], workers: int) -> AbstractContextManager[object]:
         """Context that shows the time left for all experiments, shared by a number of workers."""
         return nullcontext()
-
-
-def duration(seconds: float) -> str:
-    """Duration as text.
-
-    >>> duration(37.2), duration(3723)
-    ('37 s', '1:02:03')
-    """
-    return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
 def training_tokens(experiment: Experiment) -> float:

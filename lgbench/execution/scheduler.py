@@ -11,11 +11,11 @@ from pathlib import Path
 
 from lgbench.errors import RunFailed, located
 from lgbench.execution.device import Execution, full_float32, keep_freed_memory, threads
-from lgbench.execution.progress import ProgressDisplay, duration, evaluation_tokens, point_tokens, training_tokens
+from lgbench.execution.progress import ProgressDisplay, evaluation_tokens, point_tokens, training_tokens
 from lgbench.execution.work_queue import LockedPopulation, PlannedPopulation, WorkQueue, named, unfinished
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan
-from lgbench.terminal import counted, memory
+from lgbench.terminal import counted, duration, memory
 from lgbench.training import cost
 from lgbench.training.cost import free_memory, step_seconds
 

@@ -172,7 +172,7 @@ def require_empty(folder: Path) -> None:
     """Raise UsageError unless the folder is new or empty: nothing is overwritten."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         is_what = "is not empty" if folder.is_dir() else "is a file"
-        raise UsageError(f"{folder} {is_what}, and nothing is overwritten: name a new folder with --to")
+        raise UsageError(f"{folder} {is_what}, and nothing is overwritten: name a new folder with --out")
 
 
 def write(texts: Mapping[str, str], folder: Path) -> None:
@@ -183,7 +183,7 @@ def write(texts: Mapping[str, str], folder: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise LgbenchError(f"{folder} was not written: {error.strerror or error}; name another folder with --to") from error
+        raise LgbenchError(f"{folder} was not written: {error.strerror or error}; name another folder with --out") from error
 
 
 def author_by_git() -> tuple[str, str]:

@@ -67,11 +67,12 @@ class Panel:
     """Whether the vertical axis is logarithmic, with all values above 0."""
 
 
-def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False, fit: bool = False) -> Spec:
+def figure(boards: Sequence[Board], entries: Mapping[str, int], loglog: bool = False, fit: bool = False) -> Spec:
     """Figure of one board, or overview with a panel for each board.
 
-    The order of `entries` decides colours, shapes and dashes. With `loglog`, both axes are logarithmic, and values at or below
-    0 are left out. With `fit`, the legend shows the exponent of a power law fitted to each entry on the first board.
+    `entries` has a slot for each entry, as in :func:`lgbench.reports.marks.slots`, in the order of the legend. With `loglog`,
+    both axes are logarithmic, and values at or below 0 are left out. With `fit`, the legend shows the exponent of a power law
+    fitted to each entry on the first board.
     """
     labels = dict(zip(entries, short(entries), strict=True))
     if fit:
@@ -92,22 +93,27 @@ def figure(boards: Sequence[Board], entries: Sequence[str], loglog: bool = False
     ]
     counts = {cell.n for board in boards for row in board.rows if row.entry in labels for cell in row.cells}
     title, subtitle = heading(boards, boards[0].metric.headline)
-    return assembled(panels, list(labels.values()), title, [*subtitle, seeds_line(counts)])
+    return assembled(panels, by_label(labels, entries), title, [*subtitle, seeds_line(counts)])
 
 
-def assembled(panels: Sequence[Panel], labels: Sequence[str], title: str, subtitle: list[str]) -> Spec:
-    """Figure of panels with a legend. The order of all labels decides colours, shapes and dashes.
+def by_label(labels: Mapping[str, str], entries: Mapping[str, int]) -> dict[str, int]:
+    """Slots by label, from labels and slots by entry."""
+    return {label: entries[entry] for entry, label in labels.items()}
+
+
+def assembled(panels: Sequence[Panel], labels: Mapping[str, int], title: str, subtitle: list[str]) -> Spec:
+    """Figure of panels with a legend. `labels` has a slot for each label, in the order of the legend.
 
     Altair makes the parts and plain dictionaries join them, because Altair would copy the whole figure at every step.
     """
-    styles = Styles.of(list(labels), len(labels))
+    styles = Styles.of(list(labels), list(labels.values()))
     datasets: dict[str, Any] = {}
     for place, panel in enumerate(panels):
         names = _datasets(panel, place)
         datasets |= {names.cells: panel.cells, names.about: panel.about}
         datasets |= {} if names.chance is None else {names.chance: panel.chance}
     parts = [_part(_panel(panels, place, styles), datasets) for place in range(len(panels))]
-    legend = _part(_legend(labels, styles, any(panel.chance for panel in panels)), datasets)
+    legend = _part(_legend(list(labels), styles, any(panel.chance for panel in panels)), datasets)
     row = 30 + ROW * (max(len(panel.title) for panel in panels) - 1)
     # With "flush" bounds, the space between panels is exact: axis labels do not move panels.
     grid = {"concat": parts, "columns": _columns(panels), "bounds": "flush", "spacing": {"row": row, "column": BETWEEN}}

@@ -140,6 +140,23 @@ DASHES = ((1, 0), (5, 2), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5))
 MAX_ENTRIES = len(COLOURS) * len(DASHES)
 """Number of distinguishable entries."""
 
+
+def slots(entries: Sequence[str], order: Sequence[str]) -> dict[str, int]:
+    """Slot of each entry, its place among colours, shapes and dashes: by its place in `order`, in which all figures agree.
+
+    Where two entries meet in a colour, the later one takes the next free colour. The page does the same, in charts.js.
+
+    >>> slots(["c", "a"], ["a", "b", "c"]), slots(["c", "k"], list("abcdefghijk"))
+    ({'c': 2, 'a': 0}, {'c': 2, 'k': 3})
+    """
+    found: dict[str, int] = {}
+    for entry in sorted(entries, key=order.index):
+        start = order.index(entry)
+        rounds = (len(COLOURS) * turn + (start + i) % len(COLOURS) for turn in range(len(DASHES)) for i in range(len(COLOURS)))
+        found[entry] = next(slot for slot in rounds if slot not in found.values())
+    return {entry: found[entry] for entry in entries}
+
+
 GREY = "#555555"
 LANDMARK_DASH = (2, 2)
 CHANCE_DASH = (4, 3)
@@ -208,11 +225,11 @@ class Styles:
     dash: alt.StrokeDash
 
     @classmethod
-    def of(cls, domain: Any, count: int = MAX_ENTRIES) -> Styles:
-        """Styles of `count` labels: colours, shapes and dashes repeat in order over the labels of `domain`."""
+    def of(cls, domain: Any, slots: Sequence[int] = range(MAX_ENTRIES)) -> Styles:
+        """Styles of the labels of `domain`, each with a slot."""
 
         def scale(kinds: Sequence[Any]) -> alt.Scale:
-            return alt.Scale(domain=domain, range=[kinds[i % len(kinds)] for i in range(count)])
+            return alt.Scale(domain=domain, range=[kinds[slot % len(kinds)] for slot in slots])
 
         return cls(
             alt.Color("label:N", scale=scale(COLOURS)),

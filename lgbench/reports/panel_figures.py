@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lgbench.contracts import DIVERGED
 from lgbench.errors import UsageError
-from lgbench.reports.figure import Panel, Spec, above_zero, assembled, heading, panel_title, seeds_line
+from lgbench.reports.figure import Panel, Spec, above_zero, assembled, by_label, heading, panel_title, seeds_line
 from lgbench.reports.marks import SETTING_LABEL, STEP, Across
 from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
@@ -52,13 +52,13 @@ def step_document(steps: BoardSteps) -> dict[str, Any]:
     }
 
 
-def step_figure(found: Sequence[BoardSteps], entries: Sequence[str]) -> Spec:
-    """Figure with a panel for each board and length. The order of `entries` decides colours, shapes and dashes."""
+def step_figure(found: Sequence[BoardSteps], entries: Mapping[str, int]) -> Spec:
+    """Figure with a panel for each board and length. `entries` as in :func:`lgbench.reports.figure.figure`."""
     labels = dict(zip(entries, short(entries), strict=True))
     parts = [_step_part(each.board, curves, labels) for each in found for curves in each.curves.values()]
     metric = found[0].board.metric
     direction = f", {metric.direction}" if metric.ranks else ""
-    return _figure(parts, STEP, list(labels.values()), f"{metric.label} while models train{direction}")
+    return _figure(parts, STEP, by_label(labels, entries), f"{metric.label} while models train{direction}")
 
 
 def _step_part(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]) -> Part:
@@ -74,8 +74,8 @@ def _step_part(board: BoardHeader, curves: StepCurves, labels: Mapping[str, str]
     return Part(board, [_at_length(board, curves.length)], cells, chance, ticks, _about(steps, ticks))
 
 
-def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], loglog: bool = False) -> Spec:
-    """Figure with a panel for each sweep. The order of `entries` decides colours, shapes and dashes.
+def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Mapping[str, int], loglog: bool = False) -> Spec:
+    """Figure with a panel for each sweep. `entries` as in :func:`lgbench.reports.figure.figure`.
 
     With `loglog`, both axes are logarithmic, and values at or below 0 are left out.
     """
@@ -86,7 +86,7 @@ def sweep_figure(drawn: Sequence[Sweep], setting: str, entries: Sequence[str], l
     parts = [_sweep_part(sweep, labels, across, ticks, loglog) for sweep in drawn]
     metric = drawn[0].board.metric
     over = "on any of" if metric.name == DIVERGED else "mean over"
-    return _figure(parts, across, list(labels.values()), metric.headline, over, loglog)
+    return _figure(parts, across, by_label(labels, entries), metric.headline, over, loglog)
 
 
 def _sweep_part(sweep: Sweep, labels: Mapping[str, str], across: Across, ticks: Sequence[float], loglog: bool) -> Part:
@@ -122,7 +122,7 @@ def axis(setting: str, values: Sequence[SettingValue], loglog: bool = False) -> 
 
 
 def _figure(
-    parts: Sequence[Part], across: Across, labels: Sequence[str], title: str, over: str = "mean over", loglog: bool = False
+    parts: Sequence[Part], across: Across, labels: Mapping[str, int], title: str, over: str = "mean over", loglog: bool = False
 ) -> Spec:
     """Figure with a panel for each part. The vertical axes of a board's panels are equal, to compare the panels."""
     boards = list({id(part.board): part.board for part in parts}.values())

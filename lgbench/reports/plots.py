@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,20 @@ from lgbench.experiment.protocols import ALL_PROTOCOLS
 from lgbench.reports import figure, files, panel_figures, probe_figures
 from lgbench.reports.drawing import WAYS_OUT, drawn
 from lgbench.reports.figure import Spec
-from lgbench.reports.marks import COLOURS, LENGTH, MAX_ENTRIES, SCREEN, STEP, Across, Axes, Data, Styles, ValueScale, layers
+from lgbench.reports.marks import (
+    COLOURS,
+    LENGTH,
+    MAX_ENTRIES,
+    SCREEN,
+    STEP,
+    Across,
+    Axes,
+    Data,
+    Styles,
+    ValueScale,
+    layers,
+    slots,
+)
 from lgbench.results.boards import Board
 from lgbench.results.entries import find_entry
 from lgbench.results.leaderboard import Inside, Results
@@ -43,7 +56,7 @@ def page_spec(metric: Metric, across: Across = LENGTH) -> Spec:
     """Specification of the curves of a board on the page; the page adds the data and the colours of marks without data.
 
     Datasets have the names and columns of :class:`lgbench.reports.marks.Data`. The parameter `labels` is null or a list of all
-    labels, including hidden entries, whose order decides colours, shapes and dashes.
+    labels, including hidden entries, at their slots.
     """
     order = alt.param(name="labels", value=None)
     styles = Styles.of(alt.expr("labels || (length(data('cells')) ? pluck(data('cells'), 'label') : [''])"))
@@ -123,7 +136,7 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
     found = Counter(row.entry for board in boards for row in board.rows)
     entries = chosen([entry for entry, _ in found.most_common()], asked.named, say)  # first the entries of most boards
     if steps is not None:
-        return _against_steps(steps, asked, entries)
+        return _against_steps(steps, asked, slots(entries, results.entry_order))
     boards = [board for board in boards if any(row.entry in entries for row in board.rows)]
     if asked.heatmap:
         return _by_layer(results, boards, entries, asked.head)
@@ -131,7 +144,7 @@ def requested(results: Results, asked: PlotRequest, say: Callable[[str], None]) 
     if asked.loglog:
         rows = (row for board in boards for row in board.rows if row.entry in entries)
         _say_left_out([cell.mean for row in rows for cell in row.cells if cell.kind == "length"], say)
-    return figure.figure(boards, entries, asked.loglog, asked.fit)
+    return figure.figure(boards, slots(entries, results.entry_order), asked.loglog, asked.fit)
 
 
 def _of_one_protocol(results: Results, asked: PlotRequest, inside: Inside | None, say: Callable[[str], None]) -> PlotRequest:
@@ -198,7 +211,7 @@ def _steps(results: Results, asked: PlotRequest) -> list[BoardSteps]:
     return found
 
 
-def _against_steps(found: Sequence[BoardSteps], asked: PlotRequest, entries: Sequence[str]) -> Spec:
+def _against_steps(found: Sequence[BoardSteps], asked: PlotRequest, entries: Mapping[str, int]) -> Spec:
     own = [{n: curves for n, curves in each.curves.items() if curves.cells.keys() & {*entries}} for each in found]
     steps = [replace(each, curves=curves) for each, curves in zip(found, own, strict=True) if curves]
     if not steps:
@@ -227,7 +240,7 @@ def _against_setting(results: Results, asked: PlotRequest, inside: Inside | None
     _require_room(len(swept), "boards and lengths", "--task, --protocol or --length")
     if asked.loglog:
         _say_left_out([cell.mean for sweep in swept for entry in entries for cell in sweep.cells.get(entry, ())], say)
-    return panel_figures.sweep_figure(swept, asked.across, entries, asked.loglog)
+    return panel_figures.sweep_figure(swept, asked.across, slots(entries, results.entry_order), asked.loglog)
 
 
 def _say_left_out(means: Sequence[float], say: Callable[[str], None]) -> None:

@@ -178,13 +178,14 @@ def _summary_of(page_board: PageBoard) -> dict[str, Any]:
     }
 
 
-def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[str, str]]:
-    """Base entry and tested weights by entry on the boards. The base entry is the entry of the training."""
+def _entries(results: Results, boards: Iterable[PageBoard]) -> dict[str, dict[str, Any]]:
+    """Base entry, tested weights and place among colours, by entry on the boards. The base entry is that of the training."""
     ranked = {row.entry for page_board in boards for row in page_board.board.rows}
     found = results.rows("select distinct run_id, entry, weights from models where entry is not null")
     trained = {run: entry for run, entry, weights in found if weights == "raw"}
     known = {(trained.get(run, entry), weights != "raw", weights, entry) for run, entry, weights in found if entry in ranked}
-    return {entry: {"base": base, "weights": weights} for base, _, weights, entry in sorted(known)}
+    place = results.entry_order.index
+    return {entry: {"base": base, "weights": weights, "place": place(entry)} for base, _, weights, entry in sorted(known)}
 
 
 def _summary(boards: Sequence[PageBoard], runs: Mapping[str, Sequence[Any]]) -> str:

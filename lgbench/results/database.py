@@ -122,6 +122,13 @@ class Database:
         """Names of all tasks and families."""
         return [name for (name,) in self.rows("select distinct unnest([family, task]) from models")]
 
+    @cached_property
+    def entry_order(self) -> list[str]:
+        """All entries in one order for colours: raw weights first, those with runs on most tasks and protocols first."""
+        counted = """select entry from models where entry is not null group by entry, weights
+        order by weights != 'raw', count(distinct (task, task_version, protocol)) desc, entry"""
+        return list(dict.fromkeys(entry for (entry,) in self.rows(counted)))
+
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Rows of a query of lgbench, on the tables of sql/models.sql."""
         self.protocols  # noqa: B018  # makes the tables

@@ -174,7 +174,7 @@ def submit(given: Iterable[Path], folder: Path, registry: Registry, weights: boo
     Raises Refused with every reason, after filing nothing; UsageError for a missing folder.
     """
     if not folder.is_dir():
-        raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --to leaderboards/")
+        raise UsageError(f"no folder {str(folder)!r} to file runs in; name that of the leaderboards, as in --out leaderboards/")
     try:
         with Lock.waited_for(folder / ".submit.lock"):  # two submissions at once might file a run twice
             return _submitted(given, folder / RUNS, registry, weights)

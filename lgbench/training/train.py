@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lgbench.errors import RunFileError, first_line, lacks_memory
 from lgbench.experiment.experiment import Experiment
+from lgbench.terminal import duration
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
 from lgbench.training.data import stream
 from lgbench.training.models import Curve, Models, Trained
@@ -40,7 +41,7 @@ class Compiled:
             self.advance = self.plain
             return self.advance(*batch)
         if self._began is not None:
-            self.say(f"compiled the training step in {time.monotonic() - self._began:.0f} s")
+            self.say(f"compiled the training step in {duration(time.monotonic() - self._began)}")
             self._began = None
         return losses
 

@@ -194,11 +194,10 @@ def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_
 
 
 def seconds(duration: str) -> int:
-    """Of a text such as "37 s" or "1:02:03"."""
-    return (
-        int(duration[:-2])
-        if duration.endswith(" s")
-        else sum(int(part) * unit for part, unit in zip(duration.split(":"), (3600, 60, 1), strict=True))
+    """Of a text such as "37 s" or "3 h 20 min"."""
+    words = duration.split()
+    return sum(
+        int(n) * {"s": 1, "min": 60, "h": 3600, "d": 86400}[unit] for n, unit in zip(words[::2], words[1::2], strict=True)
     )
 
 

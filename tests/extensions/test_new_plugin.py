@@ -71,7 +71,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a package of every kind, called after it."""
     folder = tmp_path_factory.mktemp("packages")
     for kind in KINDS:
-        result = new_plugin(f"own_{kind}", "--kind", kind, "--to", str(folder / kind))
+        result = new_plugin(f"own_{kind}", "--kind", kind, "--out", str(folder / kind))
         assert result.exit_code == 0, result.output
     return folder
 
@@ -286,4 +286,4 @@ def test_nothing_is_overwritten(blocker, tmp_path):
         (place / "thesis.txt").write_text("years of work")
     else:
         place.write_text("years of work")
-    assert "nothing is overwritten: name a new folder with --to" in refused("my-norm", "--kind", "norm")
+    assert "nothing is overwritten: name a new folder with --out" in refused("my-norm", "--kind", "norm")

@@ -12,6 +12,7 @@ import lgbench_measurements
 from helpers.run_files import measured_by_all, simulated, write_rows
 from lgbench.reports import plots
 from lgbench.reports.figure import Spec, figure
+from lgbench.reports.marks import slots
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
 
@@ -47,7 +48,7 @@ def made(folder: Path) -> Results:
 @cache
 def spec(folder: Path) -> Spec:
     """The figure of alpha with all entries."""
-    return figure(made(folder).boards("tvd", "alpha"), ENTRIES)
+    return figure(made(folder).boards("tvd", "alpha"), slots(ENTRIES, ENTRIES))
 
 
 @cache

@@ -116,7 +116,10 @@ def test_a_program_reads_json(kept_runs):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--context", "( x"], "dyck-1-2 has no context '( x': 'x' begins with none of its symbols, which are ( )"),
+        (
+            ["--context", "( x"],
+            "dyck-1-2 has no context '( x': 'x' begins with none of its symbols, which are ( ); `lgbench show",
+        ),
         (["--context", "())"], "no member of the language begins with that; `lgbench show dyck-1-2` has examples"),
         (["--context", "()" * 40], "the context has 81 positions, and the model was built for 49 at most"),
         (["--context", "(", "--weights", "bema"], "no weights 'bema'; did you mean 'ema'? known: ema, raw"),

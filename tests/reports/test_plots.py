@@ -16,6 +16,7 @@ from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import figure as figures
 from lgbench.reports import marks
 from lgbench.reports.figure import figure
+from lgbench.reports.marks import slots
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_the_chance_level_is_a_dashed_grey_curve_that_the_legend_names(drawing, 
 @pytest.mark.slow
 def test_no_chance_level_is_drawn_or_named_where_it_is_unknown(boards):
     (beta,) = [board for board in boards if board.name == "beta"]
-    drawing = Drawing(figure([beta], ["arch+norm"]))
+    drawing = Drawing(figure([beta], {"arch+norm": 0}))
     assert chance_line(drawing) is None and "chance" not in drawing.words()
     assert len(drawing.of("line mark")) == 1
 
@@ -116,7 +117,7 @@ def test_a_figure_says_what_it_shows(drawing):
 def test_what_is_written_stays_on_the_page_and_does_not_overlap(tmp_path_factory, drawing):
     """With a generous guess at the width of letters, for a board and for an overview."""
     overview = plot_runs.made(tmp_path_factory.getbasetemp()).boards("roc_auc") * 3
-    for shown in (drawing, Drawing(figure(overview, ENTRIES))):
+    for shown in (drawing, Drawing(figure(overview, slots(ENTRIES, ENTRIES)))):
         height = float(shown.root.get("viewBox").split()[3])
         boxes = []
         for text, (x, y), node in shown.texts():
@@ -134,7 +135,7 @@ def test_what_is_written_stays_on_the_page_and_does_not_overlap(tmp_path_factory
 @pytest.mark.slow
 def test_one_seed_has_no_band_and_says_so(boards):
     (board,) = [board for board in boards if board.name == "beta"]
-    drawing = Drawing(figure([board], ["arch+norm"]))
+    drawing = Drawing(figure([board], {"arch+norm": 0}))
     assert "1 seed" in drawing.words() and not any("interval" in word for word in drawing.words())
     assert len(drawing.points()) == 3
     for node, _ in drawing.of("area mark"):
@@ -143,7 +144,7 @@ def test_one_seed_has_no_band_and_says_so(boards):
 
 @pytest.mark.slow
 def test_an_overview_has_a_panel_for_each_board_with_the_same_looks_and_own_lengths(boards, drawing):
-    overview = Drawing(figure(boards, [*ENTRIES, "arch+norm"]))
+    overview = Drawing(figure(boards, slots([*ENTRIES, "arch+norm"], [*ENTRIES, "arch+norm"])))
     words = overview.words()
     assert {"alpha", "beta", "TVD, lower is better", "protocol quick/1, each panel has axes of its own"} <= set(words)
     assert {"1024", "100"} <= set(words)

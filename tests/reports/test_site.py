@@ -126,8 +126,15 @@ def test_runs_bring_their_footers_and_their_training(page, folder):
 def test_entries_say_whose_weights_they_are(page):
     entries = page.document("index")["entries"]
     assert list(entries) == sorted(site_runs.LEVELS | {"best+norm@ema": 0})
+    places = {entry: about.pop("place") for entry, about in entries.items()}
+    assert sorted(places, key=places.get) == [*sorted(site_runs.LEVELS, key=ran), "best+norm@ema"]
     assert entries["best+norm@ema"] == {"base": "best+norm", "weights": "ema"}
     assert entries["best+norm"] == {"base": "best+norm", "weights": "raw"}
+
+
+def ran(entry):
+    """The best one ran under two protocols, the others under one."""
+    return entry != site_runs.BEST, entry
 
 
 def test_names_from_files_open_no_element(page):

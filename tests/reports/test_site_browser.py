@@ -275,6 +275,33 @@ def test_the_ticked_entries_are_drawn(visit):
     expect(lines).to_have_count(5)
 
 
+def test_an_entry_has_its_colour_whatever_page_was_seen_before_and_in_plots(visit, folder, tmp_path):
+    page = visit("#/board")
+    colour_of = """(entry) => getComputedStyle([...document.querySelectorAll('.legend a')].find((a) =>
+        a.textContent === entry).previousElementSibling).backgroundColor"""
+    curves(page)
+    first = page.evaluate(colour_of, POOR)
+    page.goto(page.url.partition("#")[0] + f"#/compare/{POOR}/{EVEN}")
+    curves(page)
+    assert page.evaluate(colour_of, POOR) == first
+    path = tmp_path / "a.json"
+    CliRunner().invoke(main, ["plot", "--entry", f"{POOR},{EVEN}", "--results", str(folder), "--out", str(path)])
+    legend = json.loads(path.read_text())["vconcat"][1]
+    (scale,) = {
+        json.dumps(layer["encoding"]["color"]["scale"]) for layer in legend["layer"] if "color" in layer.get("encoding", {})
+    }
+    drawn = dict(zip(json.loads(scale)["domain"], json.loads(scale)["range"], strict=True))
+    red, green, blue = (int(drawn[POOR][at : at + 2], 16) for at in (1, 3, 5))
+    assert first == f"rgb({red}, {green}, {blue})"
+
+
+def test_without_names_the_two_best_of_the_first_board_are_compared(look, boards):
+    page = look("#/compare")
+    best = [entry for entry in by_mean(boards["tvd", "alpha"]) if "@" not in entry][:2]
+    assert [page.locator("#one").input_value(), page.locator("#other").input_value()] == best
+    expect(page.locator("main")).to_contain_text("at first the two best on alpha under quick/1.")
+
+
 @pytest.mark.parametrize("entry", [POOR, HOSTILE])
 def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
     page = look()

@@ -80,7 +80,7 @@ def test_different_numbers_under_one_id_name_both_files_and_one_is_taken(folders
     sentence = f"{first} and {second}: tvd (raw) after step 5 at length 8 is 0.5 (n 4) and 0.5000000000000001 (n 4)"
     assert merged(a, b, to=c) == (2, 0, 0, [sentence])
     assert contents(c) == contents(a)
-    result = CliRunner().invoke(main, ["merge", str(b), "--to", str(c)])
+    result = CliRunner().invoke(main, ["merge", str(b), "--out", str(c)])
     assert result.exit_code == 1 and "1 file has other numbers than another file of the same run" in result.output
 
 
@@ -165,7 +165,7 @@ def test_damaged_files_are_left_out_and_the_command_says_so_and_fails(folders):
     bad.write_bytes(bad.read_bytes()[:-9])
     (c / bad.name).parent.mkdir()
     (c / bad.name).write_bytes(b"half")
-    result = CliRunner().invoke(main, ["merge", str(a), "--to", str(c)])
+    result = CliRunner().invoke(main, ["merge", str(a), "--out", str(c)])
     assert result.exit_code == 1 and contents(c)[good.name] == good.read_bytes()
     assert f"1 run written to {c}/; 0 were there already" in result.output
     assert f"warning: left out: {bad}" in result.output and "2 files are left out; all else is merged" in result.output
@@ -197,7 +197,7 @@ def test_places_without_runs_are_refused(folders, tmp_path):
         with pytest.raises(UsageError, match=f"no run is in {empty}; name a folder in which `lgbench run` wrote results"):
             merge([a, empty], c)
     assert not c.exists()
-    result = CliRunner().invoke(main, ["merge", str(next(a.iterdir())), "--to", str(c)])
+    result = CliRunner().invoke(main, ["merge", str(next(a.iterdir())), "--out", str(c)])
     assert result.exit_code == 2 and "is a file" in result.output
 
 

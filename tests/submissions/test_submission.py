@@ -149,7 +149,7 @@ def test_nothing_stays_when_writing_fails_midway(made, board, installed, monkeyp
 
 
 def test_the_folder_of_the_leaderboards_must_be_there(made, tmp_path, installed):
-    with pytest.raises(UsageError, match="as in --to leaderboards/"):
+    with pytest.raises(UsageError, match="as in --out leaderboards/"):
         submit(made, tmp_path / "leaderbords", installed)
     assert not (tmp_path / "leaderbords").exists()
 
@@ -291,13 +291,13 @@ def lgbench(*arguments, registry):
 
 
 def test_the_command_says_what_was_filed_and_what_to_do_next(made, board, installed):
-    done = lgbench("submit", made[0].parent, "--to", board, registry=installed)
+    done = lgbench("submit", made[0].parent, "--out", board, registry=installed)
     assert done.exit_code == 0
     assert f"{len(made)} runs filed in {filed_in(board)}; next: run `make boards`" in done.output
-    again = lgbench("submit", made[0].parent, "--to", board, registry=installed)
+    again = lgbench("submit", made[0].parent, "--out", board, registry=installed)
     assert again.exit_code == 0
     assert again.output == f"{len(made)} runs filed before, with the same content\n"
-    refused = lgbench("submit", *made[1:3], made[0].parent / "nowhere", "--to", board, registry=installed)
+    refused = lgbench("submit", *made[1:3], made[0].parent / "nowhere", "--out", board, registry=installed)
     assert refused.exit_code == 1 and "lgbench: nothing was filed, for 1 reason:" in refused.stderr
 
 
@@ -330,7 +330,7 @@ def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(made, boa
     name, content = packed(alone)
     point, end = 0, -9
     while end == -9:
-        with warm.start(["submit", *alone, "--to", board], SUBMITS_AND_IS_KILLED.format(point=point)) as process:
+        with warm.start(["submit", *alone, "--out", board], SUBMITS_AND_IS_KILLED.format(point=point)) as process:
             _, error = process.communicate(timeout=60)
             end = process.returncode
             assert end in (0, -9), error
@@ -362,7 +362,7 @@ def kinds(board: Path) -> dict[str, int]:
 
 
 def test_weights_are_filed_beside_the_submission_file_and_tested_again_there(kept, board, installed):
-    done = lgbench("submit", kept, "--to", board, "--weights", registry=installed)
+    done = lgbench("submit", kept, "--out", board, "--weights", registry=installed)
     assert done.exit_code == 0 and "weights of 5 runs are filed" in done.stdout and "5 runs filed in" in done.stdout
     assert kinds(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
     for path in kept.glob("*.safetensors"):
@@ -372,11 +372,11 @@ def test_weights_are_filed_beside_the_submission_file_and_tested_again_there(kep
 
 
 def test_a_submission_carries_no_weights_unless_asked_to_and_they_may_be_added_later(kept, board, installed):
-    lgbench("submit", kept, "--to", board, registry=installed)
+    lgbench("submit", kept, "--out", board, registry=installed)
     assert kinds(board) == {".parquet": 1}
     missing = lgbench("verify", board / "runs", "--evaluate-only", registry=installed)
     assert "the weights of this run are missing" in missing.stdout
-    done = lgbench("submit", kept, "--to", board, "--weights", registry=installed)
+    done = lgbench("submit", kept, "--out", board, "--weights", registry=installed)
     assert done.exit_code == 0 and "5 runs filed before" in done.stdout and "weights of 5 runs are filed" in done.stdout
     assert kinds(board) == {".parquet": 1, ".safetensors": 5} and check_filed(board, installed) == []
 

@@ -2,12 +2,17 @@
 // many small ones of a training by hand, since a hundred Vega views would take seconds. Colours are variables of the style
 // sheet, so light, dark and print need no second drawing.
 
-const SERIES = Array.from({ length: 12 }, (_, slot) => `var(--series-${slot + 1})`);
+const SERIES = Array.from({ length: 8 }, (_, slot) => `var(--series-${slot + 1})`);
 const colour = (slot) => SERIES[slot % SERIES.length];
 
-// An entry keeps its colour for as long as it is drawn; a new one takes the first that is free.
+// An entry has the colour of its place among all entries, on every view and in plots (slots in marks.py). Where two meet in a
+// colour, the later one takes the next that is free. In one view an entry keeps its colour for as long as it is drawn.
 class Colours {
   slots = new Map();
+
+  forget() {
+    this.slots.clear();
+  }
 
   of(entry) {
     return colour(this.slots.get(entry) ?? 0);
@@ -15,7 +20,8 @@ class Colours {
 
   keep(drawnEntries) {
     for (const entry of [...this.slots.keys()]) if (!drawnEntries.includes(entry)) this.slots.delete(entry);
-    for (const entry of drawnEntries) if (!this.slots.has(entry)) this.slots.set(entry, this.free());
+    const added = drawnEntries.filter((entry) => !this.slots.has(entry)).sort((a, b) => placeOf(a) - placeOf(b));
+    for (const entry of added) this.slots.set(entry, this.free(placeOf(entry)));
   }
 
   // By slot; what is not drawn leaves a name that no entry has.
@@ -25,11 +31,12 @@ class Colours {
     return names;
   }
 
-  free() {
+  free(place) {
     const taken = new Set(this.slots.values());
-    let slot = 0;
-    while (taken.has(slot)) slot += 1;
-    return slot;
+    const slotAfter = (steps) => SERIES.length * Math.floor(steps / SERIES.length) + ((place + steps) % SERIES.length);
+    let steps = 0;
+    while (taken.has(slotAfter(steps))) steps += 1;
+    return slotAfter(steps);
   }
 }
 

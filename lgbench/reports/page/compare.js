@@ -24,7 +24,7 @@ const compareForm = (first, second, wanted) => {
     const [a, b] = second === null ? [first, form.elements.other.value] : [form.elements.one.value, form.elements.other.value];
     location.hash = link("compare", a, b, wanted.metric, wanted.protocol);
   };
-  const other = entries.find((entry) => entry !== first) ?? first;
+  const other = bestFirst().find((entry) => entry !== first) ?? first;
   const form = element(
     "form",
     { class: "pair", submit: submitted },
@@ -35,8 +35,16 @@ const compareForm = (first, second, wanted) => {
   return form;
 };
 
+// The best entries of the first board, with raw weights before averages; the others follow.
+const bestFirst = () => {
+  const ranked = boardOf(firstBoard()).rows.map(({ entry }) => entry);
+  return distinct([...ranked.filter((entry) => weightsOf(entry) === "raw"), ...ranked, ...entries]);
+};
+
 const compareView = (first, second, metric, protocol) => {
-  const pair = [first ?? entries[0], second ?? entries.find((entry) => entry !== (first ?? entries[0])) ?? entries[0]];
+  const best = bestFirst();
+  const one = first ?? best[0];
+  const pair = [one, second ?? best.find((entry) => entry !== one) ?? one];
   if (!pair.every(known)) return nowhere();
   const own = INDEX.boards.filter((pageBoard) => pair.some((entry) => pageBoard.entries.includes(entry)));
   const metrics = distinct(own.map((pageBoard) => pageBoard.metric));
@@ -51,6 +59,13 @@ const compareView = (first, second, metric, protocol) => {
     page: "compare",
     nodes: [
       heading("Compare"),
+      first === undefined
+        ? element(
+            "p",
+            { class: "lead" },
+            `Two entries of your choice; at first the two best on ${titleOf(firstBoard())} under ${firstBoard().protocol}.`,
+          )
+        : null,
       compareForm(...pair, wanted),
       element(
         "div",
@@ -67,7 +82,7 @@ const compareView = (first, second, metric, protocol) => {
         }))),
       ),
       overview(pageBoards, pair),
-    ],
+    ].filter((node) => node !== null),
     shown: (main) => {
       colours.keep(pair);
       main.append(...shared.filter((pageBoard) => pageBoards.includes(pageBoard)).map((pageBoard) => comparison(pageBoard, pair)));

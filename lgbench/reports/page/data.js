@@ -24,6 +24,7 @@ const direction = (metric) => `${metric.lower_is_better ? "lower" : "higher"} is
 const entries = Object.keys(INDEX.entries);
 const known = (entry) => Object.hasOwn(INDEX.entries, entry);
 const weightsOf = (entry) => INDEX.entries[entry]?.weights ?? "raw";
+const placeOf = (entry) => INDEX.entries[entry]?.place ?? 0;
 const baseOf = (entry) => INDEX.entries[entry]?.base ?? entry;
 const allWeights = [...new Set(entries.map(weightsOf))].sort((a, b) => (b === "raw") - (a === "raw") || (a < b ? -1 : 1));
 

@@ -38,6 +38,7 @@ let current = null;
 
 const show = () => {
   const focused = document.activeElement?.dataset?.key;
+  colours.forget();
   const view = viewOf(route());
   endViews();
   main.replaceChildren(...view.nodes);

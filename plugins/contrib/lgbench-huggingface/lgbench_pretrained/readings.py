@@ -138,7 +138,12 @@ def figure(found: ModelRows) -> dict[str, Any]:
         panels = [_panel(found, drawn[0], labels)]
     said = f"{found.contexts} contexts of {found.contexts_of} for each length, {found.dtype}, seed {found.seed}"
     title = f"{Path(found.model).name}: {drawn[0].headline if len(panels) == 1 else 'probes by length'}"
-    return assembled(panels, list(labels.values()), title, [*wrap(said, LINE), "mean and 95 % interval over heads"])
+    return assembled(
+        panels,
+        {label: slot for slot, label in enumerate(labels.values())},
+        title,
+        [*wrap(said, LINE), "mean and 95 % interval over heads"],
+    )
 
 
 def _panel(found: ModelRows, metric: Metric, labels: dict[int | None, str]) -> Any:
