@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeGuard, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,7 @@ def _unfitted(models: BoardValues, test: ClaimTest, values: Floats) -> list[str]
 
 def _values(models: BoardValues, test: ClaimTest, entry: str) -> Floats:
     """Values of each seed at each length of the test, (L, S), or means over lengths, (1, S); NaN for missing values."""
-    named = {"ID": ID, "OOD": OOD}.get(test.lengths) if test.exponent is None and _is_name(test.lengths) else None
+    named = {"ID": ID, "OOD": OOD}.get(test.lengths) if test.exponent is None and isinstance(test.lengths, str) else None
     columns = [("length", length) for length in _lengths(models, test)] if named is None else [named]
     if not columns or any(column not in models.columns for column in columns):
         return np.full((1, len(models.seeds)), np.nan)
@@ -169,10 +169,6 @@ def _of_seeds(models: BoardValues, test: ClaimTest, values: Floats) -> Floats:
     if len(values) < 2:  # a length of the test was not measured
         return np.full(values.shape[1], np.nan)
     return exponents(np.array(_lengths(models, test)), values)
-
-
-def _is_name(lengths: str | tuple[int, ...]) -> TypeGuard[str]:
-    return isinstance(lengths, str)
 
 
 State = Literal["confirmed", "refuted", "undecided", "not run"]

@@ -145,6 +145,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
     check_settings(task.thing, train, evaluate)
     options = _options(task.thing, entry, chosen.optimizer, changes)
     before, after = flat(*plain, _options(task.thing, entry, chosen.optimizer, {})), flat(train, evaluate, options)
+    precision = [("precision", chosen.precision)] if chosen.precision != PRECISIONS[0] else []
     to_choose = None if "train.lr" in changes else chosen.protocol.tuning(train)
     if chosen.protocol.lr_factors and not to_choose:
         before["train.lr"] = None  # the protocol has no rate of its own, so a rate that the user sets is always a change
@@ -165,7 +166,7 @@ def _experiment(task: Found[Task], entry: Entry, changes: Mapping[str, str], cho
         protocol=ProtocolUse(
             chosen.protocol.name,
             chosen.protocol.version,
-            (*_precision(chosen), *sorted((key, setting_label(value)) for key, value in after.items() if value != before[key])),
+            (*precision, *sorted((key, setting_label(value)) for key, value in after.items() if value != before[key])),
         ),
         train=train,
         evaluate=evaluate,
@@ -192,10 +193,6 @@ def _with_tuning_runs(
     alone = replace(chosen, averagers=(), probes=frozenset())
     tried = [_experiment(task, entry, {**common, "train.lr": str(lr)}, alone) for lr in asked.grid]
     return replace(experiment, tuning_runs=tuple(each.with_seed(seed) for each in tried for seed in asked.seeds))
-
-
-def _precision(chosen: _Chosen) -> list[tuple[str, str]]:
-    return [("precision", chosen.precision)] if chosen.precision != PRECISIONS[0] else []
 
 
 def _entry_label(entry: Entry, optimizer: Found[Optimizer]) -> str:

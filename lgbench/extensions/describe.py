@@ -270,7 +270,8 @@ def _task_page(task: Task) -> Iterator[str]:
     yield "\nsample contexts, and p* after them:"
     for sample in samples(task):
         legal = [f"{name}: {p:.3g}" for name, p in sample.answers]
-        yield f"  {sample.context}\n    {', '.join(legal)}{_more(sample)}"
+        more = f", and {sample.left_out} more" if sample.left_out else ""
+        yield f"  {sample.context}\n    {', '.join(legal)}{more}"
 
 
 def _facts(facts: Facts) -> str:
@@ -281,7 +282,3 @@ def _facts(facts: Facts) -> str:
     parts += [f"{name}: {said[value]}" for name, value in named.items() if value is not None]
     sources = f" ({', '.join(facts.sources)})" if facts.sources else ""
     return "; ".join(part for part in parts if part) + sources
-
-
-def _more(sample: Sample) -> str:
-    return f", and {sample.left_out} more" if sample.left_out else ""

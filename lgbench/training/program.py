@@ -114,7 +114,7 @@ def program(
     (no C++ compiler).
     """
     arguments = [_example(argument, varying.get(place)) for place, argument in enumerate(arguments)]
-    graph = traced(_as_tuple(function), arguments, varying)
+    graph = traced(lambda *given: (function(*given),), arguments, varying)
     kept = _folder()
     if kept is None:
         report()
@@ -148,10 +148,6 @@ def _remove_old(folder: Path) -> None:
         with suppress(OSError):  # another process was faster
             if file.stat().st_mtime < oldest:
                 file.unlink()
-
-
-def _as_tuple(function: Function) -> Callable[..., tuple[Tensor]]:
-    return lambda *arguments: (function(*arguments),)
 
 
 def _example(argument: Tensor, varies: int | None) -> Tensor:
