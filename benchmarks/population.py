@@ -28,7 +28,7 @@ from torch import nn
 from lgbench.execution.device import keep_freed_memory
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.protocols import Training
+from lgbench.experiment.record import Training
 from lgbench.training.data import stream
 from lgbench.training.train import train
 from lgbench_tasks.set_complement import SetComplement

@@ -24,8 +24,8 @@ from lgbench.experiment.components import find_tasks, plugins_used, versions_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Tested
 from lgbench.experiment.probes import takes_part
-from lgbench.experiment.protocols import BOARDS_PROTOCOL, EXTERNAL, EXTERNAL_VERSION, PROTOCOLS, Evaluation, Training
-from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.protocols import BOARDS_PROTOCOL, PROTOCOLS
+from lgbench.experiment.record import EXTERNAL, EXTERNAL_VERSION, Evaluation, ExperimentRecord, ProtocolUse, Training
 from lgbench.experiment.settings import check_settings, flat, override
 from lgbench.extensions.catalog import Found
 from lgbench.extensions.function_files import as_name, require_logits

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lgbench.contracts import DEFAULT_OPTIMIZER
-from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS
+from lgbench.experiment.protocols import DEFAULT_PROTOCOL
+from lgbench.experiment.record import PRECISIONS
 
 Kind = Literal["name", "names", "seeds", "changes", "choice", "number", "seconds", "text", "flag", "switch", "files", "folder"]
 """How the command line reads an option. `names`, `changes` and `files` can be repeated."""

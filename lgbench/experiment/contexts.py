@@ -8,7 +8,7 @@ from torch import Tensor, finfo
 
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
 from lgbench.errors import PluginError
-from lgbench.experiment.protocols import MULTIPLES, Evaluation, Training
+from lgbench.experiment.record import MULTIPLES, Evaluation, Training
 from lgbench.randomness import Random, key_of
 
 TOLERANCE = 1e-3

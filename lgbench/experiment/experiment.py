@@ -13,8 +13,7 @@ from lgbench.contracts import PART_KINDS, Architecture, Averager, Measurement, O
 from lgbench.experiment.contexts import context_positions, string_positions
 from lgbench.experiment.parts import with_dropout, with_position_ids
 from lgbench.experiment.probes import is_probe
-from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.experiment.record import ExperimentRecord
+from lgbench.experiment.record import Evaluation, ExperimentRecord, Training
 from lgbench.experiment.tuning import Tuning
 from lgbench.randomness import seeded
 

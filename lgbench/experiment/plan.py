@@ -27,8 +27,8 @@ from lgbench.experiment.contexts import board_lengths, no_answer_counts
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.parts import has_dropout
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
-from lgbench.experiment.protocols import DEFAULT_PROTOCOL, PRECISIONS, Protocol, protocol_named
-from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.protocols import DEFAULT_PROTOCOL, Protocol, protocol_named
+from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse
 from lgbench.experiment.settings import (
     OPTION_SECTIONS,
     Options,

@@ -8,48 +8,8 @@ from dataclasses import dataclass, replace
 from lgbench.contracts import Answers, Budget, Task
 from lgbench.errors import UsageError, unknown
 from lgbench.experiment import tuning
+from lgbench.experiment.record import EXTERNAL, Evaluation, Training
 from lgbench.experiment.tuning import Tuning, rates
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training settings of one model. Lengths are those of :class:`lgbench.Task`; a batch counts contexts."""
-
-    steps: int
-    batch: int
-    lr: float
-    """Peak learning rate, reached after the warmup and then decayed linearly to 0."""
-    weight_decay: float
-    """Decoupled weight decay, on matrices only."""
-    warmup: float
-    """Share of the steps in which the learning rate rises linearly from 0."""
-    average_every: int
-    """Steps between two updates of the averagers (phi in BEMA)."""
-    min_length: int = 0
-    max_length: int = 0
-    targets: str = "sampled"
-    """The training targets at every position: one token "sampled" from p*, or p* itself, "exact"."""
-    dropout: float = 0.0
-    """Share of zeros in the output of each sublayer; see :mod:`lgbench.experiment.parts`."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Test settings of one model."""
-
-    contexts: int
-    """Contexts per length, for TVD, accuracy and the ROC AUC of tasks that are not languages."""
-    strings: int
-    """Strings per length, half of them members, for the ROC AUC of languages."""
-    max_length: int = 0
-    points: int = 0
-    """Largest number of tests during training; see :func:`lgbench.experiment.contexts.point_steps` for the steps."""
-    point_contexts: int = 1
-    """Contexts per length in a test during training."""
-    point_strings: int = 0
-    """Strings per length in a test during training; 0 for none."""
-    point_max_length: int = 1
-    """Longest length in a test during training."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +139,6 @@ ALL_PROTOCOLS = "all"
 """Choice of all protocols with runs, among names of protocols."""
 
 
-EXTERNAL, EXTERNAL_VERSION = "external", 1
-"""Protocol of models trained elsewhere and measured by :func:`lgbench.evaluate_model`. The test settings are those of
-BOARDS_PROTOCOL. Raise the version whenever a number changes."""
-
-
 def protocol_named(name: str) -> Protocol:
     """Protocol by name. Raises UsageError with the known names."""
     if name == EXTERNAL:
@@ -193,12 +148,3 @@ def protocol_named(name: str) -> Protocol:
         return PROTOCOLS[name]
     except KeyError:
         raise unknown("protocol", name, PROTOCOLS) from None
-
-
-TARGETS = ("sampled", "exact")
-
-PRECISIONS = ("float32", "bfloat16")
-"""Floating-point precisions of models. Each protocol has the first."""
-
-MULTIPLES = (1, 2, 4, 8)
-"""Multiples of the training length, tested during training if a task answers at every prefix: they cost no extra context."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from lgbench.contracts import PART_KINDS, Answers, JsonFile, Task
 from lgbench.errors import UsageError, first_line, unknown
-from lgbench.experiment.protocols import TARGETS, Evaluation, Training
+from lgbench.experiment.record import TARGETS, Evaluation, Training
 
 OPTION_SECTIONS = ("model", *PART_KINDS, "optimizer")
 """Sections with options of plugins: the architecture, its parts, the optimizer."""

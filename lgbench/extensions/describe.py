@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Measurement, Task, Tokens, Tracker
 from lgbench.errors import UsageError, first_line, unknown
 from lgbench.experiment.probes import is_probe
-from lgbench.experiment.protocols import PROTOCOLS, Protocol, Training
+from lgbench.experiment.protocols import PROTOCOLS, Protocol
+from lgbench.experiment.record import Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lgbench.contracts import Answers, Signature, Task, Tokens
 from lgbench.experiment.contexts import context_lengths, context_positions, draw
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.randomness import Random, key_of
 
 Predict = Callable[[Tensor], Tensor]

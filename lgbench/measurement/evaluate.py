@@ -25,7 +25,7 @@ from lgbench.experiment.contexts import (
     point_lengths,
 )
 from lgbench.experiment.experiment import Tested
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.scores import Score, of_source, unwritten

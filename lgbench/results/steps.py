@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lgbench.experiment.protocols import MULTIPLES
+from lgbench.experiment.record import MULTIPLES
 from lgbench.results.boards import BoardHeader
 from lgbench.results.columns import BoardValues, mean_of_known, rounded
 from lgbench.results.metrics import Metric

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lgbench.contracts import Answers, Task, Vectors
 from lgbench.experiment.contexts import draw
-from lgbench.experiment.protocols import Training
+from lgbench.experiment.record import Training
 from lgbench.randomness import Random, device_of_data, key_of
 
 CHUNK = 64

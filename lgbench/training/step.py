@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lgbench.contracts import Optimizer, State, Weights
 from lgbench.errors import first_line, lacks_memory
-from lgbench.experiment.protocols import Training
+from lgbench.experiment.record import Training
 from lgbench.training.models import computing
 
 Loss = Callable[..., Tensor]

@@ -18,7 +18,8 @@ from lgbench.execution.progress import point_tokens, training_tokens
 from lgbench.execution.runner import points_of, scores_at_points
 from lgbench.experiment.contexts import board_lengths, drawn_point_lengths, point_lengths, point_steps
 from lgbench.experiment.plan import Replanner, Request, plan
-from lgbench.experiment.protocols import PROTOCOLS, Evaluation, Training
+from lgbench.experiment.protocols import PROTOCOLS
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import chance
 from lgbench.randomness import Random, key_of
 from lgbench.results import run_files

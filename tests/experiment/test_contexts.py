@@ -14,7 +14,7 @@ from helpers.toy_registries import Marked, Weighted, but
 from lgbench import Random
 from lgbench.errors import LgbenchError, PluginError
 from lgbench.experiment.contexts import TOLERANCE, draw
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.training.train import train
 

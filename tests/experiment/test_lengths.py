@@ -16,7 +16,7 @@ from lgbench.experiment.contexts import (
     spaced_lengths,
     string_positions,
 )
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.results.rows import is_in_distribution
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from helpers.registries import BUILT_IN, parts_of
 from lgbench import Answers, Parts, Signature, Tokens, hookimpl
-from lgbench.experiment.protocols import Training
+from lgbench.experiment.record import Training
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 

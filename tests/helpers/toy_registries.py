@@ -12,8 +12,7 @@ import lgbench_optimizers
 from helpers.registries import with_essentials
 from lgbench import Answers, Batch, Signature, Tokens, hookimpl
 from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.protocols import Evaluation, Training
-from lgbench.experiment.record import ExperimentRecord, ProtocolUse
+from lgbench.experiment.record import Evaluation, ExperimentRecord, ProtocolUse, Training
 from lgbench.extensions.loading import Distribution
 from lgbench.extensions.registry import Registry
 

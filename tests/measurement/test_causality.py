@@ -20,7 +20,7 @@ from lgbench.contracts import SOUNDNESS
 from lgbench.execution.device import Execution
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
 from lgbench.measurement import causality
 from lgbench.measurement.evaluate import evaluate

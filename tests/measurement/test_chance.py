@@ -15,7 +15,7 @@ from lgbench import Answers, Batch, Measurement, Signature, Task, Tokens
 from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement import evaluate as evaluation
 from lgbench.measurement.evaluate import CHANCE, chance
 from lgbench.results import run_files

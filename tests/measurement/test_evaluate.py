@@ -11,7 +11,7 @@ from helpers.toy_registries import METRICS, Marked, Weighted, experiment_of
 
 from lgbench import Language, Measurement, StringScores
 from lgbench.contracts import SOUNDNESS
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement import causality
 from lgbench.measurement import evaluate as evaluate_module
 from lgbench.measurement.evaluate import evaluate, step_log_probability

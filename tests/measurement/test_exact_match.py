@@ -9,7 +9,7 @@ from helpers.toy_registries import experiment_of
 from torch import Tensor
 
 from lgbench import Answers, Batch, Predictions, Signature, Task, Tokens
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate, values_of_sequences
 from lgbench.randomness import Random
 from lgbench_measurements import ExactMatch

@@ -12,7 +12,7 @@ from helpers.toy_registries import experiment_of
 
 from lgbench.execution.device import Execution
 from lgbench.execution.runner import points_of, scores_at_points
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import chance, evaluate
 from lgbench.measurement.scores import Score
 from lgbench.results import run_files

@@ -26,7 +26,7 @@ from lgbench.execution import device
 from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.tuning import FOLDER
 from lgbench.experiment.plan import Request, plan
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.extensions.registry import Registry
 from lgbench.functions import carry_out, command_of
 from lgbench.measurement.evaluate import evaluate

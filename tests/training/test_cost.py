@@ -17,7 +17,7 @@ from lgbench.execution.progress import ProgressDisplay
 from lgbench.execution.scheduler import Scheduler, grouped
 from lgbench.execution.tuning import Stages
 from lgbench.experiment.plan import Plan, Request, plan
-from lgbench.experiment.protocols import Evaluation, Training
+from lgbench.experiment.record import Evaluation, Training
 from lgbench.measurement.evaluate import evaluate
 from lgbench.results import run_files
 from lgbench.training import cost, data
