@@ -136,13 +136,16 @@ def installed(plugins: Sequence[Path] = (), only: Collection[str] | None = None)
 
 
 def opened(folder: Path) -> Results:
-    """Results of a folder. Warns of each unusable file."""
+    """Results of a folder. Warns of each unusable file, at the end of those with rows that a query could not read."""
     from lgbench.results.leaderboard import Results
 
-    if click.get_current_context().ensure_object(Output).lasting:
+    context = click.get_current_context()
+    if context.ensure_object(Output).lasting:
         gc.disable()  # the search for cycles among the labels of all runs takes a tenth of the time of a board
     results = Results(folder)
-    warn(results.left_out)
+    at_once = [*results.left_out]
+    warn(at_once)
+    context.call_on_close(lambda: warn(results.left_out[len(at_once) :]))
     return results
 
 

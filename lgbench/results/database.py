@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +22,8 @@ from lgbench.results.metrics import Metric, described
 from lgbench.results.models import models, protocols
 from lgbench.results.run_files import RunLabels
 from lgbench.terminal import printable
+
+Answer = TypeVar("Answer")
 
 _WRITING = {duckdb.StatementType.COPY, duckdb.StatementType.EXPORT}
 
@@ -52,9 +53,9 @@ class Database:
         self.connection = duckdb.connect()
         # Queries ask for the same files several times.
         self.connection.execute("set parquet_metadata_cache = true")
-        paths = ", ".join(map(_quoted, self.paths))
-        self.connection.execute(f"create view results as from read_parquet([{paths}], hive_partitioning = false)")
+        self._view()
         self.connection.execute(packaged("final"))
+        self.connection.execute(packaged("models"))
 
     def _add(self, path: Path) -> None:
         try:
@@ -68,6 +69,32 @@ class Database:
             self.files.append(path)
             self.labels.update((run.run_id, run.labels) for run in runs)
             self._measurements.update(run.measurements for run in runs)
+
+    def _view(self) -> None:
+        paths = ", ".join(map(_quoted, self.paths))
+        self.connection.execute(f"create or replace view results as from read_parquet([{paths}], hive_partitioning = false)")
+
+    def leave_out_unreadable(self) -> bool:
+        """Leave out the files whose rows cannot be read, though their checksums fit. Returns whether there are any."""
+        unreadable = dict(self._unreadable())
+        if len(unreadable) == len(self.files):
+            reasons = "".join(f"\n{printable(sentence)}" for sentence in unreadable.values())
+            raise RunFileError(f"no run file can be read, or all were deleted meanwhile{reasons}")
+        self.left_out += unreadable.values()
+        self.files = [file for file in self.files if file not in unreadable]
+        self._view()
+        self.protocols  # noqa: B018  # fills the table
+        self.connection.execute("delete from models where run_id not in (select run_id from results)")
+        return bool(unreadable)
+
+    def _unreadable(self) -> Iterator[tuple[Path, str]]:
+        """Files with unreadable rows, each with a sentence."""
+        with duckdb.connect() as own:
+            for file, path in zip(self.files, self.paths, strict=True):
+                try:
+                    own.execute("select bit_xor(hash(r)) from read_parquet(?) as r", [path]).fetchall()
+                except duckdb.Error as error:
+                    yield file, f"{file}: unreadable data ({first_line(error)})"
 
     @property
     def paths(self) -> list[str]:
@@ -100,21 +127,10 @@ class Database:
 
     @cached_property
     def protocols(self) -> Mapping[int, ProtocolUse]:
-        """Protocols with version and changes, by their numbers in the table `models`. Makes the tables of the boards."""
+        """Protocols with version and changes, by their numbers in the table `models`. Fills that table."""
         numbers = protocols(self.labels.values())
         named = models(self.labels, numbers)  # noqa: F841  # DuckDB finds the arrays by the name of the variable
-        self.connection.execute(
-            """create table models as
-            select * replace (
-                task_version::integer as task_version,
-                seed::bigint as seed,
-                last_step::integer as last_step,
-                train_length::integer as train_length
-            )
-            from named"""
-        )
-        with _read():
-            self.connection.execute(packaged("models"))
+        self.connection.execute("insert into models by name from named")
         return {number: use for use, number in numbers.items()}
 
     @cached_property
@@ -131,15 +147,21 @@ class Database:
 
     def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Rows of a query of lgbench, on the tables of sql/models.sql."""
-        self.protocols  # noqa: B018  # makes the tables
-        with _read():
-            return self.connection.execute(sql, parameters).fetchall()
+        return self._answer(lambda: self.connection.execute(sql, parameters).fetchall())
 
     def arrow(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Result of a query of lgbench as an Arrow table."""
-        self.protocols  # noqa: B018  # makes the tables
-        with _read():
-            return self.connection.sql(sql, params=parameters).to_arrow_table()
+        return self._answer(lambda: self.connection.sql(sql, params=parameters).to_arrow_table())
+
+    def _answer(self, query: Callable[[], Answer]) -> Answer:
+        """Answer to a query of lgbench. Files that the query cannot read are left out."""
+        self.protocols  # noqa: B018  # fills the table
+        try:
+            return query()
+        except duckdb.Error as error:
+            if not self.leave_out_unreadable():
+                raise RunFileError(f"a run file cannot be read, or was deleted meanwhile: {first_line(error)}") from error
+            return query()
 
     def metadata(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Run id and metadata of each run. Files deleted meanwhile are left out."""
@@ -173,14 +195,6 @@ class Database:
             raise UsageError(f"{more}: {error}") from error
         except duckdb.Error as error:
             raise UsageError(f"the query failed: {error}") from error
-
-
-@contextmanager
-def _read() -> Iterator[None]:
-    try:
-        yield
-    except duckdb.Error as error:
-        raise RunFileError(f"a run file cannot be read, or was deleted meanwhile: {first_line(error)}") from error
 
 
 def packaged(name: str) -> str:

@@ -111,6 +111,11 @@ class Results(Database):
         self._known: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
         self._ranked: dict[tuple[str, Chosen], list[MeasuredBoard]] = {}
 
+    def leave_out_unreadable(self) -> bool:
+        self._known.clear()
+        self._ranked.clear()
+        return super().leave_out_unreadable()
+
     def boards(
         self,
         metric: str,

@@ -1,3 +1,17 @@
+-- The models of all runs. lgbench fills the table from metadata.
+create table models (
+    run_id varchar,
+    weights varchar,
+    family varchar,
+    task varchar,
+    task_version integer,
+    protocol integer,
+    entry varchar,
+    seed bigint,
+    last_step integer,
+    train_length integer
+);
+
 -- Every value with a length, of all steps, with the model that has it. Families and tasks are equal in both, and stand among the
 -- keys so that DuckDB reads no row group without the families and tasks of the chosen models.
 create view scores as
