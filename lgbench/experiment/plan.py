@@ -24,8 +24,7 @@ from lgbench.errors import Unsupported, UsageError, unknown
 from lgbench.experiment import tuning
 from lgbench.experiment.components import Components, Entry, find_entries, find_tasks, reason
 from lgbench.experiment.contexts import board_lengths, no_answer_counts
-from lgbench.experiment.experiment import Experiment
-from lgbench.experiment.parts import has_dropout
+from lgbench.experiment.experiment import Experiment, has_dropout
 from lgbench.experiment.probes import chosen_probes, takes_part, undefined
 from lgbench.experiment.protocols import DEFAULT_PROTOCOL, Protocol, protocol_named
 from lgbench.experiment.record import PRECISIONS, ExperimentRecord, ProtocolUse

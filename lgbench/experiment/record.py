@@ -43,7 +43,7 @@ class Training:
     targets: str = "sampled"
     """The training targets at every position: one token "sampled" from p*, or p* itself, "exact"."""
     dropout: float = 0.0
-    """Share of zeros in the output of each sublayer; see :mod:`lgbench.experiment.parts`."""
+    """Share of zeros in the output of each sublayer; see :mod:`lgbench.experiment.experiment`."""
 
 
 @dataclass(frozen=True)

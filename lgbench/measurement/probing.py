@@ -21,8 +21,7 @@ from lgbench.errors import first_line
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.internals.attention import TOLERANCES
-from lgbench.internals.attention_layers import Unreadable, reading_layers, sight_of
-from lgbench.internals.parts import watched
+from lgbench.internals.layers import Unreadable, reading_layers, sight_of, watched
 from lgbench.internals.sight import Seen, Sight, joined
 from lgbench.measurement.causality import Predict
 from lgbench.measurement.evaluate import AT_ONCE, DRAWN_POSITIONS

@@ -22,7 +22,7 @@ from lgbench.cli.main import main
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.internals.attention import attention_weights
-from lgbench.internals.parts import PartsSight, watched
+from lgbench.internals.layers import PartsSight, watched
 from lgbench.measurement import probing
 from lgbench.measurement.probing import probe
 from lgbench.results import run_files
@@ -281,7 +281,7 @@ def test_every_attention_and_architecture_goes_through_every_probe(arch, task):
     ("arch", "library", "breaks"),
     [
         ("llama", "transformers", "decoder.Flow.sublayers"),
-        ("xt-plain", "x_transformers", "attention_layers.AttentionLayersSight._see_attention"),
+        ("xt-plain", "x_transformers", "layers.AttentionLayersSight._see_attention"),
     ],
 )
 def test_layers_of_a_library_that_cannot_be_read_cost_no_run(arch, library, breaks, monkeypatch):

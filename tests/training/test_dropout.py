@@ -9,7 +9,7 @@ from helpers.plain_training import CPU, initial, resumed_at
 from torch import nn
 
 from lgbench import UsageError
-from lgbench.experiment.parts import Dropout
+from lgbench.experiment.experiment import Dropout
 from lgbench.randomness import Random
 from lgbench.training.cost import _longest
 from lgbench.training.population import Population

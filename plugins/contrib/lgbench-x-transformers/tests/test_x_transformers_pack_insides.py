@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lgbench import Answers, Signature, Tokens
-from lgbench.internals.attention_layers import AttentionLayersSight, attention_layers_in
+from lgbench.internals.layers import AttentionLayersSight, attention_layers_in
 from lgbench_x_transformers import ARCHITECTURES
 from lgbench_x_transformers.network import Network
 

@@ -1,11 +1,14 @@
-"""Models with known attentions, sublayers and final norms: built again, from parts with recorded modules.
+"""Sights of models built from parts of lgbench or from layers of `x-transformers`, and the choice of a sight for any model.
 
-The trained model stays untouched. The new model has the same architecture and parameter names, so trained weights fit.
+Models from parts are built again with recorded modules. The trained model stays untouched; the new one has the same parameter
+names, so trained weights fit. Shapes: n contexts, T positions, W the width of the residual stream; in attention H heads of D
+features, K keys.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +18,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lgbench.contracts import AttentionSpec, Need, SublayerSpec
-from lgbench.internals.attention import attention_weights
-from lgbench.internals.sight import SightOfPlaces
+from lgbench.contracts import AttentionSpec, Need, Role, SublayerSpec
+from lgbench.errors import lacks_memory
+from lgbench.internals.attention import agrees, attention_weights, scale
+from lgbench.internals.decoder import DecoderSight, decoder_in, outermost
+from lgbench.internals.sight import Sight, SightOfPlaces
 
 
 class WatchedAttention(NamedTuple):
@@ -180,3 +185,120 @@ class _Query:
         """Output of the query for other values, (B, H, 1, D). Calls `forward`, because a call would run the hooks again."""
         answer: Tensor = self.module.forward(self.q, self.k, values, self.bias, **self.needed)
         return answer[..., -1:, :]
+
+
+def attention_layers_in(module: nn.Module) -> nn.Module | None:
+    """Stack of x-transformers layers in a module; None for no stack or several stacks."""
+    library = sys.modules.get("x_transformers.x_transformers")
+    found = [] if library is None else outermost(module, library.AttentionLayers)
+    return found[0] if len(found) == 1 else None
+
+
+class AttentionLayersSight(SightOfPlaces):
+    """Sight of x-transformers layers: attentions, and sublayers with an additive residual connection."""
+
+    def __init__(self, layers: Any, where: torch.device, tolerance: float) -> None:
+        """`where`: device of the kept tensors. `tolerance`: as for :func:`attention_weights`."""
+        super().__init__(where, tolerance)
+        self.layers = layers
+        self._befores: dict[int, Tensor] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Context with hooks on all layers."""
+        from x_transformers.attend import Attend
+        from x_transformers.x_transformers import Residual
+
+        with ExitStack() as hooks:
+            for number, (norms, block, residual) in enumerate(self.layers.layers):
+                layer = number // self.layers.len_default_block + 1
+                attends = [each for each in block.modules() if isinstance(each, Attend)]
+                for attend in attends:
+                    see = partial(self._see_attention, layer)
+                    hooks.enter_context(attend.register_forward_hook(see, with_kwargs=True))
+                known = [norm for norm in norms if norm is not None]
+                for norm in known:
+                    hooks.enter_context(norm.register_forward_pre_hook(partial(self._see_norm, number)))
+                if type(residual) is Residual:
+                    end = partial(self._end, number, "attention" if attends else "mlp", layer)
+                    after = norms[2]  # the norm after the residual connection
+                    hooks.enter_context(residual.register_forward_hook(partial(self._see_sum, number, None if after else end)))
+                    if after:
+                        hooks.enter_context(after.register_forward_hook(lambda norm, given, answer, end=end: end(answer)))
+            if isinstance(self.layers.final_norm, nn.Module):
+                hooks.enter_context(self.layers.final_norm.register_forward_pre_hook(self._see_final))
+            yield
+
+    def _see_attention(
+        self, layer: int, attend: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any], answer: tuple[Tensor, Any]
+    ) -> None:
+        q, k, v, *others = given
+        output, about = answer
+        positions = q.shape[-2]
+        for place in self._places:
+            row = positions - 1 - place
+            if row < 0:
+                continue
+
+            def take(values: Tensor, row: int = row) -> Tensor:
+                """Output of one query. `forward` skips the module's hooks, to which this function belongs."""
+                found: Tensor = attend.forward(q, k, values, *others, **named)[0]
+                return found[..., row : row + 1, :]
+
+            def weights_of(try_others: bool, row: int = row) -> Tensor | None:
+                told = about.post_softmax_attn  # None from a fused kernel; with mixed heads, not the weights of the output
+                weights: Tensor | None = None if told is None else told[..., row, :]
+                if weights is None or not self._make(weights, v, output[..., row : row + 1, :]):
+                    weights = attention_weights(take, v, self.tolerance, try_others)
+                    if weights is None:
+                        return None
+
+                # Memory keys before the context are no positions.
+                return weights[..., v.shape[-2] - positions :][..., : row + 1]
+
+            self._see_query(layer, place, output[..., row, :], weights_of)
+
+    def _make(self, weights: Tensor, v: Tensor, taken: Tensor) -> bool:
+        """Whether weights (n, H, K) times values (n, H, K, D) equal the output of a query, (n, H, 1, D)."""
+        return weights.shape == v.shape[:-1] and agrees(weights, v, taken, scale(weights, v) * self.tolerance)
+
+    def _see_sum(self, number: int, end: Any, residual: nn.Module, given: tuple[Any, ...], answer: Tensor) -> None:
+        """Hook of a residual connection. Its arguments are the sublayer's output and the residual stream."""
+        self._befores[number] = given[1]
+        if end is not None:
+            end(answer)
+
+    def _end(self, number: int, role: Role, layer: int, after: Tensor) -> None:
+        self._add_sublayer(number, role, layer, self._befores.pop(number), after)
+
+
+def sight_of(model: Watched, where: torch.device, tolerance: float, libraries: bool) -> Sight:
+    """Sight for a model by its construction: from parts, or, with `libraries`, from layers of a known library."""
+    if libraries and not (model.attentions or model.sublayers):
+        with reading_layers():
+            if decoder := decoder_in(model.model):
+                return DecoderSight(decoder, where, tolerance)
+            if layers := attention_layers_in(model.model):
+                return AttentionLayersSight(layers, where, tolerance)
+    return PartsSight(model, where, tolerance)
+
+
+class Unreadable(Exception):
+    """Unreadable layers of a library. A run without internals is still a run."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+@contextmanager
+def reading_layers(sight: Sight | None = None) -> Iterator[None]:
+    """Context for reading a library's layers: turns all errors except lack of memory into Unreadable.
+
+    With a `sight` of parts, errors pass unchanged.
+    """
+    try:
+        yield
+    except Exception as error:  # another version of the library, or unusual use in a plugin
+        if isinstance(sight, PartsSight) or lacks_memory(error):
+            raise
+        raise Unreadable(error) from error
