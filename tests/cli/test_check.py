@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from itertools import groupby
@@ -14,11 +13,10 @@ import toys
 from click.testing import CliRunner
 from helpers.processes import install
 
-import lgbench
 from lgbench.cli.main import main
 from lgbench.conformance.collect import checks_of_plugin
 from lgbench.extensions.registry import Registry
-from lgbench.testing import ConformanceNote, checks
+from lgbench.testing import checks
 
 PLUGIN = '''
 from lgbench import Averager, hookimpl
@@ -272,30 +270,6 @@ def test_in_pytest_an_error_in_a_plugin_is_shown_from_its_own_line_on(own_tests)
 @pytest.mark.slow
 def test_in_pytest_a_note_is_a_warning_at_the_test_and_fails_nothing(own_tests):
     assert "test_own.py:10: ConformanceNote: averager latest: it has no `reference` to compare with" in own_tests
-
-
-class Nowhere(lgbench.Attention):
-    """Attention that can stand nowhere."""
-
-    name = "nowhere"
-
-    def build(self, spec):
-        raise lgbench.Unsupported("it is blind")
-
-
-def test_in_pytest_a_check_that_does_not_apply_is_a_warning_too():
-    (check,) = [check for check in checks(Nowhere()) if check.name == "queries do not see later keys"]
-    with pytest.warns(
-        ConformanceNote, match="attention nowhere: not checked: it refused every place in a model, such as: it is blind"
-    ):
-        check()
-
-
-def test_a_module_is_known_whatever_its_entry_point_is_called(installed, tmp_path, monkeypatch):
-    installed("short", PLUGIN)
-    (tmp_path / "short-1.0.dist-info" / "entry_points.txt").write_text("[lgbench]\nlong = short\n")
-    monkeypatch.setenv("LGBENCH_PLUGINS", "long")
-    assert {check.thing for check in checks(importlib.import_module("short"))} == {"plugin long", "averager latest"}
 
 
 def test_a_module_that_cannot_be_used_is_refused_with_the_reason():

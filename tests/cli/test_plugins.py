@@ -42,12 +42,6 @@ def norm(name: str, first: str = "", hook: str = "norms") -> str:
     return NORM.format(name=name, first=first, hook=hook)
 
 
-def came_from(folder: Path, distribution: str, direct: object, version: str = "1.0") -> None:
-    """Say of an installed distribution where it came from, as installers do (PEP 610)."""
-    text = direct if isinstance(direct, str) else json.dumps(direct)
-    (folder / f"{distribution.replace('-', '_')}-{version}.dist-info" / "direct_url.json").write_text(text)
-
-
 def command(*arguments: str | Path):
     """The command in this interpreter; no traceback is shown and none escapes."""
     result = CliRunner().invoke(main, ["plugins", *map(str, arguments)], prog_name="lgbench")
@@ -174,24 +168,6 @@ def test_notes_alone_are_no_failure(site, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "a_talker")
     result = command()
     assert result.exit_code == 0 and "prints when it is imported" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("direct", "shown"),
-    [
-        (None, "index"),
-        ({"url": "file:///some/folder", "dir_info": {}}, "/some/folder"),
-        ({"url": "file:///my%20work/folder", "dir_info": {"editable": True}}, "/my work/folder (editable)"),
-        ({"url": "https://a.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}}, "https://a.org/p.git"),
-        ("not JSON", "index"),
-    ],
-)
-def test_the_table_says_where_a_plugin_was_installed_from(site, monkeypatch, direct, shown):
-    install(site, "mine", norm("my-norm"), "1.0", "my-dist")
-    if direct is not None:
-        came_from(site, "my-dist", direct)
-    monkeypatch.setenv("LGBENCH_PLUGINS", "mine")
-    assert row(command().stdout, "mine").split() == f"mine my-dist 1.0 {shown} norm: my-norm".split()
 
 
 def test_a_file_is_a_plugin_with_its_path_and_its_content_for_a_version(tmp_path, monkeypatch):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers.checking import assert_sound
-from helpers.plain_decoder import PlainDecoder, Weights, built_in_and, contexts, decoder, softmax, with_parts
+from helpers.plain_decoder import PlainDecoder, Weights, built_in_and, contexts, decoder, with_parts
 from helpers.plain_training import CPU
 from torch import Tensor, nn
 
 from lgbench import Attention, AttentionSpec, Need, Unsupported, UsageError
-from lgbench.attending import masked_logits, visible
+from lgbench.attending import masked_logits
 from lgbench.extensions.registry import Registry
 from lgbench.training.train import train
 
@@ -54,40 +53,7 @@ def forgetting(scope: str, weights: Weights, h: int, x: Tensor, z: list[float]) 
     return [one / sum(faded) for one in faded]
 
 
-class WindowAttention(nn.Module):
-    """Softmax attention to the latest keys that a query sees."""
-
-    def __init__(self, scale: float, window: int) -> None:
-        super().__init__()
-        self.scale, self.window = scale, window
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        seen = visible(q, k)
-        near = seen & ~seen.tril(k.shape[-2] - q.shape[-2] - self.window)
-        return masked_logits(q, k, bias, self.scale).masked_fill(~near, -torch.inf).softmax(-1) @ v
-
-
-@dataclass(frozen=True)
-class Window(Attention):
-    """Attention to a window of the latest keys (arXiv 2004.05150)."""
-
-    name = "window"
-    window: int = 8
-
-    def configured(self, *, window: int = 8) -> Window:
-        if window < 1:
-            raise Unsupported(f"attention.window must be at least 1, got {window}")
-        return Window(window)
-
-    def build(self, spec: AttentionSpec) -> nn.Module:
-        return WindowAttention(spec.scale, self.window)
-
-
-def windowed(scope: str, weights: Weights, h: int, x: Tensor, z: list[float]) -> list[float]:
-    return [0.0] * (len(z) - 3) + softmax(z[-3:])
-
-
-METHODS: dict[Attention, PlainDecoder] = {Forgetting(): PlainDecoder(mix=forgetting), Window(3): PlainDecoder(mix=windowed)}
+METHODS: dict[Attention, PlainDecoder] = {Forgetting(): PlainDecoder(mix=forgetting)}
 methods = pytest.mark.parametrize("attention", METHODS, ids=lambda attention: attention.name)
 
 
@@ -129,6 +95,6 @@ def test_a_population_trains_as_its_models_alone(attention: Attention, planned) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", [Forgetting(), Window()], ids=lambda attention: attention.name)
+@methods
 def test_a_published_attention_passes_all_checks(attention: Attention, recwarn) -> None:
     assert_sound(attention)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,17 +15,15 @@ from helpers.plain_decoder import (
     Weights,
     contexts,
     decoder,
-    pre_norm,
     rms,
     standard,
     with_parts,
 )
 from torch import Tensor, nn
 
-from lgbench import Matrix, NormScheme, Position, SublayerSpec, Unsupported
+from lgbench import Matrix, NormScheme, Position, SublayerSpec
 from lgbench.extensions.registry import Registry
 from lgbench_norms import SCHEMES
-from lgbench_norms.placement import Residual
 
 PRE, POST = (next(scheme for scheme in SCHEMES if scheme.name == name) for name in ("pre-norm", "post-norm"))
 
@@ -95,44 +92,6 @@ class DeepNorm(LikePreNorm):
         return 1.0 if matrix in ("query", "key") else (8 * spec.layers) ** -0.25
 
 
-@dataclass(frozen=True)
-class MixLayerNorm(LikePreNorm):
-    """Post-norm in the first quarter of the layers, pre-norm in the others (arXiv 2412.13795)."""
-
-    name = "mix-layer-norm"
-    share: float = 0.25
-
-    def configured(self, *, share: float = 0.25) -> MixLayerNorm:
-        if not 0 <= share <= 1:
-            raise Unsupported(f"norm.share must be from 0 to 1, got {share}")
-        return MixLayerNorm(share)
-
-    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
-        scheme = POST if spec.layer <= self.share * spec.layers else PRE
-        return scheme.residual(spec, sublayer)
-
-
-class ShrunkNorm(nn.RMSNorm):
-    """RMSNorm times a constant."""
-
-    def __init__(self, width: int, factor: float) -> None:
-        super().__init__(width, eps=1e-6)
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * super().forward(x)
-
-
-class LayerNormScaling(LikePreNorm):
-    """Pre-norm whose norm is divided by the square root of the layer (arXiv 2502.05795)."""
-
-    name = "layer-norm-scaling"
-
-    def residual(self, spec: SublayerSpec, sublayer: nn.Module) -> nn.Module:
-        before = ShrunkNorm(spec.width, spec.layer**-0.5)
-        return Residual(before, sublayer, nn.Identity(), nn.Identity())
-
-
 class Doubling(Position):
     """Doubles queries and keys, so that it matters whether a norm stands before it or after it."""
 
@@ -150,16 +109,6 @@ def deep(scope: str, layer: int, weights: Weights, x: Tensor, sublayer: Sublayer
     return standard((2 * 4) ** 0.25 * x + sublayer(x))
 
 
-def mixed(scope: str, layer: int, weights: Weights, x: Tensor, sublayer: Sublayer) -> Tensor:
-    if layer == 1:  # of 4
-        return rms(x + sublayer(x), weights[f"{scope}.total.weight"])
-    return pre_norm(scope, layer, weights, x, sublayer)
-
-
-def scaled(scope: str, layer: int, weights: Weights, x: Tensor, sublayer: Sublayer) -> Tensor:
-    return x + sublayer(rms(x, weights[f"{scope}.before.weight"]) / layer**0.5)
-
-
 METHODS: dict[NormScheme, PlainDecoder] = {
     QueryKeyNorm(): PlainDecoder(
         query=lambda scope, weights, q: rms(q, weights[f"{scope}.norm_query.weight"]),
@@ -168,8 +117,6 @@ METHODS: dict[NormScheme, PlainDecoder] = {
     ),
     HeadNorm(): PlainDecoder(head=lambda scope, weights, x: standard(x), rotate=lambda x, position, tokens: 2 * x),
     DeepNorm(): PlainDecoder(residual=deep, final=lambda weights, x: x, rotate=lambda x, position, tokens: 2 * x),
-    MixLayerNorm(): PlainDecoder(residual=mixed, rotate=lambda x, position, tokens: 2 * x),
-    LayerNormScaling(): PlainDecoder(residual=scaled, rotate=lambda x, position, tokens: 2 * x),
 }
 methods = pytest.mark.parametrize("scheme", METHODS, ids=lambda scheme: scheme.name)
 

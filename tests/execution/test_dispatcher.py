@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 import toys
 from helpers.in_process import InProcess, run_here
 from helpers.made_runs import made
 from helpers.plain_training import CHEAP, CPU
-from helpers.queues import checkpoint_of, left, take
+from helpers.queues import left, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench import Random
@@ -160,23 +158,6 @@ def test_an_interrupt_reaches_whoever_started_the_run_and_what_is_done_stays(pla
     assert len(before) == 3 and before.items() <= local.items() and left(tmp_path) == set()
     run(planned_grid(planned), tmp_path)
     assert made(tmp_path) == local
-
-
-def test_a_population_can_be_ended_by_another_thread_than_took_it(planned, tmp_path):
-    """After an interrupt it can be taken at once, by this process too."""
-    experiments = planned_grid(planned)
-    locked = take(tmp_path, experiments[:3])
-
-    def interrupted() -> None:
-        with pytest.raises(KeyboardInterrupt), locked:
-            checkpoint_of(locked).write_text("a state")
-            raise KeyboardInterrupt
-
-    thread = threading.Thread(target=interrupted)
-    thread.start()
-    thread.join()
-    with take(tmp_path, experiments[:3]) as again:
-        assert again.folder == locked.folder and checkpoint_of(again).read_text() == "a state"
 
 
 def test_a_run_that_another_process_wrote_in_the_meantime_is_found_and_not_written_again(planned, local, tmp_path):

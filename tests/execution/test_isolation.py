@@ -73,8 +73,6 @@ HOSTILE = {
     "patches_softmax": {
         "first": "torch.nn.functional.softmax = torch.softmax = torch.Tensor.softmax = lambda x, *given, **named: x * 0 + 0.25"
     },
-    "changes_dtype": {"first": "torch.set_default_dtype(torch.float64)"},
-    "changes_environment": {"first": "os.environ['OMP_NUM_THREADS'] = '3'; torch.set_num_threads(3)"},
     "changes_another": {"build": "import a_healthy; a_healthy.DEFAULTS['scale'] = 7.0"},
     "ends_workers": {"forward": "any(t.name == 'orders' for t in threading.enumerate()) and os._exit(3)"},
 }

@@ -259,16 +259,6 @@ def test_an_attention_is_built_for_as_many_keys_as_the_last_query_sees_in_traini
         assert len(set(built)) == 1
 
 
-def test_training_and_testing_put_a_model_into_the_modes_of_that_name(known, planned):
-    (experiment,) = planned(known, "tomita-1", "nearest", train_steps=2)
-    trained = train([experiment], CPU)
-    assert trained.weights["raw"]["blocks.0.sublayer.attend.scale"].item() != 2.0
-    inputs = torch.zeros(1, 5, dtype=torch.int64)
-    logits = trained.model("raw", 0)(inputs)
-    torch.testing.assert_close(logits[:, :1].expand_as(logits), logits)  # sevens everywhere
-    assert not trained.skeleton.training
-
-
 class Branching(nn.Module):
     """Reads the value of a tensor, which differs between the models of a stack."""
 

@@ -16,7 +16,6 @@ from lgbench.errors import PluginError, Refused, RunFileError
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
-from lgbench.randomness import seeded
 from lgbench.submissions.inspection import gather, inspected
 from lgbench.submissions.submission import submit
 
@@ -108,16 +107,6 @@ def test_its_keyword_parameters_are_options_of_the_model(toys_alone, file):
     assert "did you mean 'model.width'" in refusal(file, "build", **{"model.widht": "3"})
 
 
-def test_asking_a_new_model_once_changes_nothing_of_it(toys_alone, file):
-    registry = Registry.load(files=[Path(f"{file}:build")])
-    (experiment,) = plan(Request(["toy-walk"], ["my-model"], [], [0], "quick"), registry).experiments
-    model = experiment.build()
-    assert model.training and not model.drop.training
-    with seeded(experiment.seed, "weights"):
-        plain = model.__class__(3, 3, 8)
-    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=0, atol=0)
-
-
 def test_a_file_without_the_name_of_a_function_is_told_in_a_sentence():
     with pytest.raises(UsageError, match=r"'\./my_model\.py' is a file: name a function .* as in \./my_model\.py:build"):
         take_functions(["pre-norm", "./my_model.py"])
@@ -195,8 +184,3 @@ def test_worker_processes_have_the_function(toys_alone, file, tmp_path):
     (path,) = results.glob("*.seed-1.*.parquet")
     model = lgbench.load(path, plugins=[f"{file}:build"])
     assert model.record.entry.startswith("my-model~")
-
-
-def test_a_function_in_a_file_is_shown_and_checked_as_a_plugin_is(toys_alone, file):
-    done = CliRunner().invoke(main, ["list", "archs", "--plugin", f"{file}:build"])
-    assert done.exit_code == 0 and "my-model" in done.output and "A table of answers." in done.output

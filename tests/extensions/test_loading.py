@@ -15,13 +15,11 @@ from helpers.processes import install
 from lgbench import UsageError
 from lgbench.cli.main import main
 from lgbench.contracts import CONTRACT
-from lgbench.errors import PluginError, Refused
+from lgbench.errors import PluginError
 from lgbench.experiment.plan import Request, plan
 from lgbench.extensions import loading
 from lgbench.extensions.registry import Registry
 from lgbench.results import run_files
-from lgbench.submissions.inspection import gather, inspected
-from lgbench.submissions.submission import submit
 
 NORM = """
 from lgbench_norms.placement import Placement
@@ -93,29 +91,6 @@ def test_a_file_is_a_plugin_and_the_run_has_its_name_and_content(tmp_path):
     about = {"version": f"sha256:{digits}", "source": digits[:16], "installed": "file", "origin": None}
     assert found["my_norm.py"] == {"name": "my_norm.py", "takes_part": True} | about
     assert set(pq.read_table(run)["entry"].to_pylist()) == {f"transformer+my-norm~{digits[:8]}"}
-
-
-@pytest.mark.slow
-def test_runs_of_a_file_are_inspected_with_the_file_and_never_published(tmp_path):
-    path, results = file(tmp_path / "mine"), tmp_path / "results"
-    ran(path, results)
-    files = gather([results])[0]
-
-    def refused(registry: Registry) -> list[str]:
-        wrong: list[str] = []
-        assert len(list(inspected(dict.fromkeys(files), registry, wrong))) == (not wrong)
-        return wrong
-
-    assert refused(Registry.load(files=[path])) == []
-    (sentence,) = refused(Registry.load())
-    assert "it was made with the plugin file 'my_norm.py'" in sentence and "name that file with --plugin" in sentence
-    file(tmp_path / "mine", extra="# another\n")
-    assert "it was made with the plugin file 'my_norm.py'" in refused(Registry.load(files=[path]))[0]
-    file(tmp_path / "mine")
-    boards = tmp_path / "boards"
-    boards.mkdir()
-    with pytest.raises(Refused, match="the plugin my_norm.py .* is a file, so others may not have the same; make it a package"):
-        submit([results], boards, Registry.load(files=[path]))
 
 
 def test_a_file_may_provide_a_task_whose_versions_never_share_a_board(tmp_path):

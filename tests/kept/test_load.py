@@ -57,12 +57,12 @@ def test_a_loaded_model_gives_every_score_of_its_run_to_the_bit(kept_runs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arch", ["pre-norm+rope", "lstm", "gru", "deltanet", "mamba-2", "randomised-learned", "fire", "selective"]
+    ("arch", "precision"),
+    [*((arch, "float32") for arch in ("pre-norm+rope", "lstm", "mamba-2", "randomised-learned", "fire")), ("gru", "bfloat16")],
 )
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_so_does_every_kind_of_model_in_each_precision(tmp_path, arch, precision):
     changes = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
-    asked = {"seeds": [0, 1, 2], "set": changes, "average": "bema", "precision": precision, "keep_weights": True}
+    asked = {"seeds": [0, 1], "set": changes, "average": "bema", "precision": precision, "keep_weights": True}
     lgbench.run("tomita-3", arch, **asked, **HOW, results=tmp_path)
     for path in tmp_path.glob("*.parquet"):
         require_same(path, "raw", "bema")
@@ -81,18 +81,6 @@ def test_its_weights_are_those_that_anybody_can_read_from_the_file(kept_runs):
             assert own.keys() >= {name for name, _ in plain.named_parameters()}
             assert torch.equal(model(inputs), plain(inputs))
         assert any(not torch.equal(t, tensors[f"ema/{n[4:]}"]) for n, t in tensors.items() if n.startswith("raw/"))
-
-
-def test_a_loaded_model_is_a_module_like_others(kept_runs):
-    model = lgbench.load(kept_runs.language)
-    assert isinstance(model, torch.nn.Module) and isinstance(model, lgbench.LoadedModel)
-    assert model.task.name == "dyck-1-2" and model.record.entry == "transformer+peri-norm" and model.weights == "raw"
-    assert model.record.run_id == run_id(kept_runs.language)
-    assert not model.training and not any(p.requires_grad for p in model.parameters())
-    inputs = model.task.sample(6, lgbench.Random(2)).inputs
-    model.requires_grad_()
-    model(inputs).logsumexp(-1).sum().backward()
-    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
 
 
 def test_a_run_is_named_by_file_folder_or_id(kept_runs, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 import torch
 import toys
@@ -129,13 +128,6 @@ def test_a_task_that_answers_at_the_end_may_look_at_everything():
     assert "looks_ahead" not in {score.metric for score in found}
 
 
-def test_each_variant_of_the_weights_is_asked():
-    experiment = experiment_of(toys.Walk(), *SETTINGS, 0, METRICS)
-    models = {"raw": built(SOUND["the position"]), "ema": built(HOSTILE["sees the length"])}
-    found = {s.weights: s.value for s in evaluate(experiment, models, CPU) if s.metric == "looks_ahead"}
-    assert found["raw"] == 0 and found["ema"] > 0
-
-
 @pytest.mark.parametrize(("trained", "tested"), [(40, 513), (40, 64), (5, 6), (64, 64), (1, 2), (100, 9), (2, 3)])
 def test_cuts_are_within_the_training_length_just_beyond_it_in_the_middle_and_near_the_end(trained, tested):
     for seed in range(50):
@@ -156,12 +148,6 @@ def test_a_changed_context_is_the_same_up_to_the_cut_and_another_valid_one_every
         before, after = asked.inputs[index % len(asked.inputs)], asked.changed[index]
         assert torch.equal(before[:cut], after[:cut]) and (before[cut:] != after[cut:]).all()
         assert after.min() >= 0 and after.max() < task.signature.inputs.size
-
-
-def test_the_same_seed_asks_the_same_and_another_seed_asks_something_else():
-    first, again, other = (causality.question(toys.Walk(), *SETTINGS, seed) for seed in (0, 0, 1))
-    assert first.cuts == again.cuts and torch.equal(first.changed, again.changed)
-    assert first.cuts != other.cuts and not torch.equal(first.inputs, other.inputs)
 
 
 def sound_pairs(registry, entries, task):
@@ -305,17 +291,3 @@ def test_a_seed_that_diverged_is_ranked_as_ever_for_its_answers_are_not_finite_b
         write_rows(tmp_path / f"{seed}.parquet", rows)
     (board,) = Results(tmp_path).boards("tvd")
     assert board.rows[0].tier == 2 and board.rows[0].diverged == (1,) and board.rows[0].not_finite == () == board.unsound
-
-
-def test_other_entries_stand_as_if_such_an_entry_were_not_there(tmp_path):
-    draw = np.random.default_rng(0)
-    for entry in "abcd":
-        for seed in range(5):
-            values = {8: 0.1, 16: ("abcd".index(entry) + 1) / 10 + draw.normal() / 100}
-            rows = simulated(values, entry=entry, seed=seed)
-            looks = flagged("looks_ahead", float(entry == "a"), entry=entry, seed=seed)
-            write_rows(tmp_path / "all" / f"{entry}{seed}.parquet", [*rows, looks])
-            if entry != "a":
-                write_rows(tmp_path / "others" / f"{entry}{seed}.parquet", rows)
-    (board,), (others,) = (Results(tmp_path / name).boards("tvd") for name in ("all", "others"))
-    assert board.rows[:-1] == others.rows and board.rows[-1].entry == "a"

@@ -16,7 +16,6 @@ from lgbench.execution import runner
 from lgbench.execution.device import Execution
 from lgbench.experiment.contexts import board_lengths
 from lgbench.experiment.record import Evaluation, Training
-from lgbench.measurement import evaluate as evaluation
 from lgbench.measurement.evaluate import CHANCE, chance
 from lgbench.results import run_files
 from lgbench_measurements.functions import best_blind_prediction
@@ -98,7 +97,7 @@ def test_the_chance_level_of_set_complement_is_the_share_of_what_was_seen(regist
         assert value == pytest.approx(length / v, abs=0.03)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_prediction_is_better_than_the_best_by_linear_programming(seed):
     draw = np.random.default_rng(seed)
     n, classes = int(draw.integers(1, 9)), int(draw.integers(2, 6))
@@ -179,22 +178,6 @@ def test_the_chance_level_does_not_depend_on_anything_but_task_and_length():
     others = Training(7, 9, 0.3, 0.1, 0.2, 3, 1, 6), Evaluation(99, 100, 32)
     assert levels(toys.Walk(), others) == found
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_long_contexts_are_drawn_a_few_at_a_time(monkeypatch):
-    sizes = []
-
-    class Counted(toys.Largest):
-        def sample(self, length, random):
-            sizes.append(random.n * (length + 1))
-            return super().sample(length, random)
-
-    monkeypatch.setattr(evaluation, "SAMPLED_POSITIONS", 4096)
-    found = chance(Counted(), METRICS, Training(1, 1, 0.1, 0.0, 0.1, 1, 2, 5), Evaluation(4, 4, 1024))
-    assert max(sizes) <= 4096
-    bounds = evaluation.MIN_CONTEXTS, evaluation.MAX_CONTEXTS
-    assert all(s.n == min(bounds[1], max(bounds[0], 4096 // (s.length + 1))) for s in found)
-    assert {s.n for s in found} >= {*bounds}
 
 
 @pytest.fixture(scope="module")

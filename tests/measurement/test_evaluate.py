@@ -216,26 +216,6 @@ def test_all_variants_and_all_entries_are_tested_on_the_same_inputs(task):
 
 
 @pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
-def test_small_chunks_keep_every_count_and_bound_the_batch(task, monkeypatch):
-    sizes: list[tuple[int, int]] = []
-
-    def model(inputs):
-        sizes.append((inputs.shape[1], len(inputs)))
-        return dict((t.name, o) for t, o in PERFECT)[task.name](inputs)
-
-    whole = scores(task, {"raw": model})
-    assert max(length * n for length, n in sizes) > 50
-    sizes.clear()
-    monkeypatch.setattr(evaluate_module, "DRAWN_POSITIONS", 50)
-    monkeypatch.setitem(evaluate_module.AT_ONCE, "cpu", 50)
-    parts = scores(task, {"raw": model})
-    assert max(length * n for length, n in sizes) <= 50
-    assert [(s.metric, s.length) for s in parts] == [(s.metric, s.length) for s in whole]
-    assert [s.n for s in parts if s.metric == "tvd"] == [s.n for s in whole if s.metric == "tvd"]
-    assert all(s.value == pytest.approx(0.0, abs=1e-6) for s in parts if s.metric == "tvd")
-
-
-@pytest.mark.parametrize("task", [toys.Walk(), toys.Largest(), toys.Even()], ids=lambda task: task.name)
 def test_how_much_a_model_sees_at_once_changes_no_number(task, monkeypatch):
     oracle = dict((t.name, o) for t, o in PERFECT)[task.name]
     whole = scores(task, {"raw": oracle, "flat": lambda x: 0 * oracle(x)})

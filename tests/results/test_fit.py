@@ -11,7 +11,7 @@ import lgbench_measurements
 from lgbench.results.boards import threshold
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
-from lgbench.results.metrics import Metric, descriptions
+from lgbench.results.metrics import Metric
 
 METRICS = {measurement.name: Metric.of(measurement) for measurement in lgbench_measurements.lgbench_measurements()}
 TVD, ACCURACY = METRICS["tvd"], METRICS["accuracy"]
@@ -74,18 +74,6 @@ def test_a_seed_without_tvd_does_not_count_as_not_fitted(tmp_path):
     write(tmp_path, {0: 0.5, 1: 0.5}, metric="accuracy")
     (board,) = Results(tmp_path).boards("accuracy")
     assert (board.rows[0].seeds, board.rows[0].not_fitted) == ((0, 1), (0,))
-
-
-def test_of_two_versions_of_the_metric_the_newest_one_of_a_seed_decides(tmp_path):
-    first = descriptions(lgbench_measurements.lgbench_measurements())
-    second = [one | {"version": 2, "threshold": 0.3} for one in first if one["name"] == "tvd"]
-    for seed, versions in enumerate(((1,), (1, 2), (2,))):
-        for version in versions:
-            rows = simulated({8: 0.2, 16: 0.5}, seed=seed, metric_version=version)
-            rows += simulated({8: 0.5, 16: 0.5}, seed=seed, metric="accuracy")
-            write_rows(tmp_path / f"{seed}.{version}.parquet", rows, measurements=first + second)
-    (board,) = Results(tmp_path).boards("accuracy")
-    assert (board.rows[0].seeds, board.rows[0].not_fitted) == ((0, 1, 2), (0,))
 
 
 def entries(folder, tasks=("alpha",), **values):

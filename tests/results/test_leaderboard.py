@@ -198,17 +198,6 @@ def write_seeds(folder, entries, **columns):
 NOISE = (0.0, 0.01, -0.02, 0.015, -0.005)
 
 
-@pytest.mark.parametrize(("metric", "best"), [("tvd", "low"), ("accuracy", "high"), ("roc_auc", "high")])
-def test_the_best_comes_first_whichever_way_a_metric_points(tmp_path, metric, best):
-    entries = {"low": [(0.05, 0.2 + noise) for noise in NOISE], "high": [(0.05, 0.8 + noise / 2) for noise in NOISE]}
-    write_seeds(tmp_path, entries, metric=metric)
-    (board,) = Results(tmp_path).boards(metric)
-    first, second = board.rows
-    assert first.entry == best
-    assert (first.tier, first.rank_interval, first.better_than) == (1, (1, 1), (second.entry,))
-    assert (second.tier, second.rank_interval, second.better_than) == (2, (2, 2), ())
-
-
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_with_fewer_than_three_seeds_nothing_is_significant(tmp_path, seeds):
     write_seeds(tmp_path, {"low": [(0.05, 0.1), (0.05, 0.11)][:seeds], "high": [(0.05, 0.9), (0.05, 0.92)][:seeds]})
@@ -260,30 +249,6 @@ def test_where_nothing_ood_was_measured_the_id_mean_decides(tmp_path):
     assert [(row.entry, row.tier, row.rank_interval) for row in board.rows] == [("better", 2, (1, 1)), ("worse", 3, (2, 2))]
 
 
-def test_a_seed_has_fitted_a_task_if_its_mean_tvd_over_the_shown_id_lengths_is_below_the_threshold(tmp_path):
-    def write(seed, task, values, **columns):
-        rows = simulated(values, 6, task=task, family="alpha", seed=seed, metric="tvd", **columns)
-        rows += simulated(dict.fromkeys(values, 0.5), 6, task=task, family="alpha", seed=seed, metric="accuracy", **columns)
-        write_rows(tmp_path / f"{seed}{task}{columns.get('weights')}.parquet", rows)
-
-    fitted = {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.2, 5: 1.0, 6: 0.199, 8: 1.0}  # neither 3 nor 5 is shown, 8 is OOD
-    cases = [fitted, fitted | {6: 0.2}, fitted | {6: None, 4: 0.1}, dict.fromkeys(fitted), fitted]
-    for seed, values in enumerate(cases):
-        write(seed, "alpha-1", values)
-        write(seed, "alpha-2", dict.fromkeys(fitted, 0.5 if seed == 1 else 0.09))
-    write(4, "alpha-1", dict.fromkeys(fitted, 1.0), weights="ema")
-    write(4, "alpha-2", fitted, weights="ema")
-    results = Results(tmp_path)
-    (board,) = results.boards("accuracy", "alpha")
-    found = {row.entry: (row.seeds, row.not_fitted, row.not_fitted_tasks) for row in board.rows}
-    assert found == {
-        "arch+norm": ((0, 1, 2, 3, 4), (1, 3), {"alpha-1": 2, "alpha-2": 1}),
-        "arch+norm@ema": ((4,), (4,), {"alpha-1": 1}),
-    }
-    (board,) = results.boards("accuracy", "alpha-2")
-    assert {row.entry: row.not_fitted_tasks for row in board.rows} == {"arch+norm": {"alpha-2": 1}, "arch+norm@ema": {}}
-
-
 def test_without_tvd_no_seed_counts_as_not_fitted(tmp_path):
     write_rows(tmp_path / "run.parquet", simulated({8: 0.1, 16: 0.1}, metric="accuracy"))
     (board,) = Results(tmp_path).boards("accuracy")
@@ -309,23 +274,6 @@ def test_an_entry_behind_the_context_free_baseline_or_without_a_fit_is_not_in_th
         "lost": (2, 1),
         "behind": (2, 1),
     }
-
-
-@pytest.mark.parametrize(("metric", "good", "bad"), [("tvd", 0.0999, 0.1), ("accuracy", 0.9001, 0.9), ("roc_auc", 0.9001, 0.9)])
-def test_the_effective_length_is_the_longest_shown_length_up_to_which_the_mean_is_good(tmp_path, metric, good, bad):
-    cases = {
-        "all": {2: good, 4: good, 6: good, 8: good, 16: good},
-        "gap": {2: good, 4: good, 6: good, 8: bad, 16: good},
-        "hidden-gap": {2: good, 4: good, 5: bad, 6: good, 7: bad, 8: good, 16: bad},
-        "none": {2: bad, 4: good, 6: good, 8: good, 16: good},
-    }
-    for entry, values in cases.items():
-        for seed in (0, 1):  # of which the mean counts
-            shifted = {n: value + (0.05 if seed else -0.05) for n, value in values.items()}
-            write_rows(tmp_path / f"{entry}{seed}.parquet", simulated(shifted, 6, entry=entry, seed=seed, metric=metric))
-    (board,) = Results(tmp_path).boards(metric)
-    found = {row.entry: (row.effective_length, row.effective_multiple) for row in board.rows}
-    assert found == {"all": (16, 2.6667), "gap": (6, 1.0), "hidden-gap": (8, 1.3333), "none": (0, 0.0)}
 
 
 CHANGED = {"protocol": "quick", "protocol_version": 1, "changes": [("train.lr", "0.1")]}

@@ -324,9 +324,9 @@ main(prog_name="lgbench")
 
 
 @pytest.mark.slow
-def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(made, board, warm, installed):
+def test_wherever_a_submission_is_killed_it_has_filed_all_runs_or_none(kept, board, warm, installed):
     """At every third change of the disk. The same command then files all runs."""
-    alone = [path for path in made if "toy-table" in path.name]
+    alone = sorted(kept.glob("*.parquet"))
     name, content = packed(alone)
     point, end = 0, -9
     while end == -9:

@@ -107,7 +107,7 @@ def test_models_of_full_size_agree_too(registry, planned, tmp_path, tasks, arch,
 
 @pytest.mark.slow
 def test_one_compiled_step_agrees_with_the_plain_one_in_everything_it_changes(registry, planned):
-    experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), **SMALL)
+    experiments = planned(registry, "set-complement", "peri-norm", seeds=(0, 1), model_layers=1, **SMALL)
     members = [(experiment.task, experiment.seed) for experiment in experiments]
     plain, fast = (Population(experiments, CPU) for _ in range(2))
     batches = stream(members, experiments[0].train, CPU)
@@ -218,7 +218,7 @@ def test_attention_that_vmap_would_run_one_by_one_is_an_error_in_tests():
 def test_no_built_in_model_is_run_one_by_one_in_a_population(registry, planned):
     pairs = set(product(registry.architectures.names(), registry.norms.names()))
     entries = [f"{arch}+{norm}" for arch, norm in pairs]
-    tasks = ["tomita-4", "dyck-2-3", "set-complement", "max-retrieval", "dictionary-lookup"]
+    tasks = ["dyck-2-3", "max-retrieval"]
     settings = {"train_steps": 1, "train_batch": 2, "model_width": 8}
     experiments = planned(registry, tasks, entries, seeds=(0, 1), averagers=None, **settings)
     placed = pairs - {("set-attention", norm) for norm in ("final-norm", "input-norm", "pre-norm")}  # no place there

@@ -6,9 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import toys
 from helpers.plain_training import CPU
-from helpers.toy_registries import toys_and
 from helpers.trainings import bits, numbers, stopping_after
 from safetensors.torch import save_file
 
@@ -106,12 +104,6 @@ def test_a_failed_save_keeps_the_state_before_and_training_goes_on(toy_registry,
     monkeypatch.undo()
     again = train(experiments, CPU, checkpoint=Checkpoint(path, 60), say=said.append)
     assert said[-1] == "training goes on after step 4" and numbers(again) == whole
-
-
-def test_where_nothing_was_saved_nothing_is_restored(path):
-    tensors = state()
-    assert Checkpoint(path, every=60).restore(tensors) == TrainingProgress(step=0)
-    assert bits(tensors) == bits(state())
 
 
 def test_a_population_comes_back_with_all_that_training_changes(registry, planned, path):
@@ -367,20 +359,3 @@ def test_the_seconds_of_training_are_those_of_all_its_parts(toy_registry, planne
     trained = train(experiments, CPU, a_second_a_step(None), checkpoint=Checkpoint(path, 0))
     assert trained.seconds == 20 - 2  # a step is saved before it is reported
     assert train(experiments, CPU, a_second_a_step(None)).seconds == 20
-
-
-class Transposed(toys.Mean):
-    """Keeps its tensors in another order of memory, which is nobody's business."""
-
-    name = "toy-transposed"
-
-    def start(self, weights, schedule):
-        return {"mean": {name: w.mT.contiguous().mT for name, w in weights.items()}, "seen": {"": torch.zeros(())}}
-
-
-def test_an_averager_may_lay_out_its_tensors_as_it_likes(planned, path):
-    registry = toys_and(averager=Transposed())
-    settings = {"train_steps": 6, "train_average_every": 1}
-    experiments = planned(registry, "toy-walk", "toy-table", averagers=["toy-transposed"], **settings)
-    whole = numbers(train(experiments, CPU))
-    assert numbers(train(experiments, CPU, checkpoint=Checkpoint(path, 0))) == whole
