@@ -236,19 +236,6 @@ def test_averages_are_compared_with_the_raw_weights_and_run_with_them(tmp_path):
     assert nothing.wanted == (Wanted("alpha", "arch+old", (0, 1, 2, 3, 4)),)
 
 
-def test_several_versions_of_a_package_are_not_mixed(tmp_path):
-    for version in ("1.0", "2.0"):
-        rows = {"arch+new": around(0.3 if version == "1.0" else 0.7)}
-        write_runs(tmp_path / "results" / version, rows, plugins=[("mine", version)])
-    for version in ("1.0", "2.0"):
-        for path in (tmp_path / "results" / version).iterdir():
-            path.rename(tmp_path / "results" / f"{version}.{path.name}")
-        (tmp_path / "results" / version).rmdir()
-    write_runs(tmp_path / "results", {"arch+old": old()})
-    (verdict,) = decide(claim_of(tmp_path), Results(tmp_path / "results"))
-    assert verdict.state == "undecided" and "arch+new was made by several versions of a package" in verdict.reason
-
-
 def test_an_entry_that_looks_ahead_decides_nothing(tmp_path):
     write_runs(tmp_path / "results", {"arch+new": around(0.1), "arch+old": old()})
     rows = simulated({32: 0.5}, entry="arch+new", seed=2, metric="looks_ahead", protocol_version=VERSION)
@@ -269,12 +256,6 @@ def test_what_nobody_ran_is_not_run_and_has_no_numbers(tmp_path):
         (verdict,) = decide(claim_of(tmp_path), results)
         assert (verdict.state, verdict.difference, verdict.n) == ("not run", None, 0)
         assert verdict.reason == "there is no run of it"
-
-
-def test_a_measurement_that_no_run_has_is_named(tmp_path):
-    results = Results(write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old()}))
-    (verdict,) = decide(claim_of(tmp_path, f'{CLAIM}metric = "separation"'), results)
-    assert verdict.state == "not run" and verdict.reason == "no run has the measurement separation"
 
 
 def test_an_undecided_test_says_how_many_seeds_would_decide_it(tmp_path):

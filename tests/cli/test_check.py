@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import toys
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.processes import install
 
-from lgbench.cli.main import main
 from lgbench.conformance.collect import checks_of_plugin
 from lgbench.extensions.registry import Registry
 from lgbench.testing import checks
@@ -60,12 +60,7 @@ LOADS = "loads quickly and prints nothing"
 COUNT = len(RULES) + 1
 
 
-def check(*arguments: str | Path):
-    """The command in this interpreter; whatever happens, no traceback is shown and none escapes."""
-    result = CliRunner().invoke(main, ["check", *map(str, arguments)], prog_name="lgbench")
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
+check = partial(invoked, "check")
 
 
 def lines(result) -> list[str]:

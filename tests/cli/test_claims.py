@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from helpers.claim_files import CLAIM, QUICK, around, write_claim, write_runs
+from helpers.commands import invoked
 
 from lgbench.claims.claim import read_claims
 from lgbench.claims.verdicts import decide
@@ -36,13 +35,6 @@ entry = "toy-table+toy-nothing@toy-mean"
 against = "toy-table+toy-nothing"
 lengths = "all"
 """
-
-
-def lgbench(*arguments: str | Path):
-    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
 
 
 @pytest.fixture
@@ -72,7 +64,7 @@ def lines_of(output):
 
 
 def test_every_claim_with_a_verdict_has_a_line_for_each_and_the_others_are_counted(folder):
-    done = lgbench("claims", *options(folder))
+    done = invoked("claims", *options(folder))
     assert done.exit_code == 0, done.output
     assert lines_of(done.stdout) == [("alpha", QUICK, "confirmed"), ("beta", QUICK, "refuted")]
     assert "new-norm: The new norm is better than the old one." in done.stdout
@@ -85,17 +77,17 @@ def test_a_test_has_its_verdict_under_the_newest_protocol_with_runs_and_all_on_r
     standard = {"arch+new": around(0.9), "arch+old": around(0.5)}
     for version in (2, 10):
         write_runs(folder / f"results/{version}", standard, protocol="standard", protocol_version=version)
-    assert lines_of(lgbench("claims", *options(folder)).stdout) == [
+    assert lines_of(invoked("claims", *options(folder)).stdout) == [
         ("alpha", "standard/10", "refuted"),
         ("beta", QUICK, "refuted"),
     ]
-    every = lines_of(lgbench("claims", "--protocol", "all", *options(folder)).stdout)
+    every = lines_of(invoked("claims", "--protocol", "all", *options(folder)).stdout)
     assert [use for task, use, _ in every if task == "alpha"] == ["standard/10", "standard/2", QUICK]
-    assert ("tomita-1", QUICK, "not run") in lines_of(lgbench("claims", "new-norm", *options(folder)).stdout)
+    assert ("tomita-1", QUICK, "not run") in lines_of(invoked("claims", "new-norm", *options(folder)).stdout)
 
 
 def test_one_claim_is_shown_in_full(folder):
-    done = lgbench("claims", "new-norm", *options(folder))
+    done = invoked("claims", "new-norm", *options(folder))
     assert done.exit_code == 0, done.output
     ((_, verdicts), _) = judged(folder)
     for verdict in verdicts[:2]:
@@ -108,7 +100,7 @@ def test_one_claim_is_shown_in_full(folder):
 
 
 def test_json_has_every_number_and_nothing_else(folder):
-    done = lgbench("claims", "--json", *options(folder))
+    done = invoked("claims", "--json", *options(folder))
     found = {claim["name"]: claim for claim in json.loads(done.stdout)}
     assert set(found) == {"new-norm", "peri-norm"}
     for claim, verdicts in judged(folder):
@@ -123,9 +115,9 @@ def test_json_has_every_number_and_nothing_else(folder):
 
 
 def test_the_commands_for_what_was_not_run_are_those_of_lgbench(folder):
-    (command,) = json.loads(lgbench("claims", "peri-norm", "--json", *options(folder)).stdout)[0]["commands"]
-    assert command not in lgbench("claims", "peri-norm", *options(folder)).stdout
-    missing = lgbench("claims", "--missing", *options(folder)).stdout
+    (command,) = json.loads(invoked("claims", "peri-norm", "--json", *options(folder)).stdout)[0]["commands"]
+    assert command not in invoked("claims", "peri-norm", *options(folder)).stdout
+    missing = invoked("claims", "--missing", *options(folder)).stdout
     assert command in missing and "new-norm:" in missing and "no architecture, norm, attention or position 'arch'" in missing
     words = shlex.split(command)
     assert words[:2] == ["lgbench", "run"]
@@ -151,9 +143,9 @@ def test_a_reason_is_said_once_for_all_that_it_holds_for(folder):
 
 def test_a_protocol_leaves_out_the_others(folder):
     write_runs(folder / "results", {"arch+new": around(0.9), "arch+old": around(0.5)}, protocol="standard", protocol_version=1)
-    done = lgbench("claims", "new-norm", "--json", "--protocol", "standard", *options(folder))
+    done = invoked("claims", "new-norm", "--json", "--protocol", "standard", *options(folder))
     assert [v["protocol"] for v in json.loads(done.stdout)[0]["verdicts"]] == ["standard/1"] * 3
-    done = lgbench("claims", "--protocol", "standrad", *options(folder))
+    done = invoked("claims", "--protocol", "standrad", *options(folder))
     assert done.exit_code == 2 and "did you mean 'standard'" in done.stderr
 
 
@@ -174,25 +166,25 @@ def test_a_protocol_leaves_out_the_others(folder):
     ],
 )
 def test_wrong_usage_is_one_sentence(folder, arguments, said):
-    done = lgbench("claims", *arguments, *options(folder))
+    done = invoked("claims", *arguments, *options(folder))
     assert done.exit_code == 2 and said in done.stderr and not list((folder / "results").glob("*peri-norm*"))
 
 
 @pytest.mark.slow
 def test_run_makes_what_is_missing_and_then_decides(tmp_path, toys_alone):
     write_claim(tmp_path / "claims", TOY, "toy-mean")
-    first = lgbench("claims", "toy-mean", "--run", "--seeds", "0:2", "--workers", "1", *options(tmp_path))
+    first = invoked("claims", "toy-mean", "--run", "--seeds", "0:2", "--workers", "1", *options(tmp_path))
     assert first.exit_code == 0, first.output
     assert "2 runs written" in first.stdout and "a test needs 3 seeds" in first.stdout
-    again = lgbench("claims", "toy-mean", "--run", "--workers", "1", *options(tmp_path))
+    again = invoked("claims", "toy-mean", "--run", "--workers", "1", *options(tmp_path))
     assert "1 run written" in again.stdout and "not run" not in again.stdout
     (verdict,) = decide(*read_claims(tmp_path / "claims"), Results(tmp_path / "results"))
     assert verdict.n == 3 and verdict.state in ("confirmed", "refuted", "undecided")
-    assert lgbench("claims", "toy-mean", "--run", *options(tmp_path)).stdout.startswith("toy-mean lacks no run under quick")
+    assert invoked("claims", "toy-mean", "--run", *options(tmp_path)).stdout.startswith("toy-mean lacks no run under quick")
 
 
 def test_the_command_writes_a_page_with_claims(folder, monkeypatch):
     monkeypatch.setattr(site, "_libraries", str)
-    done = lgbench("site", "--out", folder / "site", *options(folder))
+    done = invoked("site", "--out", folder / "site", *options(folder))
     assert done.exit_code == 0, done.output
     assert 'id="claims"' in (folder / "site" / "index.html").read_text(encoding="utf-8")

@@ -10,20 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
-import torch
-import toys
 from click.shell_completion import BashComplete
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.processes import lgbench_command
-from helpers.toy_registries import toys_and
 
 import lgbench_measurements
-from lgbench import Answers, Batch, hookimpl
+from lgbench import hookimpl
 from lgbench.cli.main import main
 from lgbench.cli.options import Change, Seeds
 from lgbench.experiment.protocols import PROTOCOLS
@@ -32,14 +28,6 @@ from lgbench.results import run_files
 
 TOYS = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "quick"]
 TOY_RUN = [*TOYS, "--set", "train.steps=2"]
-
-
-def lgbench(*arguments: str | Path):
-    """The command in this interpreter; whatever happens, no traceback is shown and none escapes."""
-    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
 
 
 def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> list[pytest.param]:
@@ -54,7 +42,7 @@ def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> list[pyte
 
 def test_help_shows_a_whole_line_for_each_command_at_80_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = lgbench("--help").output
+    shown = invoked("--help").output
     lines = [line for line in shown.splitlines() if line.startswith("  ") and line.split()[0] in main.commands]
     assert [line.split()[0] for line in lines] == list(main.commands)
     assert "..." not in shown.partition("[ARGS]...")[2]
@@ -69,7 +57,7 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
         if isinstance(parameter, click.Option):
             text = (parameter.help or "").partition("  [default")[0]
             assert text and text[0].isupper() and text.endswith("."), f"{' '.join(words)} {parameter.name}: {text!r}"
-    shown = lgbench(*words, "--help")
+    shown = invoked(*words, "--help")
     assert shown.exit_code == 0 and all(len(line) <= 80 for line in shown.output.splitlines())
 
 
@@ -103,7 +91,7 @@ def test_every_option_of_every_command_has_a_sentence_of_help(words, command, mo
 )
 def test_wrong_usage_says_what_would_work_and_exits_with_2(arguments, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = lgbench(*arguments)
+    result = invoked(*arguments)
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
     assert not list(tmp_path.rglob("*.parquet"))
@@ -142,34 +130,27 @@ class Extra(lgbench_measurements.TotalVariation):
 
 def test_a_run_writes_a_file_and_run_again_says_where_it_is(tmp_path, toys_alone):
     arguments = [*TOY_RUN, "--seeds", "4", "--results", tmp_path / "r"]
-    first = lgbench(*arguments)
+    first = invoked(*arguments)
     (path,) = (tmp_path / "r").iterdir()
     assert first.exit_code == 0 and "1 run written" in first.output and str(tmp_path / "r") in first.output
     before = path.stat()
-    second = lgbench(*arguments)
+    second = invoked(*arguments)
     assert second.exit_code == 0
     assert "1 run was done before and not run again" in second.output and str(path) in second.output
     assert "written" not in second.output and "started" not in second.output
     assert path.stat() == before or path.stat().st_mtime_ns == before.st_mtime_ns
-    more = lgbench(*arguments[:-4], "--seeds", "3:6", "--results", tmp_path / "r")
+    more = invoked(*arguments[:-4], "--seeds", "3:6", "--results", tmp_path / "r")
     assert "1 run was done before" in more.output and "2 runs written" in more.output
 
 
 @pytest.mark.slow
 def test_names_with_commas_and_repeated_options_are_one_grid(tmp_path, toys_alone):
-    result = lgbench(*TOY_RUN, "--task", "toy-even,toy-largest", "--seeds", "0,2", "--results", tmp_path)
+    result = invoked(*TOY_RUN, "--task", "toy-even,toy-largest", "--seeds", "0,2", "--results", tmp_path)
     assert result.exit_code == 0
     found = {tuple(path.name.split(".")[:3]) for path in tmp_path.iterdir()}
     assert found == {
         (task, "toy-table+toy-nothing", f"seed-{s}") for task in ("toy-walk", "toy-even", "toy-largest") for s in (0, 2)
     }
-
-
-def test_several_values_of_a_setting_are_one_grid(tmp_path, toys_alone):
-    words = ["--set", "train.lr=0.01", "--set", "train.lr=0.02,0.01"]
-    assert lgbench(*TOY_RUN, *words, "--seeds", "0", "--results", tmp_path).exit_code == 0
-    rates = [run_files.metadata(path)["experiment"]["train"]["lr"] for path in tmp_path.iterdir()]
-    assert sorted(rates) == [0.01, 0.02]
 
 
 @pytest.mark.slow
@@ -179,7 +160,7 @@ def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_
         monkeypatch.setattr(f"lgbench.execution.progress.{name}", 0.0)
     arguments = ["run", "--task", "toy-even", "--arch", "toy-table", "--seeds", "0", "--workers", "1", "--no-compile"]
     started = time.monotonic()
-    *_, last = lgbench(*arguments, "--results", tmp_path / "first").output.splitlines()
+    *_, last = invoked(*arguments, "--results", tmp_path / "first").output.splitlines()
     took = time.monotonic() - started
     said = re.fullmatch(
         r"short shows what is learned fast; boards use --protocol standard, which would take about (.*) here", last
@@ -187,10 +168,10 @@ def test_the_default_protocol_ends_with_a_line_about_that_of_the_boards_and_its_
     assert said, last
     more = PROTOCOLS["standard"].train.steps / PROTOCOLS["short"].train.steps * (1 + 3 * 2 / 4)
     assert 0 < seconds(said[1]) < 2 * more * took
-    *_, last = lgbench(*arguments, "--results", tmp_path / "first").output.splitlines()
+    *_, last = invoked(*arguments, "--results", tmp_path / "first").output.splitlines()
     assert last == "short shows what is learned fast; boards use --protocol standard"  # nothing was trained
     other = [*arguments, "--protocol", "quick", "--results", tmp_path / "second"]
-    assert "--protocol standard" not in lgbench(*other).output
+    assert "--protocol standard" not in invoked(*other).output
 
 
 def seconds(duration: str) -> int:
@@ -201,15 +182,8 @@ def seconds(duration: str) -> int:
     )
 
 
-def test_an_impossible_pair_is_reported_and_the_possible_ones_run(tmp_path, toys_alone):
-    result = lgbench(*TOY_RUN, "--task", "toy-largest", "--arch", "toy-fragile", "--seeds", "0", "--results", tmp_path)
-    assert result.exit_code == 0
-    assert "toy-fragile+toy-nothing cannot be run on toy-largest: toy-fragile reads tokens" in result.output
-    assert len(list(tmp_path.iterdir())) == 3
-
-
 def test_a_run_that_fails_is_reported_and_the_others_are_done(tmp_path, toys_alone):
-    result = lgbench(*TOYS, "--set", "train.steps=5", "--arch", "toy-broken", "--seeds", "0", "--results", tmp_path)
+    result = invoked(*TOYS, "--set", "train.steps=5", "--arch", "toy-broken", "--seeds", "0", "--results", tmp_path)
     assert result.exit_code == 1
     assert "the toy is broken" in result.output and "toys.py" in result.output
     assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["toy-table+toy-nothing"]
@@ -218,29 +192,24 @@ def test_a_run_that_fails_is_reported_and_the_others_are_done(tmp_path, toys_alo
 @pytest.mark.slow
 def test_a_diverged_run_is_reported_and_kept(tmp_path, toys_alone):
     words = ["--arch", "toy-fragile", "--set", "train.steps=20", "--set", "train.lr=0.02", "--seeds", "0:6"]
-    result = lgbench(*TOYS, *words, "--results", tmp_path)
+    result = invoked(*TOYS, *words, "--results", tmp_path)
     assert result.exit_code == 0 and "diverged at step" in result.output
     steps = [set(run_files.read(path)["diverged_step"].to_pylist()) for path in tmp_path.glob("*fragile*")]
     assert len(steps) == 6 and {None} in steps and any(step != {None} for step in steps)
-    assert "diverged" in lgbench("leaderboard", "--results", tmp_path).output
+    assert "diverged" in invoked("leaderboard", "--results", tmp_path).output
 
 
 def test_a_results_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for arguments in (["run", "--task", "tomita", "--arch", "pre-norm"], ["leaderboard"], ["sql", "select 1"]):
-        result = lgbench(*arguments, "--results", tmp_path / "file")
+        result = invoked(*arguments, "--results", tmp_path / "file")
         assert result.exit_code == 2
         assert "file" in result.output
 
 
-def test_a_leaderboard_of_another_metric_and_task(results_folder):
-    result = lgbench("leaderboard", "--results", results_folder, "--metric", "roc_auc", "--task", "tomita-1")
-    assert result.exit_code == 0 and "tomita-1: ROC AUC" in result.output
-
-
 def test_sql_answers_questions_in_three_formats(results_folder):
     query = "select entry, count(distinct seed) as seeds from results group by entry order by entry"
-    shown = {form: lgbench("sql", query, "--results", results_folder, "--format", form) for form in ("table", "csv", "json")}
+    shown = {form: invoked("sql", query, "--results", results_folder, "--format", form) for form in ("table", "csv", "json")}
     assert json.loads(shown["json"].stdout) == [
         {"entry": "transformer+peri-norm", "seeds": 2},
         {"entry": "transformer+pre-norm", "seeds": 2},
@@ -263,7 +232,7 @@ def test_sql_answers_questions_in_three_formats(results_folder):
     ],
 )
 def test_each_kind_is_listed_with_a_sentence(kind, names):
-    result = lgbench("list", kind)
+    result = invoked("list", kind)
     listed = {line.split()[0]: line.split(maxsplit=1)[1:] for line in result.output.splitlines()}
     assert result.exit_code == 0 and set(names) <= listed.keys()
     assert all(listed[name] for name in names)
@@ -276,7 +245,7 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     monkeypatch.setattr(Extra, "range", (0.25, None))
     monkeypatch.setattr(Extra, "threshold", None)
     monkeypatch.setattr(lgbench_measurements, "lgbench_measurements", hookimpl(lambda: [*hook(), Extra()]))
-    result = lgbench("list", "metrics")
+    result = invoked("list", "metrics")
     rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in result.output.splitlines() if line.strip(" ─")]
     assert result.exit_code == 0 and rows[0] == ("name", "title", "better", "range", "threshold", "computed from")
     probes = {row[0] for row in rows[1:] if row[-1].startswith("insides")}
@@ -314,38 +283,11 @@ def test_the_table_of_metrics_is_made_from_the_measurements(monkeypatch):
     ],
 )
 def test_show_has_what_a_reader_wants_to_know_of_a_thing(name, said):
-    result = lgbench("show", name)
+    result = invoked("show", name)
     assert result.exit_code == 0
     for word in said:
         assert word in result.output
     assert ">>>" not in result.output
-
-
-def test_show_has_the_options_of_a_part_from_a_file(tmp_path):
-    path = tmp_path / "windowed.py"
-    path.write_text(
-        "import lgbench\nfrom lgbench_transformer.softmax import SoftmaxAttention\n\n\n"
-        "class Windowed(lgbench.Attention):\n    'Softmax.'\n\n    name = 'windowed'\n\n"
-        "    def configured(self, *, window=64):\n        return self\n\n"
-        "    def build(self, spec):\n        return SoftmaxAttention(spec.scale)\n\n\n"
-        "@lgbench.hookimpl\ndef lgbench_attentions():\n    return [Windowed()]\n"
-    )
-    assert "options: attention.window=64" in lgbench("show", "windowed", "--plugin", path).output
-
-
-def test_a_task_with_marked_answers_is_shown_up_to_its_last_marked_position(monkeypatch):
-    monkeypatch.setattr(toys.Walk, "signature", replace(toys.Walk.signature, answers=Answers.MARKED))
-    sample = toys.Walk.sample
-    marks = torch.tensor([[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
-    monkeypatch.setattr(toys.Walk, "sample", lambda self, n, *given: Batch(*sample(self, n, *given)[:2], marks.expand(n, -1)))
-    shown = describe.page("toy-walk", toys_and())
-    contexts = re.findall(r"^  (\[.*\])\n    (.+)$", shown, re.M)
-    assert len(contexts) == 3
-    for context, answer in contexts:
-        tokens = json.loads(context)
-        assert len(tokens) == 5
-        legal = {f"{token}: {p:.3g}" for token, p in enumerate(toys.WALK[tokens[-1]].tolist()) if p}
-        assert set(answer.split(", ")) == legal
 
 
 @pytest.mark.slow
@@ -367,7 +309,7 @@ def test_a_path_without_permission_is_reported_with_exit_code_1(tmp_path, monkey
         return real(path)
 
     monkeypatch.setattr(Path, "is_dir", refuse)
-    result = lgbench("leaderboard", "--results", "d/x")
+    result = invoked("leaderboard", "--results", "d/x")
     assert result.exit_code == 1
     assert re.fullmatch(r"lgbench: cannot use '(/.*/)?d/x': Permission denied\n", result.stderr)
 
@@ -387,7 +329,7 @@ def test_an_error_of_the_system_is_a_sentence_and_an_interrupt_an_exit_code(monk
         raise error
 
     monkeypatch.setattr(describe, "summaries", stop)
-    result = lgbench("list", "protocols")
+    result = invoked("list", "protocols")
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 

@@ -7,15 +7,15 @@ import os
 import re
 import struct
 import sys
+from functools import partial
 
 import altair as alt
 import pytest
-from click.testing import CliRunner
 from helpers import plot_runs
+from helpers.commands import invoked
 from helpers.plot_runs import ENTRIES, means
 from helpers.run_files import simulated, write_rows
 
-from lgbench.cli.main import main
 from lgbench.errors import DrawingFailed, UsageError
 from lgbench.reports import drawing, marks, plots
 from lgbench.reports import figure as figures
@@ -36,11 +36,7 @@ def spec(tmp_path_factory):
     return plot_runs.spec(tmp_path_factory.getbasetemp())
 
 
-def plot(*arguments):
-    result = CliRunner().invoke(main, ["plot", *map(str, arguments)], prog_name="lgbench")
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
+plot = partial(invoked, "plot")
 
 
 @pytest.mark.slow

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.processes import install
 
 from lgbench.cli.main import main
@@ -42,12 +43,7 @@ def norm(name: str, first: str = "", hook: str = "norms") -> str:
     return NORM.format(name=name, first=first, hook=hook)
 
 
-def command(*arguments: str | Path):
-    """The command in this interpreter; no traceback is shown and none escapes."""
-    result = CliRunner().invoke(main, ["plugins", *map(str, arguments)], prog_name="lgbench")
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
+command = partial(invoked, "plugins")
 
 
 @contextlib.contextmanager

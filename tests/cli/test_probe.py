@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.kept_runs import HOW, SMALL, run_id
 from rich.console import Console
 
 import lgbench
-from lgbench.cli.main import main
 from lgbench.experiment.probes import is_probe
 from lgbench.extensions.registry import Registry
 from lgbench.reports.analyses import probe_table
@@ -21,10 +22,7 @@ from lgbench.results.run_schema import SCHEMA
 NAMES = ["attention_entropy", "output_std"]
 
 
-def probe(*words: object):
-    result = CliRunner().invoke(main, ["probe", *map(str, words)], prog_name="lgbench")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
+probe = partial(invoked, "probe")
 
 
 def probe_rows(path):

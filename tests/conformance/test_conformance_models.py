@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from helpers.breaking import OPTIONS, Doing, InMode, but, check_of, complaint, complaints, refusing, table, unproven
@@ -339,7 +338,6 @@ ARCHITECTURES = [
     (but(AVERAGES, build=of_none), OPTIONS, "the option width of averages has the default None, expected an int, float, bool"),
     (but(AVERAGES, build=without_star), OPTIONS, "`--set` cannot reach width of without_star: put a star before, as in "),
     (asking(*SLOTS, "residual", "final"), ASKS_NORMS, "does not ask the norm scheme for `embed`"),
-    (asking("embed", "final"), ASKS_NORMS, "it asks the norm scheme for no sublayer: call `residual`, or `output`"),
     (asking("embed", "query", "key", "residual"), ASKS_NORMS, "for `head` and `gain`, attention of layer 1: their norms would"),
     (
         giving(attend=lambda attention, q, k, v, bias, needs, x: attention(q, k, v, bias)),
@@ -353,9 +351,7 @@ ARCHITECTURES = [
     ),
     (but(ATTENDING, build=without_rotation), FEEDS_POSITION, "it does not call the module of a position code's `rotate`"),
     (refusing(AVERAGES, " "), LOGITS, "it raises Unsupported without a reason: say what it cannot do"),
-    (but(AVERAGES, build=lambda *given: "model"), LOGITS, "it gives str, expected a torch.nn.Module"),
     (answering(lambda logits: logits[:, -1]), LOGITS, "its logits are (2, 4) float32, expected (2, 9, 4) of a floating type"),
-    (answering(lambda logits: (logits, None)), LOGITS, "its result cannot be used: AttributeError: 'tuple' object has no"),
     (answering(lambda logits: logits * torch.nan), LOGITS, "some logits are not finite"),
     (
         doing(of_three_largest),
@@ -368,11 +364,6 @@ ARCHITECTURES = [
     (with_module(Trained), GRAPH, "after a training step that changed no weight its logits are other ones; is the tensor that"),
     (with_module(lambda: nn.Dropout(0.1)), SEEDED, "use the random numbers that it is given (in a model's training: lgbench."),
     (with_module(Counting), SEEDED, "in training the same input gave other logits the second time"),
-    (
-        with_module(lambda: Doing(torch.mul, torch.tensor(np.random.rand(6)))),
-        SEEDED,
-        "the same seed gave other weights the second time, in behind.parameter",
-    ),
     (with_module(lambda: InMode(False, of_batch)), SEEDED, "in evaluation an answer depends on what else is in the batch"),
     (with_module(lambda: InMode(True, of_all_positions)), CAUSAL, "in training, after 1 of 9 positions, its logits change"),
     (doing(lambda x: x / (1 + x.shape[1])), CAUSAL, "of 513 positions, its logits change with what comes after them, or with"),
@@ -380,13 +371,11 @@ ARCHITECTURES = [
     (doing(lambda x, y: x + (y - y).sqrt(), torch.ones(6)), LEARNS, "gradient of its parameter behind.parameter is not finite"),
     (answering(lambda logits: logits.detach()), LEARNS, "its output does not depend on its parameters: nothing would train"),
     (doing(lambda x, table: x + table[: x.shape[1]], torch.ones(9, 6)), LONGER, "it raised RuntimeError: The size of tensor a"),
-    (doing(lambda x: x if x.shape[1] < 20 else x / 0), LONGER, "on 513 positions, trained on 9, some logits are not finite"),
     (
         doing(MixesModels.apply),
         ALONE,
         "on 9 positions the gradient of embed.weight in a stack is not the one that it has alone",
     ),
-    (doing(from_length(100, MixesModels.apply)), ALONE, "on 257 positions the gradient of embed.weight in a stack is not the"),
     (
         doing(from_length(100, lambda x: x + (x - x).sqrt())),
         ALONE,

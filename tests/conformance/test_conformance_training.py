@@ -94,20 +94,12 @@ def with_other_defaults(self, *, beta=0.5):
     return replace(DESCENT, beta=beta)
 
 
-def of_a_list(self, *, betas=[0.9]):  # noqa: B006
-    return self
-
-
 def that_is_ignored(self, *, beta=0.9):
     return replace(self)
 
 
 def of_another_name(self, *, beta=0.9):
     return replace(self, beta=beta, name="descent" if beta == 0.9 else "other")
-
-
-def of_another_kind(self, *, beta=0.9):
-    return self if beta == 0.9 else beta
 
 
 def refusing_silently(self, *, beta=0.9):
@@ -131,11 +123,9 @@ ELEMENTWISE = "each weight's update depends on that weight alone"
 
 OPTIMIZERS = [
     (configuring(with_positional), OPTIONS, "`--set` cannot reach beta of configured: put a star before"),
-    (configuring(of_a_list), OPTIONS, "the option betas of descent has the default [0.9], expected an int, float, bool or str"),
     (configuring(with_other_defaults), OPTIONS, "`configured` with the defaults gives another thing than the plugin does"),
     (configuring(that_is_ignored), OPTIONS, "the option beta changes nothing: 0.45 gives the same as 0.9"),
     (configuring(of_another_name), OPTIONS, "`configured` with beta=0.45 gives the name 'other', expected 'descent'"),
-    (configuring(of_another_kind), OPTIONS, "`configured` with beta=0.45 gives 0.45"),
     (configuring(changing_itself), OPTIONS, "`configured` changes the thing itself for beta: return a new one"),
     (configuring(refusing_silently), OPTIONS, "it refuses beta=0.45 without a reason: say what would work"),
     (
@@ -149,7 +139,6 @@ OPTIMIZERS = [
     (touching(lambda state, w, g, *given: g["all"].clamp_(-1, 1)), IN_PLACE, "it changes the gradients in place, such as all"),
     (touching(moving_momentum), IN_PLACE, "it changes the part 'momentum' of the state in place, such as all"),
     (stepping(lambda g: g - g.mean(0)), ITSELF, "the new all of one model depends on the models beside it"),
-    (stepping(lambda g: g / g.norm(), BY_MATRIX), ITSELF, "the new scale of one model depends on the models beside it"),
     (
         stepping(lambda g: g / g.norm(dim=1, keepdim=True)),
         ELEMENTWISE,
@@ -162,7 +151,6 @@ OPTIMIZERS = [
         WAITING,
         "it reads the value of a tensor, and so waits for the device",
     ),
-    (stepping(lambda g: g + torch.zeros(g.shape)), WAITING, "it makes tensors on another device than that of the weights"),
 ]
 
 
@@ -226,12 +214,6 @@ def scaling_in_place(self, state):
     return {name: mean.mul_(0.5) for name, mean in state["mean"].items()}
 
 
-def counting_calls():
-    """An averager whose average grows whenever it is asked for."""
-    calls = iter(range(100))
-    return but(HALVING, weights=lambda self, state: {name: mean + next(calls) for name, mean in state["mean"].items()})
-
-
 AVERAGES = "names, shapes and dtypes are those of the weights, and a state's never change"
 ASKED = "asking for the average changes nothing"
 AVERAGED_ALONE = "each model is averaged by itself"
@@ -245,13 +227,7 @@ AVERAGERS = [
         "after step 10 the state has other names, shapes or dtypes than before",
     ),
     (but(HALVING, weights=lambda self, state: {"table": 0}), AVERAGES, "it gives the weights table, expected table, gain"),
-    (
-        but(HALVING, weights=lambda self, state: {name: w.flatten() for name, w in state["mean"].items()}),
-        AVERAGES,
-        "it gives table as (6,), expected (3, 2)",
-    ),
     (but(HALVING, weights=scaling_in_place), ASKED, "it changes the part 'mean' of the state in place, such as table"),
-    (counting_calls(), ASKED, "`weights` gives another table the second time"),
     (
         of_mean(lambda mean, w: w / w.norm()),
         AVERAGED_ALONE,

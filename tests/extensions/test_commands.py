@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
-from click.testing import CliRunner
+from helpers.commands import invoked
 
 from lgbench.cli.main import main
 
@@ -39,27 +39,21 @@ def install(folder: Path, module: str, names: list[str], source: str = SOURCE) -
     (folder / f"{module}.py").write_text(source)
 
 
-def lgbench(*words: str):
-    result = CliRunner().invoke(main, words, prog_name="lgbench")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
-
-
 def test_a_command_of_a_plugin_is_called_as_a_built_in_one(site):
     install(site, "greeter", ["greet"])
-    assert lgbench("greet", "you").output == "hello you\n"
-    assert "Say hello." in lgbench("greet", "--help").output
+    assert invoked("greet", "you").output == "hello you\n"
+    assert "Say hello." in invoked("greet", "--help").output
 
 
 def test_errors_of_a_command_are_one_sentence(site):
     install(site, "greeter", ["greet"])
-    done = lgbench("greet", "nobody")
+    done = invoked("greet", "nobody")
     assert done.exit_code == 2 and done.output == "lgbench: there is nobody to greet; name somebody\n"
 
 
 def test_help_and_completion_list_it_and_do_not_import_it(site):
     install(site, "greeter", ["greet"])
-    assert "greet        Greet people (greeter)." in lgbench("--help").output
+    assert "greet        Greet people (greeter)." in invoked("--help").output
     assert "greet" in main.list_commands(main.make_context("lgbench", ["list"]))
     assert "greeter" not in sys.modules
 
@@ -78,25 +72,25 @@ def test_help_and_completion_list_it_and_do_not_import_it(site):
 def test_a_broken_plugin_costs_its_own_command_alone(site, source, said):
     install(site, "broken", ["greet"], source)
     install(site, "greeter", ["meet"], SOURCE.replace("def greet", "def meet").replace("[greet]", "[meet]"))
-    done = lgbench("greet", "you")
+    done = invoked("greet", "you")
     assert done.exit_code == 1 and said in done.output and "command 'greet' of broken cannot be used" in done.output
-    assert lgbench("meet", "you").output == "hello you\n" and lgbench("--help").exit_code == 0
+    assert invoked("meet", "you").output == "hello you\n" and invoked("--help").exit_code == 0
     words = BashComplete(main, {}, "lgbench", "_LGBENCH_COMPLETE").get_completions([], "")
     assert {"meet", "run"} <= {word.value for word in words} and "greet" not in {word.value for word in words}
 
 
 def test_one_name_of_two_plugins_is_used_by_neither(site):
     install(site, "greeter", ["greet"]), install(site, "other", ["greet"])
-    done = lgbench("greet", "you")
+    done = invoked("greet", "you")
     sentence = "the command 'greet' comes from greeter and other, and none is used: uninstall one of the packages"
     assert done.exit_code == 1 and sentence in done.output
-    assert sentence in " ".join(lgbench("--help").output.split())
+    assert sentence in " ".join(invoked("--help").output.split())
 
 
 def test_a_built_in_command_keeps_its_name(site):
     install(site, "greeter", ["sql"])
-    assert "Query the tables" in lgbench("sql", "--help").output
-    shown = " ".join(lgbench("--help").output.split())
+    assert "Query the tables" in invoked("sql", "--help").output
+    shown = " ".join(invoked("--help").output.split())
     assert "the command 'sql' comes from lgbench and greeter, and that of lgbench is used" in shown
 
 
@@ -104,7 +98,7 @@ def test_plugins_shows_commands_and_what_is_wrong_with_them(site, monkeypatch):
     monkeypatch.setenv("LGBENCH_PLUGINS", "lgbench_norms")
     install(site, "broken", ["meet"], "import no_such_module")
     install(site, "greeter", ["greet", "sql"], SOURCE)
-    done = lgbench("plugins")
+    done = invoked("plugins")
     assert done.exit_code == 1 and "command: greet" in done.output
     assert "the command 'meet' of broken cannot be used" in done.output
     assert "the command 'sql' comes from lgbench and greeter" in done.output

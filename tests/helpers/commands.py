@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from helpers.warm import Process
 from lgbench.cli.main import main
@@ -26,9 +26,17 @@ def finished(process: Process) -> tuple[str, str]:
     return out, error
 
 
-def lgbench(*arguments: object) -> str:
-    """Output of the command in this interpreter."""
-    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
+def invoked(*words: object) -> Result:
+    """Result of the command in this interpreter; no traceback is shown and none escapes."""
+    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="lgbench")
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def lgbench(*words: object) -> str:
+    """Output of a command that ends well, in this interpreter."""
+    result = invoked(*words)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 
 import pytest
 import torch
-from click.testing import CliRunner
 from helpers import published
+from helpers.commands import invoked
 from helpers.kept_runs import run_id
 from rich.console import Console
 
 import lgbench
-from lgbench.cli.main import main
 from lgbench.extensions.registry import Registry
 from lgbench.kept import predicted
 from lgbench.reports.curves import MAX_ROWS, bars
 
-
-def asked(*words: object):
-    result = CliRunner().invoke(main, ["predict", *map(str, words)], prog_name="lgbench")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
+asked = partial(invoked, "predict")
 
 
 TASKS = ["set-complement", "max-retrieval", "dictionary-lookup", "dyck-2-3", "dyck-6-2", "tomita-3"]

@@ -178,50 +178,14 @@ def test_csv_has_one_line_a_cell_with_the_numbers_of_the_boards(boards):
     (board,) = boards
     cells = [(row, cell) for row in board.rows for cell in row.cells]
     for line, (row, cell) in zip(lines, cells, strict=True):
-        numbers = {name: float(text) if text else None for name, text in line.items() if name in NUMBERS}
         best, worst = row.rank_interval or (None, None)
-        assert numbers == {name: getattr(cell, name) for name in ("length", "mean", "low", "high", "n")} | {
-            "tier": row.tier,
-            "best_rank": best,
-            "worst_rank": worst,
-            "effective_length": row.effective_length,
-            "seeds": len(row.seeds),
-            **dict.fromkeys(boards_report.DIFFERENCE[:-1]),
-            "looks_ahead": len(row.looks_ahead),
-            "not_finite": len(row.not_finite),
-            "diverged": len(row.diverged),
-            "not_fitted": len(row.not_fitted),
-            "fitted": row.fitted.seeds,
-            "fitted_low": row.fitted.low,
-            "fitted_high": row.fitted.high,
-            "task_version": 1,
-            "metric_version": 1,
-            "chance": None,
-        }
-        assert {name: text for name, text in line.items() if name not in NUMBERS} == {
-            "board": "alpha",
-            "metric": "tvd",
-            "protocol": "quick/1",
-            "entry": row.entry,
-            "column": cell.kind,
-            "baseline_verdict": "",
-        }
-
-
-NUMBERS = {"task_version", "metric_version", "tier", "best_rank", "worst_rank", "effective_length", "seeds", "diverged"}
-NUMBERS |= {"fitted", "fitted_low", "fitted_high"}
-NUMBERS |= {
-    *boards_report.DIFFERENCE[:-1],
-    "looks_ahead",
-    "not_finite",
-    "not_fitted",
-    "chance",
-    "length",
-    "mean",
-    "low",
-    "high",
-    "n",
-}
+        numbers = {name: getattr(cell, name) for name in ("length", "mean", "low", "high", "n")}
+        numbers |= {"tier": row.tier, "best_rank": best, "worst_rank": worst, "effective_length": row.effective_length}
+        numbers |= {"seeds": len(row.seeds), "diverged": len(row.diverged), "not_fitted": len(row.not_fitted)}
+        assert {name: float(line[name]) if line[name] else None for name in numbers} == numbers
+        assert [line[name] for name in ("board", "metric", "protocol", "entry", "column")] == [
+            "alpha", "tvd", "quick/1", row.entry, cell.kind,
+        ]  # fmt: skip
 
 
 def test_json_is_everything_that_a_board_is(boards):
@@ -229,13 +193,6 @@ def test_json_is_everything_that_a_board_is(boards):
     assert shown == json.loads(json.dumps({"overall": [], "boards": [dataclasses.asdict(board) for board in boards]}))
     (found,) = shown["boards"]
     assert (found["name"], found["train_length"], found["tasks"]) == ("alpha", 8, 2)
-    good = next(row for row in found["rows"] if row["entry"] == "good+norm")
-    assert (good["tier"], good["rank_interval"], good["better_than"]) == (1, [1, 3], [])
-    assert (good["seeds"], good["diverged"], good["not_fitted"]) == ([0, 1], [1], [1])
-    assert good["not_fitted_tasks"] == {"alpha-1": 1, "alpha-2": 1}
-    assert (good["effective_length"], good["effective_multiple"]) == (4, 0.5)
-    (last,) = [cell for cell in good["cells"] if cell["length"] == 32]
-    assert last == {"kind": "length", "length": 32, "mean": 0.375, "low": 0.0, "high": 1.0, "n": 2, "values": [0.5, 0.25]}
 
 
 @pytest.fixture

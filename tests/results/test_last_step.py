@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.run_files import simulated, write_rows
 
-from lgbench.cli.main import main
 from lgbench.reports.panel_figures import step_marks
 from lgbench.results.leaderboard import Results
 from lgbench.results.statistics import interval
@@ -63,12 +62,6 @@ def folder(tmp_path_factory) -> Path:
 def without(tmp_path_factory) -> Path:
     """The same runs without anything before the end."""
     return write_all(tmp_path_factory.mktemp("ends"), STEPS[-1:])
-
-
-def run(*arguments):
-    result = CliRunner().invoke(main, [str(a) for a in arguments], prog_name="lgbench")
-    assert "Traceback" not in result.output
-    return result
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -146,12 +139,12 @@ def test_runs_without_points_have_no_curves(without):
 
 @pytest.mark.slow
 def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, tmp_path):
-    done = run("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.png")
+    done = invoked("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.png")
     assert done.exit_code == 0, done.output
     content = (tmp_path / "a.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", content[16:24])[0] / 300 == pytest.approx(3.3, abs=0.02)
-    assert run("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.json").exit_code == 0
+    assert invoked("plot", "--x", "step", "--length", "16,8", "--results", folder, "--out", tmp_path / "a.json").exit_code == 0
     spec = json.loads((tmp_path / "a.json").read_text())
     text = json.dumps(spec)
     assert text.index("length 16, OOD") < text.index("length 8, ID") and "training steps" in text
@@ -175,14 +168,14 @@ def test_a_plot_against_steps_is_a_picture_with_a_panel_for_each_length(folder, 
 )
 def test_wrong_usage_says_what_would_work(folder, tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    done = run("plot", "--results", folder, *arguments)
+    done = invoked("plot", "--results", folder, *arguments)
     assert done.exit_code == 2 and said in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
 
 
 def test_a_plot_of_runs_without_points_says_what_they_lack(without, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = run("plot", "--x", "step", "--results", without)
+    done = invoked("plot", "--x", "step", "--results", without)
     assert done.exit_code == 2 and "no tvd was measured while these models trained: runs need evaluate.points" in done.stderr
 
 

@@ -9,11 +9,10 @@ import struct
 import numpy as np
 import pytest
 import scipy.stats
-from click.testing import CliRunner
+from helpers.commands import invoked
 from helpers.run_files import measured_by_all, simulated, write_rows
 
 import lgbench_measurements
-from lgbench.cli.main import main
 from lgbench.errors import UsageError
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports.panel_figures import axis
@@ -84,12 +83,6 @@ def found(folder, metric="tvd", setting="model.width", **asked):
     return sweeps(Results(folder), SweepRequest(setting, metric, **asked))
 
 
-def run(*arguments):
-    done = CliRunner().invoke(main, list(map(str, arguments)), prog_name="lgbench")
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
-    return done
-
-
 def by_hand(entry, width, length=None, seeds=range(3)):
     """The mean over tasks of each seed, over all OOD lengths or at one."""
     lengths = [length] if length else [n for n in LENGTHS if n > TRAINED]
@@ -106,7 +99,7 @@ def cells_of(spec, place=0):
 
 def drawn(folder, tmp_path, *words):
     """The specification, and what the command said."""
-    done = run("plot", "--results", folder, *words, "--out", tmp_path / "a.json")
+    done = invoked("plot", "--results", folder, *words, "--out", tmp_path / "a.json")
     assert done.exit_code == 0, done.output
     return json.loads((tmp_path / "a.json").read_text()), done.stderr
 
@@ -343,7 +336,7 @@ def test_switches_stand_at_equal_distances(tmp_path):
     spec, _ = drawn(tmp_path, tmp_path, "--x", "norm.affine")
     assert [row["setting"] for row in cells_of(spec)] == ["off", "on"]
     assert '"type": "point"' in json.dumps(spec)
-    done = run("plot", "--x", "norm.affine", "--results", tmp_path, "--out", tmp_path / "a.svg")
+    done = invoked("plot", "--x", "norm.affine", "--results", tmp_path, "--out", tmp_path / "a.svg")
     assert done.exit_code == 0 and ">off<" in (tmp_path / "a.svg").read_text()
 
 
@@ -353,7 +346,7 @@ def test_switches_stand_at_equal_distances(tmp_path):
 @pytest.mark.slow
 def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = run("plot", "--x", "model.width", "--task", "alpha-1", "--results", folder)
+    done = invoked("plot", "--x", "model.width", "--task", "alpha-1", "--results", folder)
     assert done.exit_code == 0 and done.stdout == "alpha-1-tvd-by-model.width.png\n"
     content = (tmp_path / "alpha-1-tvd-by-model.width.png").read_bytes()
     assert struct.unpack(">II", content[16:24])[0] / 300 == pytest.approx(3.3, abs=0.02)
@@ -364,24 +357,16 @@ def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp
     [
         (["--x", "model.widht"], "no setting 'model.widht'; did you mean 'model.width'? known: evaluate.max_length, length, "),
         (["--x", "steps"], "no setting 'steps'; did you mean 'train.steps'?"),
-        (["--x", "width"], "no setting 'width'; did you mean 'model.width'?"),
-        (["--x", "lr"], "no setting 'lr'; did you mean 'train.lr'?"),
         (
             ["--x", "model.heads"],
             "all runs have model.heads 1; `lgbench run --set model.heads=1,2` makes others",
         ),
         (["--x", "norm.affine"], "all runs have norm.affine on; `lgbench run --set norm.affine=on,off` makes others"),
         (["--x", "train.targets"], "`lgbench run --set train.targets=sampled,ANOTHER` makes others"),
-        (["--x", "precision"], "all runs have precision float32; `lgbench run --precision bfloat16` makes others"),
         (["--x", "model.width", "--length", "64"], "length 64 was not measured; measured: 8, 16, 32"),
         (["--x", "model.width", "--fit"], "--fit and --heatmap draw against the length; leave out --x model.width"),
-        (["--x", "model.width", "--heatmap"], "--fit and --heatmap draw against the length; leave out --x model.width"),
         (["--x", "model.width", "--metric", "diverge"], "did you mean 'diverged'?"),
-        (["--x", "model.width", "--metric", "accuracy"], "no entry has accuracy at several values of model.width"),
         (["--x", "model.width", "--metric", "diverged", "--layer", "1"], "--layer, --head and --heatmap are for probes"),
-        (["--x", "model.width", "--task", "alpah"], "did you mean 'alpha'?"),
-        (["--x", "model.width", "--protocol", "quik"], "no protocol 'quik'; did you mean 'quick'?"),
-        (["--x", "model.width", "--entry", "pre-nrom"], "did you mean 'pre-norm'?"),
         (
             ["--x", "train.lr", "--entry", "peri-norm"],
             "all that --entry names has runs with one value of train.lr alone: transformer+peri-norm; there are lines of "
@@ -392,12 +377,11 @@ def test_a_plot_against_a_setting_is_named_after_it_and_is_a_picture(folder, tmp
             ["--metric", "gradient_norm"],
             "gradient_norm is one number of a training; draw it against a setting, as in --x model",
         ),
-        (["--metric", "diverged", "--x", "step"], "diverged is one number of a training"),
     ],
 )
 def test_wrong_usage_says_what_would_work(folder, tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    done = run("plot", "--results", folder, *arguments)
+    done = invoked("plot", "--results", folder, *arguments)
     assert done.exit_code == 2 and said in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
 
@@ -405,6 +389,6 @@ def test_wrong_usage_says_what_would_work(folder, tmp_path, monkeypatch, argumen
 def test_a_setting_that_only_differs_between_entries_has_no_line(tmp_path):
     write_run(tmp_path, ENTRIES[0], TASKS[0], 0, OWN)
     write_run(tmp_path, ENTRIES[1], TASKS[0], 0, 16)
-    done = run("plot", "--x", "model.width", "--results", tmp_path, "--out", tmp_path / "a.png")
+    done = invoked("plot", "--x", "model.width", "--results", tmp_path, "--out", tmp_path / "a.png")
     assert done.exit_code == 2
     assert "no entry has tvd at several values of model.width with nothing else changed; `lgbench run --set" in done.stderr

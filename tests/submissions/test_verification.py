@@ -226,32 +226,6 @@ def test_only_the_reviewer_allows_for_rounding_and_the_verdict_says_so(honest, t
     assert "instead of within 0.0001" in done.stdout
 
 
-def upwards(rows):
-    for row in rows:
-        if row["metric"] == "tvd" and row["weights"] != "chance":
-            row["value"] += 0.15
-
-
-def test_where_rounding_is_allowed_for_means_may_not_move_by_much(honest, tmp_path, installed):
-    (verdict,) = verdicts([forged(honest, tmp_path / "run.parquet", rows=upwards)], installed, 0.3)
-    named = {disagreement.sentence.partition(" is ")[0] for disagreement in verdict.disagreements}
-    steps = (1, 2, 5, 10, 20)
-    assert named == {f"the mean over lengths of tvd ({w}) after step {step}" for w in ("raw", "toy-mean") for step in steps}
-    assert verdict.largest_mean == pytest.approx(0.15)
-
-
-@pytest.mark.slow
-def test_a_tolerance_of_ones_own_replaces_what_is_known(honest, tmp_path, installed):
-    bad = forged(honest, tmp_path / honest.name, rows=at("tvd", 8, value=value_at(honest, "tvd", 8) - 0.01))
-    assert lgbench(bad, "--tolerance", "0.02", registry=installed).exit_code == 0
-    wrong = lgbench(bad, "--tolerance", "nan", registry=installed)
-    assert wrong.exit_code == 2 and "--tolerance nan is no finite number" in wrong.output
-    done = lgbench(bad, "--tolerance", "0.009", registry=installed)
-    assert done.exit_code == 1 and "expected within 0.009, means over lengths within 0.003" in done.stdout
-    assert lgbench(honest, "--tolerance", "0", registry=installed).exit_code == 0
-    assert lgbench(honest, "--tolerance", "-1", registry=installed).exit_code == 2
-
-
 def test_a_sample_is_drawn_anew_each_time_and_named(made, installed):
     assert drawn(made, None) == drawn(made, 3) == drawn(made, 9) == made
     pairs = {tuple(made.index(path) for path in drawn(made, 2)) for _ in range(200)}
