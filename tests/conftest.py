@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import toys
 from helpers.folders import TESTS
 from helpers.in_process import in_process, worker_processes  # noqa: F401  # fixtures
@@ -73,6 +74,14 @@ def results_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "results"
     lgbench.run("tomita-1", ["pre-norm", "peri-norm"], seeds=(0, 1), protocol="quick", set=CHEAP, results=folder)
     return folder
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Double precision: optimizers divide a gradient by its own size, which turns rounding of tiny gradients into steps."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture

@@ -22,14 +22,6 @@ from lgbench.training.train import train
 from lgbench_optimizers import AdamW
 
 
-@pytest.fixture
-def double():
-    """Signs turn rounding into steps; less so in float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 @dataclass(frozen=True)
 class Lion(Optimizer):
     """w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), m <- b2 m + (1 - b2) g (arXiv 2302.06675)."""

@@ -120,13 +120,6 @@ def test_flip_flop_reads_give_back_what_was_written() -> None:
                 assert token == stored
 
 
-@pytest.fixture
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def drawn(experiment: Experiment, length: int) -> Batch:
     """The contexts that a seed is tested on."""
     key = key_of(experiment.seed, "evaluate", experiment.task.name, "contexts", length)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import toys
 from helpers.processes import python
+from helpers.registries import BUILT_IN_METRICS
 from helpers.toy_registries import but, toys_and
 
 from lgbench import UsageError
@@ -188,14 +189,7 @@ def test_an_experiment_has_the_objects_that_its_record_names(registry, planned):
     }
     assert record.optimizer == experiment.optimizer.name == "adamw" and experiment.optimizer.beta1 == 0.5
     assert record.averagers == ("ema",) == tuple(a.name for a in experiment.averagers.values())
-    assert {m.name for m in experiment.measurements} == {
-        "tvd",
-        "accuracy",
-        "exact_match",
-        "roc_auc",
-        "illegal_mass",
-        "illegal_top",
-    }
+    assert {m.name for m in experiment.measurements} == BUILT_IN_METRICS
     assert experiment.plugins == experiment.measured_by == {"lgbench": registry.plugins[0].distribution.version}
 
 

@@ -22,6 +22,7 @@ BUILT_IN = (
     "lgbench_trackers",
     "lgbench_transformer",
 )
+BUILT_IN_METRICS = {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
 
 
 def parts_of(registry: Registry, norm: str = "pre-norm", attention: str = "softmax", position: str = "nope") -> Parts:

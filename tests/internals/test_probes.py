@@ -13,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers.plain_training import CPU
+from helpers.registries import BUILT_IN_METRICS
 from helpers.toy_registries import Marked, Weighted, toys_and
 
 import lgbench
@@ -391,7 +392,7 @@ def test_probes_change_no_bit_of_a_run(runs):
     assert [path.name for path in without] == [path.name for path in with_probes]
     for plain, probed_path in zip(without, with_probes, strict=True):
         names = {m["name"] for m in run_files.metadata(plain)["measurements"]}
-        assert names == {"tvd", "accuracy", "exact_match", "roc_auc", "illegal_mass", "illegal_top"}
+        assert names == BUILT_IN_METRICS
         rows = run_files.read(probed_path)
         others = rows.filter(pc.invert(pc.is_in(rows["metric"], value_set=_probes(probed_path, names))))
         assert others.equals(run_files.read(plain)) and rows.num_rows > others.num_rows
@@ -482,14 +483,7 @@ def test_names_of_probes_are_checked_before_anything_is_trained():
         experiment("tomita-1", "pre-norm", ["atention_max"])
     found = plan(Request(["tomita-1"], ["pre-norm"], (), (0,), "quick", probes=["attention_on_source"]), INSTALLED)
     assert found.refusals == ("the probe attention_on_source is not defined for tomita-1",)
-    assert {m.name for m in found.experiments[0].measurements} == {
-        "tvd",
-        "accuracy",
-        "exact_match",
-        "roc_auc",
-        "illegal_mass",
-        "illegal_top",
-    }
+    assert {m.name for m in found.experiments[0].measurements} == BUILT_IN_METRICS
 
 
 def test_a_run_that_is_there_without_a_probe_is_named(runs):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.plain_decoder import rms
 from helpers.registries import parts_of
 from torch import Tensor, nn
 
@@ -69,10 +70,6 @@ def mlp(x: Tensor, weights: dict[str, Tensor], scope: str) -> Tensor:
     hidden = x @ weights[f"{scope}.0.weight"].T + weights[f"{scope}.0.bias"]
     hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2  # GELU
     return hidden @ weights[f"{scope}.2.weight"].T + weights[f"{scope}.2.bias"]
-
-
-def rms(x: Tensor, gain: Tensor) -> Tensor:
-    return gain * x / (x.square().mean() + 1e-6).sqrt()
 
 
 @pytest.mark.parametrize("norm", ["no-norm", "pre-norm", "post-norm", "peri-init-norm"])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.plain_decoder import rms, standard
 from torch import Tensor, nn
 
 from lgbench import NormScheme, Role, SublayerSpec
@@ -29,15 +30,6 @@ FACTORS = {
 BUILT_IN = [*FACTORS, "attention-layer-norm", "attention-standardize"]
 SPECS: dict[Role, SublayerSpec] = {role: SublayerSpec(role, 1, 2, DIM, 2) for role in ("attention", "mlp")}
 Params = dict[str, Tensor]
-
-
-def rms(x: Tensor, gain: Tensor) -> Tensor:
-    return gain * x / ((x * x).mean(-1, keepdim=True) + 1e-6).sqrt()
-
-
-def standard(x: Tensor) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / ((centred * centred).mean(-1, keepdim=True) + 1e-5).sqrt()
 
 
 def factored(name: str) -> Callable[[Tensor, nn.Module, Params], Tensor]:

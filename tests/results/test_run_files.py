@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers.plain_training import CHEAP
+from helpers.registries import BUILT_IN_METRICS
 from helpers.run_files import corrupt, simulated, write_rows
 
 import lgbench
@@ -171,14 +172,7 @@ def test_a_real_run_says_everything_needed_to_rerun_it(results_folder):
         assert experiment["evaluate"]["max_length"] == CHEAP["evaluate.max_length"]
         assert dict(experiment["options"])["model.layers"] == 2
         assert experiment["protocol"]["name"] == "quick" and ["train.steps", "3"] in experiment["protocol"]["changes"]
-        assert {description["name"] for description in about["measurements"]} == {
-            "tvd",
-            "accuracy",
-            "exact_match",
-            "roc_auc",
-            "illegal_mass",
-            "illegal_top",
-        }
+        assert {description["name"] for description in about["measurements"]} == BUILT_IN_METRICS
         assert environment["lgbench"] == lgbench.__version__ and environment["torch"] == torch.__version__
         assert {"python", "git_commit", "device", "threads", "date"} <= environment.keys()
         assert environment["device"].startswith("cpu") or torch.cuda.is_available()

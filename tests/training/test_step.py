@@ -19,13 +19,6 @@ from lgbench.training.train import train
 STEADY = {"train.steps": "10", "train.lr": "0.05", "train.warmup": "0", "train.batch": "8"}
 
 
-@pytest.fixture
-def double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def planned(known, task, seeds=(0, 1), optimizer="adamw", averagers=(), **changes):
     settings = STEADY | {key.replace("_", ".", 1): str(value) for key, value in changes.items()}
     tasks = [task] if isinstance(task, str) else task

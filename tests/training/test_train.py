@@ -18,14 +18,6 @@ def trained(experiments):
     return train(experiments, CPU)
 
 
-@pytest.fixture
-def double():
-    """AdamW divides a gradient by its own size, which turns rounding of tiny gradients into steps; not so in float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def test_a_seed_has_the_same_numbers_alone_and_among_others(registry, planned):
     settings = {"train_steps": 10, "train_batch": 2, "model_width": 16, "model_layers": 1}
     settings |= {"evaluate_contexts": 4, "evaluate_strings": 8, "evaluate_max_length": 44}
