@@ -341,7 +341,7 @@ INTERRUPTIBLE = (
 def test_an_interrupt_leaves_whole_files_and_the_same_command_continues(tmp_path, toys_installed, warm):
     results = tmp_path / "results"
     arguments = ["run", "--task", "toy-even,toy-largest", "--arch", "toy-table", "--seeds", "0", "--protocol", "quick"]
-    arguments += ["--average", "toy-mean", "--set", "train.steps=16", "--set", "train.average_every=1"]
+    arguments += ["--average", "toy-mean", "--set", "train.steps=8", "--set", "train.average_every=1"]
     arguments += ["--set", "evaluate.max_length=16", "--results", results]
     environ = {"PYTHONPATH": str(toys_installed), "LGBENCH_PLUGINS": "toys,lgbench_measurements,lgbench_optimizers"}
     with warm.start(arguments, INTERRUPTIBLE, **environ, TOYS_SLEEP="0.1") as process:

@@ -23,7 +23,7 @@ SPARSE = {"entmax15", "sparsemax", "asentmax"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", checks(lgbench_attention))
+@pytest.mark.parametrize("check", [check for check in checks(lgbench_attention) if "one graph" not in check.name])  # see below
 def test_it_keeps_the_contract(check: Check) -> None:
     check()
 

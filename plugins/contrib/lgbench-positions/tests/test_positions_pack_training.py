@@ -58,7 +58,7 @@ def contexts() -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", checks(lgbench_positions))
+@pytest.mark.parametrize("check", [check for check in checks(lgbench_positions) if "one graph" not in check.name])  # see below
 def test_it_keeps_the_contract(check: Check) -> None:
     check()
 

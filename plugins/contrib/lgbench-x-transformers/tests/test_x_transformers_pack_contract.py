@@ -46,8 +46,20 @@ def tokens(length: int) -> torch.Tensor:
     return torch.randint(5, (2, length), generator=torch.Generator().manual_seed(length))
 
 
+GRAPH = "its training step is one graph"
+OF_MIXING = ("a seed does not depend", "inputs longer", "gradients reach", "options")
+"""Checks of what these entries compute over positions and models; the others have the layers of the plain one."""
+
+
+def is_worth_it(check: Check) -> bool:
+    entry = check.thing.split()[-1]
+    if GRAPH in check.name:  # it takes ten seconds, and says at most that a step is not compiled
+        return entry in ("xt-plain", "xt-selective")
+    return entry in MIXING or not any(name in check.name for name in OF_MIXING)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("check", checks(lgbench_x_transformers))
+@pytest.mark.parametrize("check", [check for check in checks(lgbench_x_transformers) if is_worth_it(check)])
 def test_it_keeps_the_contract(check: Check) -> None:
     check()
 
