@@ -1,0 +1,232 @@
+"""Regular languages from a regular expression or an automaton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+import torch
+from automata.base.exceptions import AutomatonException, RegexException
+from automata.fa.dfa import DFA
+from automata.fa.nfa import NFA
+from torch import Tensor
+
+from lgbench import Batch, Random, Task, hookimpl
+from lgbench_languages.members import WholeMembers
+from lgbench_tasks.automaton import Automaton, Table
+from lgbench_tasks.language import SymbolLanguage
+
+Definition = str | Mapping[str, Any] | NFA | DFA
+"""Regular expression of automata-lib, its automaton, or a table with the keys start, accepting and transitions."""
+EXPECTED = "expected symbols with | * + ? ( ) or the form {2,3}, as in 'a(b|cc)*'"
+TABLE = ("accepting", "start", "transitions")
+
+
+def regular(languages: Mapping[str, Definition]) -> Callable[[], Iterable[Task]]:
+    """Hook `lgbench_tasks` with a task for each regular language, by name.
+
+    >>> [task.name for task in regular({"even-length": "(aa)*", "ends-in-b": "(a|b)*b"})()]
+    ['even-length', 'ends-in-b']
+
+    Raises ValueError with a sentence for a definition that cannot be read, and for an empty or finite language.
+    """
+    tasks = [language(name, definition) for name, definition in languages.items()]
+
+    @hookimpl
+    def lgbench_tasks() -> Iterable[Task]:
+        return tasks
+
+    return lgbench_tasks
+
+
+def language(name: str, definition: Definition, about: str = "", symbols: str = "") -> Task:
+    """Task of a regular language. symbols: alphabet, where it is more than the symbols of the members.
+
+    Contexts are prefixes of members; whole members where some member cannot go on, as in a*b. With a single symbol there are no
+    strings of one length to tell apart, so the task is no `Language`. Raises the errors of :func:`regular`.
+    """
+    nfa = read(name, definition, frozenset(symbols))
+    dfa = DFA.from_nfa(nfa).to_partial()
+    if dfa.isempty():
+        raise ValueError(f"{name}: no string is a member: expected a language with infinitely many, such as 'a*'")
+    if dfa.isfinite():
+        longest = dfa.maximum_word_length()
+        raise ValueError(f"{name}: no member is longer than {longest}: expected a language with infinitely many, such as 'a*'")
+    # In a{2,3} automata-lib takes 2, 3 and the comma for symbols, so the alphabet is that of the members.
+    in_members = {symbol for row in dfa.transitions.values() for symbol in row}
+    alphabet = in_members if isinstance(definition, str) and not symbols else nfa.input_symbols
+    kind = Prefixes if all(dfa.transitions.values()) else Members
+    found = kind(name, nfa, dfa, sorted(alphabet))
+    found.about = about or (f"Regular language {definition}" if isinstance(definition, str) else "")
+    return OneSymbol(found) if len(found.symbols) == 1 else found
+
+
+def read(name: str, definition: Definition, symbols: frozenset[str] = frozenset()) -> NFA:
+    """Nondeterministic automaton of a definition. Raises ValueError with a sentence for an unreadable one."""
+    if isinstance(definition, NFA):
+        return definition
+    if isinstance(definition, DFA):
+        return NFA.from_dfa(definition)
+    if isinstance(definition, str):
+        expression = "".join(definition.split())
+        try:
+            return NFA.from_regex(expression, input_symbols=symbols or None)
+        except (AutomatonException, RegexException) as error:
+            reason = str(error).rstrip(".").replace("parethesis", "parenthesis")
+            raise ValueError(f"{name}: {definition!r} is no regular expression: {reason}; {EXPECTED}") from error
+    return _from_table(name, definition)
+
+
+def _from_table(name: str, table: Mapping[str, Any]) -> NFA:
+    if not isinstance(table, Mapping) or sorted(table) != sorted(TABLE):
+        keys = sorted(table) if isinstance(table, Mapping) else table
+        raise ValueError(f"{name}: the automaton has {keys!r}, expected a table with the keys {', '.join(TABLE)}")
+    rows = {state: {str(symbol): to for symbol, to in row.items()} for state, row in table["transitions"].items()}
+    named = {table["start"], *table["accepting"], *(to for row in rows.values() for to in row.values())}
+    if missing := sorted(map(str, named - rows.keys())):
+        states = f"the state {missing[0]!r}" if len(missing) == 1 else f"the states {', '.join(map(repr, missing))}"
+        raise ValueError(
+            f"{name}: the automaton names {states} without a row in transitions: add one, {{}} where nothing follows"
+        )
+    symbols = {symbol for row in rows.values() for symbol in row}
+    return NFA(
+        states=set(rows),
+        input_symbols=symbols,
+        transitions={state: {symbol: {to} for symbol, to in row.items()} for state, row in rows.items()},
+        initial_state=table["start"],
+        final_states=set(table["accepting"]),
+    )
+
+
+def tensors(dfa: DFA, symbols: Sequence[str]) -> Automaton:
+    """Complete automaton with its states in the order in which they are met, so that equal languages give equal tensors."""
+    order, rows = [dfa.initial_state], []
+    for state in order:  # grows
+        row = [dfa.transitions[state].get(symbol) for symbol in symbols]
+        order += [to for to in dict.fromkeys(row) if to is not None and to not in order]
+        rows.append(row)
+    dead = len(order)
+    transitions = [[dead if to is None else order.index(to) for to in row] for row in rows]
+    return Automaton([*transitions, [dead] * len(symbols)], [*(state in dfa.final_states for state in order), False])
+
+
+class RegularLanguage(SymbolLanguage):
+    """A regular language; subclasses say what its contexts are."""
+
+    version = 1
+    train_lengths = (0, 50)
+
+    def __init__(self, name: str, nfa: NFA, dfa: DFA, symbols: Iterable[str]) -> None:
+        super().__init__(tuple(symbols))
+        self.name = self.family = name
+        self.automaton = tensors(dfa, self.symbols)
+        self._nfa = nfa.eliminate_lambda()
+        moves = self.automaton.live[self.automaton.transitions]
+        self.legal = Table(torch.cat([moves, self.automaton.accepting[:, None]], -1))
+        """Classes that may follow in each state, (S, V) bool."""
+
+    def accepts(self, symbols: Tensor) -> Tensor:
+        return self.automaton.accepts(symbols)
+
+    def has(self, length: int, member: bool) -> bool:
+        return self.automaton.has(length, member)
+
+    def uniform(self, length: int, random: Random, member: bool) -> Tensor:
+        return self.automaton.uniform(length, random, member)
+
+    def reference(self, context: Tensor) -> Sequence[float]:
+        """p* by the sets of states of the nondeterministic automaton, without its tensors."""
+        before = {self._nfa.initial_state}
+        for token in context[1:].tolist():
+            before = self._after(before, self.symbols[token])
+        legal = [any(map(self._is_live, self._after(before, symbol))) for symbol in self.symbols]
+        legal.append(not before.isdisjoint(self._nfa.final_states))
+        return [allowed / max(1, sum(legal)) for allowed in legal]
+
+    def _after(self, states: set[Any], symbol: str) -> set[Any]:
+        return {to for state in states for to in self._nfa.transitions.get(state, {}).get(symbol, ())}
+
+    def _is_live(self, state: Any) -> bool:
+        seen, new = set(), {state}
+        while new:
+            seen |= new
+            new = {to for each in new for symbol in self.symbols for to in self._after({each}, symbol)} - seen
+        return not seen.isdisjoint(self._nfa.final_states)
+
+
+@final
+class Prefixes(RegularLanguage):
+    """A context is a prefix that can still become a member; the answer is uniform over what may follow.
+
+    Next may come each symbol from which a member can still be reached, and the end where the prefix is a member:
+
+    >>> task = language("even-a", "(b|ab*a)*")
+    >>> inputs, distribution, _ = task.sample(3, Random(1))
+    >>> task.text(inputs[0]), dict(zip(task.answers, distribution[0, -1].tolist()))
+    ('baa', {'a': 0.3333333432674408, 'b': 0.3333333432674408, 'end': 0.3333333432674408})
+    """
+
+    def sample(self, length: int, random: Random) -> Batch:
+        """Walks that have not ended, (n, length + 1) with the begin token, with p* (n, length + 1, V)."""
+        legal = self.legal.on(random.device).float()
+        moves = legal[:, :-1]
+        # The dead state, which no walk meets, gets a row that is no NaN.
+        symbols, states = self.automaton.walk(moves / moves.sum(-1, keepdim=True).clamp(min=1), length, random)
+        p = (legal / legal.sum(-1, keepdim=True).clamp(min=1)).index_select(0, states.flatten())
+        return Batch(self.begin(symbols), p.view(random.n, length + 1, -1))
+
+
+@final
+class Members(RegularLanguage, WholeMembers):
+    """A context is a member, where some member cannot go on; the answers are uniform over what may follow each prefix.
+
+    After a of a*b the string may go on with either symbol, and after b it ends:
+
+    >>> task = language("then-b", "a*b")
+    >>> inputs, distribution, _ = task.sample(2, Random(1))
+    >>> task.text(inputs[0]), distribution[0].tolist()
+    ('ab', [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    """
+
+    def __init__(self, name: str, nfa: NFA, dfa: DFA, symbols: Iterable[str]) -> None:
+        super().__init__(name, nfa, dfa, symbols)
+        self.train_lengths = max(1, dfa.minimum_word_length()), 50
+
+    def following(self, symbols: Tensor) -> Tensor:
+        states = self.automaton.states(symbols)
+        return self.legal.on(symbols.device)[states]
+
+
+@final
+class OneSymbol(Task):
+    """A regular language over one symbol: no two strings have the same length, so there are none to tell apart.
+
+    >>> task = language("even", "(aa)*")
+    >>> inputs, distribution, _ = task.sample(3, Random(1))
+    >>> task.text(inputs[0]), dict(zip(task.answers, distribution[0, -1].tolist()))
+    ('aaa', {'a': 1.0, 'end': 0.0})
+    """
+
+    version = 1
+    train_lengths = Prefixes.train_lengths
+
+    def __init__(self, language: RegularLanguage) -> None:
+        self.name = self.family = language.name
+        self.about, self.signature = language.about, language.signature
+        self.language, self.automaton = language, language.automaton
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return self.language.answers
+
+    def sample(self, length: int, random: Random) -> Batch:
+        return self.language.sample(length, random)
+
+    def text(self, inputs: Tensor) -> str:
+        return self.language.text(inputs)
+
+    def context(self, text: str) -> Tensor:
+        return self.language.context(text)
+
+    def reference(self, context: Tensor) -> Sequence[float] | None:
+        return self.language.reference(context)

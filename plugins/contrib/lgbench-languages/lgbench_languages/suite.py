@@ -1,0 +1,57 @@
+"""The regular languages of Bhattamishra et al. in the choice of Huang et al."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lgbench import Facts, Task
+from lgbench_languages.regular import language
+
+SOURCES = ("arXiv 2009.11264", "arXiv 2410.02140, figure 3 and its repository")
+
+
+class Rule(NamedTuple):
+    """A regular expression and what is published about its language; without a group it is star-free."""
+
+    expression: str
+    group: str | None
+    c_rasp: bool
+    c_rasp_positions: bool
+    about: str
+
+
+def nested(depth: int) -> str:
+    """D_depth, the brackets a and b at most so deep: D_0 is the empty string and D_n is (a D_(n-1) b)*.
+
+    >>> nested(2)
+    '(a(ab)*b)*'
+    """
+    return f"(a{nested(depth - 1)}b)*" if depth else ""
+
+
+RULES = {
+    "parity": Rule("0*(10*10*)*", "Z_2", False, False, "An even number of 1s"),
+    "aa": Rule("(aa)*", "Z_2", False, True, "(aa)*: an even number of a"),
+    "aaaa": Rule("(aaaa)*", "Z_4", False, True, "(aaaa)*: a number of a divisible by 4"),
+    "abab": Rule("(abab)*", "Z_2", False, True, "(abab)*: an even number of ab"),
+    "abcde": Rule("aa*bb*cc*dd*ee*", None, True, True, "aa*bb*cc*dd*ee*: five blocks in order"),
+    "ab-d-bc": Rule("(a|b)*d(b|c)*", None, True, True, "{a,b}*d{b,c}*: one d, before it no c and after it no a"),
+    "012-0-2": Rule("(0|1|2)*02*", None, False, False, "{0,1,2}*02*: the last symbol other than 2 is 0"),
+    **{f"d-{n}": Rule(nested(n), None, True, True, f"D_{n}: brackets a and b, at most {n} deep") for n in (2, 3, 4, 12)},
+}
+
+
+def suite() -> Iterable[Task]:
+    """Tasks of the suite.
+
+    >>> [task.name for task in suite()][:3]
+    ['regular-parity', 'regular-aa', 'regular-aaaa']
+    """
+    for name, rule in RULES.items():
+        task = language(f"regular-{name}", rule.expression, rule.about)
+        task.family = "regular"
+        kind = "regular with groups" if rule.group else "star-free"
+        programs = rule.c_rasp, rule.c_rasp_positions
+        task.facts = Facts(kind, "regular", rule.group is None, *programs, rule.group, SOURCES)
+        yield task

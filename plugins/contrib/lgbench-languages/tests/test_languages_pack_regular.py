@@ -1,0 +1,157 @@
+"""Regular languages, against Python's regular expressions and against automata-lib."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from automata.fa.dfa import DFA
+from automata.fa.nfa import NFA
+from languages_pack_cases import compare, strings, text
+
+from lgbench import Answers, Language, Random
+from lgbench_languages import language, regular
+from lgbench_languages.regular import OneSymbol
+from lgbench_languages.suite import RULES, suite
+
+SUITE = {task.name: task for task in suite()}
+PATTERNS = {f"regular-{name}": re.compile(rule.expression) for name, rule in RULES.items()}
+EVEN = {"start": "even", "accepting": ["even"], "transitions": {"even": {"a": "odd"}, "odd": {"a": "even", "b": "odd"}}}
+Map = tuple[int, ...]
+
+
+def is_member_of(name: str) -> Callable[[str], bool]:
+    """Membership by Python's regular expressions."""
+    return lambda string: PATTERNS[name].fullmatch(string) is not None
+
+
+def endings_of(name: str) -> list[str]:
+    """Endings of which one makes a member of each prefix that can become one."""
+    depth = re.fullmatch(r"regular-d-(\d+)", name)
+    if depth:
+        return ["b" * count for count in range(int(depth[1]) + 1)]
+    return strings(SUITE[name].answers[:-1], 4 if name == "regular-abcde" else 3)
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_p_is_that_of_the_published_rule_on_a_thousand_contexts(name: str) -> None:
+    for length in range(13):
+        compare(SUITE[name], SUITE[name].sample(length, Random(77, length)), is_member_of(name), endings_of(name))
+
+
+@pytest.mark.parametrize("name", [name for name, task in SUITE.items() if isinstance(task, Language)])
+def test_members_are_uniform_among_all_of_their_length(name: str) -> None:
+    task = SUITE[name]
+    length = task.testable_length(6)
+    is_member = is_member_of(name)
+    expected = {string for string in strings(task.symbols, length) if len(string) == length and is_member(string)}
+    inputs, right = task.strings(length, Random(4000, 7))
+    drawn = Counter(text(task, row) for row in inputs[right])
+    mean = 2000 / len(expected)
+    assert drawn.keys() <= expected
+    assert all(abs(drawn[string] - mean) <= 5 * mean**0.5 for string in expected)
+    assert expected.isdisjoint(text(task, row) for row in inputs[~right])
+
+
+def monoid(generators: list[Map]) -> set[Map]:
+    found = {tuple(range(len(generators[0])))}
+    new = set(found)
+    while new:
+        new = {tuple(step[state] for state in each) for each, step in product(new, generators)} - found
+        found |= new
+    return found
+
+
+def period(element: Map) -> int:
+    """Number of different powers that return: 1 for an element of no group."""
+    seen: dict[Map, int] = {}
+    power, count = element, 0
+    while power not in seen:
+        seen[power] = count
+        power, count = tuple(element[state] for state in power), count + 1
+    return count - seen[power]
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_a_language_is_star_free_where_its_monoid_is_aperiodic(name: str) -> None:
+    """Schützenberger's theorem, with the minimal automaton of automata-lib."""
+    machine = DFA.from_nfa(NFA.from_regex(RULES[name.removeprefix("regular-")].expression)).to_complete()
+    states = sorted(machine.states, key=str)
+    steps = [tuple(states.index(machine.transitions[state][symbol]) for state in states) for symbol in machine.input_symbols]
+    periods = {period(element) for element in monoid(steps)}
+    facts = SUITE[name].facts
+    assert facts and facts.star_free == (periods == {1})
+    assert periods == {None: {1}, "Z_2": {1, 2}, "Z_4": {1, 2, 4}}[facts.group]
+    assert facts.kind == ("star-free" if facts.star_free else "regular with groups")
+
+
+def test_contexts_are_whole_members_where_a_member_cannot_go_on() -> None:
+    task = language("then-b", "a*b|cc*")
+    assert task.signature.answers is Answers.MARKED and task.train_lengths == (1, 50)
+    batch = task.sample(3, Random(200))
+    found = {task.text(row) for row in batch.inputs}
+    assert found == {"aab", "ccc"} and batch.weights is not None and batch.weights.min() == 1
+    compare(task, batch, lambda string: re.fullmatch("a*b|cc*", string) is not None, strings("abc", 2))
+
+
+def test_positions_after_a_shorter_member_do_not_count() -> None:
+    task = language("pairs", "(ab)*c")
+    inputs, p, weights = task.sample(4, Random(2))
+    assert inputs.tolist() == [[3, 0, 1, 2, 0]] * 2  # begin, abc and a filler
+    assert weights is not None and weights.tolist() == [[1.0, 1.0, 1.0, 1.0, 0.0]] * 2
+    assert p[:, 3:, -1].eq(1).all()
+    with pytest.raises(ValueError, match="pairs has no member of length 0 or shorter"):
+        task.sample(0, Random(2))
+
+
+def test_a_length_without_a_member_is_refused() -> None:
+    task = SUITE["regular-d-2"]
+    with pytest.raises(ValueError, match="there is no member of length 7"):
+        task.strings(7, Random(4))
+
+
+def test_an_automaton_a_table_and_an_expression_are_the_same_task() -> None:
+    expression = "(ab*a)*"
+    machines = [expression, NFA.from_regex(expression), DFA.from_nfa(NFA.from_regex(expression)), EVEN]
+    drawn = [language("mine", machine).sample(9, Random(20)) for machine in machines]
+    for other in drawn[1:]:
+        assert torch.equal(other.inputs, drawn[0].inputs) and torch.equal(other.distribution, drawn[0].distribution)
+
+
+def test_a_state_from_which_nothing_is_accepted_is_never_met() -> None:
+    rows = {"here": {"a": "here", "b": "trap"}, "trap": {"a": "trap", "b": "trap"}}
+    task = language("mine", {"start": "here", "accepting": ["here"], "transitions": rows})
+    batch = task.sample(5, Random(3))
+    assert batch.inputs[:, 1:].eq(0).all() and batch.distribution[0, -1].tolist() == [0.5, 0.0, 0.5]
+
+
+def test_counts_in_braces_are_no_symbols() -> None:
+    assert language("mine", "(a{2,3}b)*").answers == ("a", "b", "end")
+    assert language("mine", "a*", symbols="ab").answers == ("a", "b", "end")
+
+
+def test_a_language_of_one_symbol_has_no_strings_to_tell_apart() -> None:
+    task = language("mine", "(aa)*")
+    assert isinstance(task, OneSymbol) and not isinstance(task, Language)
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ("(aa", r"mine: '\(aa' is no regular expression: .*unclosed.*; expected symbols with"),
+        ("{0,1}*2", r"mine: '\{0,1\}\*2' is no regular expression: .*; expected symbols with"),
+        ("a&b", r"mine: no string is a member: expected a language with infinitely many, such as 'a\*'"),
+        ("ab|c", r"mine: no member is longer than 2: expected a language with infinitely many, such as 'a\*'"),
+        ("", r"mine: no member is longer than 0"),
+        (EVEN | {"transitions": {"even": {"a": "odd"}}}, "names the state 'odd' without a row in transitions: add one"),
+        (EVEN | {"start": "here", "accepting": ["there"]}, "names the states 'here', 'there' without a row"),
+        ({"start": "even"}, r"the automaton has \['start'\], expected a table with the keys accepting, start, transitions"),
+    ],
+)
+def test_bad_definitions_get_one_sentence(definition: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        regular({"mine": definition})  # type: ignore[dict-item]
