@@ -70,6 +70,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def message_of(error: BaseException) -> str:
+    """Type and first line of an error; the whole message of an error of lgbench, which is a sentence already."""
+    return str(error) if isinstance(error, LgbenchError) else f"{type(error).__name__}: {first_line(error)}"
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error reports a lack of memory. Torch raises a RuntimeError, on a CPU without a type of its own."""
     torch_says = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lgbench.checkout import VERSION
 from lgbench.contracts import Language, Task
-from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line
+from lgbench.errors import PluginError, Refused, RunFileError, UsageError, first_line, message_of
 from lgbench.execution.device import choose_device, full_float32, threads
 from lgbench.experiment.contexts import TOLERANCE
 from lgbench.experiment.experiment import Experiment
@@ -251,7 +251,7 @@ def _read(task: Task, text: str) -> Tensor:
         examples = f"`lgbench show {task.name}` has examples"
         raise UsageError(f"{task.name} has no context {text!r}: {first_line(error)}; {examples}") from error
     except Exception as error:  # the code of a task may raise anything
-        raise PluginError(f"{task.name} failed to read {text!r}: {type(error).__name__}: {first_line(error)}") from error
+        raise PluginError(f"{task.name} failed to read {text!r}: {message_of(error)}") from error
 
 
 def _right(task: Task, inputs: Tensor) -> Sequence[float] | None:
@@ -259,7 +259,7 @@ def _right(task: Task, inputs: Tensor) -> Sequence[float] | None:
     try:
         found = task.reference(inputs)
     except Exception as error:  # the code of a task may raise anything
-        raise PluginError(f"{task.name} failed to say p*: {type(error).__name__}: {first_line(error)}") from error
+        raise PluginError(f"{task.name} failed to say p*: {message_of(error)}") from error
     if found is None:
         return None
     if abs(sum(found) - 1) > TOLERANCE:

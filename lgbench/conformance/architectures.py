@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import lgbench.contracts as contracts
 from lgbench.attending import masked_logits
-from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, built, expect, kind_of, shown, stirred
+from lgbench.conformance.check import CheckFailed, Checks, NotChecked, Outcome, built, expect, kind_of, stirred
 from lgbench.conformance.models import TRAINED, checks_of_model, inputs_of, served
-from lgbench.errors import Unsupported
+from lgbench.errors import Unsupported, message_of
 from lgbench.experiment.settings import options_of
 from lgbench.extensions.catalog import Catalog
 
@@ -97,7 +97,7 @@ def _others(value: OptionValue, stated: tuple[float, float] | None) -> list[Opti
 def _unusable(doing: str, option: str, error: Exception) -> CheckFailed:
     """Failure for a value that raises another error than a refusal."""
     remedy = f"state the range of {option} in `ranges`, or raise lgbench.Unsupported with the reason"
-    return CheckFailed(f"{doing} raised {shown(error)}: {remedy}")
+    return CheckFailed(f"{doing} raised {message_of(error)}: {remedy}")
 
 
 def _can_be_set(thing: contracts.Configurable) -> Outcome:

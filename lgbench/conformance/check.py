@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lgbench.errors import LgbenchError, Unsupported, first_line
+from lgbench.errors import LgbenchError, Unsupported, message_of
 
 Outcome = str | None
 """Note about an allowed but noteworthy behaviour; None without a note."""
@@ -81,14 +81,9 @@ def _own_frames(error: Exception) -> list[TracebackType]:
 
 def _explained(error: Exception, frames: Sequence[TracebackType]) -> str:
     if not frames:
-        return f"its result cannot be used: {shown(error)}"
+        return f"its result cannot be used: {message_of(error)}"
     where = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}"
-    return f"it raised {shown(error)} ({where})"
-
-
-def shown(error: Exception) -> str:
-    """Type and first line of an error."""
-    return f"{type(error).__name__}: {first_line(error)}"
+    return f"it raised {message_of(error)} ({where})"
 
 
 def expect(holds: bool, sentence: str) -> None:

@@ -25,10 +25,10 @@ from lgbench.conformance.check import (
     kind_of,
     no_global_randomness,
     numbers,
-    shown,
     stirred,
 )
 from lgbench.contracts import Answers, Model, Signature, Tokens, Vectors, Weights
+from lgbench.errors import message_of
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.measurement import causality
 from lgbench.noise import Noise
@@ -107,7 +107,7 @@ def _gives_logits(build: Build) -> Outcome:
             except Exception as error:  # a model may raise anything
                 if length == TRAINED:
                     raise
-                raise CheckFailed(f"{where} it raised {shown(error)}; at length {length + 1} it did not") from error
+                raise CheckFailed(f"{where} it raised {message_of(error)}; at length {length + 1} it did not") from error
             shape = (2, 1 if signature.answers is Answers.LAST else length, signature.classes)
             fits = logits.shape == shape and logits.is_floating_point()
             expect(fits, f"{where} its logits are {kind_of(logits)}, expected {shape} of a floating type")
@@ -269,7 +269,7 @@ def _compiles(build: Build) -> Outcome:
         try:
             traced(lambda *flat: step(*tree_unflatten(flat, form)), tensors)
         except Exception as error:  # tracing runs the model, which may raise anything there
-            note = f"its training step cannot be traced as one graph, so the step is not compiled: {shown(error)}"
+            note = f"its training step cannot be traced as one graph, so the step is not compiled: {message_of(error)}"
     _expect_nothing_left(served(build)[0][1], model, given[2][0])
     return note
 
@@ -283,5 +283,5 @@ def _expect_nothing_left(new: nn.Module, trained: nn.Module, inputs: Tensor) -> 
             found = trained.eval()(inputs)
             same = bool(torch.allclose(found, expected, atol=1e-5, equal_nan=True))
         except Exception as error:  # whatever torch says of tensors that it made for a transformation
-            raise CheckFailed(f"after a training step it raised {shown(error)}; {kept}") from error
+            raise CheckFailed(f"after a training step it raised {message_of(error)}; {kept}") from error
     expect(same, f"after a training step that changed no weight its logits are other ones; {kept}")

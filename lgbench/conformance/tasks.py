@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lgbench.conformance.check import CheckFailed, Checks, Outcome, expect, kind_of, no_global_randomness
 from lgbench.contracts import Answers, Batch, Language, Task, Tokens
-from lgbench.errors import first_line
+from lgbench.errors import message_of
 from lgbench.experiment.contexts import board_lengths, no_answer_counts, problem
 from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.settings import check_settings
@@ -262,7 +262,7 @@ def _has_siblings(task: Task) -> Outcome:
     try:
         found = task.sibling(name)
     except Exception as error:  # a plugin's code may raise anything
-        raise CheckFailed(f"sibling({name!r}) raised {type(error).__name__}: {first_line(error)}; return None") from error
+        raise CheckFailed(f"sibling({name!r}) raised {message_of(error)}; return None") from error
     expect(found is None, f"sibling({name!r}) gives {found!r}, expected None")
     return None
 

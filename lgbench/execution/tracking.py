@@ -22,7 +22,7 @@ from lgbench.atomic_files import replaced
 from lgbench.checkout import VERSION
 from lgbench.contracts import CURVE_METRICS, SOUNDNESS, OpenRun, RunEnd, TrackedRun, Tracker
 from lgbench.contracts.services import Setting
-from lgbench.errors import LgbenchError, RunFileError, UsageError, first_line, located
+from lgbench.errors import RunFileError, UsageError, located, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.record import ExperimentRecord
 from lgbench.extensions.catalog import Catalog, Found
@@ -45,7 +45,7 @@ def usable(names: Iterable[str], known: Catalog[Tracker]) -> tuple[Found[Tracker
         try:
             why = tracker.missing()
         except Exception as error:  # a plugin's code may raise anything
-            why = f"{tracker.name} cannot be used, since it raised {type(error).__name__}: {first_line(error)}"
+            why = f"{tracker.name} cannot be used, since it raised {message_of(error)}"
         if why:
             raise UsageError(why)
     return found
@@ -180,7 +180,7 @@ class _Thread:
                 call()
             except BaseException as error:  # a plugin's code may raise anything, such as SystemExit
                 self._failed = True
-                reason = str(error) if isinstance(error, LgbenchError) else f"{type(error).__name__}: {first_line(error)}"
+                reason = message_of(error)
                 self.said.put(f"{self.tracker.name} follows the runs no longer: {reason}; training goes on")
                 return
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Architecture, Averager, Measurement, Optimizer, Task
-from lgbench.errors import LgbenchError, Unsupported, UsageError, first_line, unknown
+from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of, unknown
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import takes_part
 from lgbench.experiment.protocols import protocol_named
@@ -228,4 +228,4 @@ def _configured(section: str, found: Found[Any], record: ExperimentRecord) -> An
 def reason(error: Exception, doing: str) -> str:
     """Reason, from an error, for an impossible pair of task and entry."""
     known = isinstance(error, LgbenchError)  # its message is a sentence already
-    return str(error) if known else f"{doing} failed with {type(error).__name__}: {first_line(error)}"
+    return str(error) if known else f"{doing} failed with {message_of(error)}"

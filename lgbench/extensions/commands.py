@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from lgbench.errors import LgbenchError, PluginError
+from lgbench.errors import PluginError, message_of
 from lgbench.terminal import sentence
 
 if TYPE_CHECKING:
@@ -75,6 +75,6 @@ def loaded(entry_point: EntryPoint) -> click.Command:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an import may raise anything
-        why = str(error) if isinstance(error, LgbenchError) else f"{type(error).__name__}: {error}"
+        why = message_of(error)
         command = f"the command {entry_point.name!r} of {owner(entry_point)}"
         raise PluginError(f"{command} cannot be used: {sentence(why)}") from error

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Measurement, Task, Tokens, Tracker
-from lgbench.errors import UsageError, first_line, unknown
+from lgbench.errors import UsageError, message_of, unknown
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
@@ -109,8 +109,8 @@ def samples(task: Task) -> list[Sample]:
     except ValueError as error:
         raise UsageError(f"{task.name} has no contexts of length {length}: {error}") from error
     except Exception as error:  # a plugin's code may raise anything
-        failed = f"{task.name} cannot be shown: drawing contexts of length {length} failed with {type(error).__name__}"
-        raise UsageError(f"{failed}: {first_line(error)}; `lgbench check` with the name of its plugin says more") from error
+        failed = f"{task.name} cannot be shown: drawing contexts of length {length} failed with {message_of(error)}"
+        raise UsageError(f"{failed}; `lgbench check` with the name of its plugin says more") from error
     answers = batch.distribution.shape[1]
     found = []
     for index, context in enumerate(batch.inputs):
@@ -245,7 +245,7 @@ def _computed_from(metric: Measurement, tasks: Iterable[Task]) -> str:
         try:
             sources[isinstance(task, Language)].add(metric.source(task) or "nothing")
         except Exception as error:  # a plugin's code may raise anything
-            return f"unknown, since asking for {task.name} failed with {type(error).__name__}: {first_line(error)}"
+            return f"unknown, since asking for {task.name} failed with {message_of(error)}"
     of_languages, of_others = (" or ".join(sorted(sources[language])) for language in (True, False))
     if of_languages and of_others and of_languages != of_others:
         return f"{of_languages} of languages, {of_others} of other tasks"

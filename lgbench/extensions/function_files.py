@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lgbench.contracts import NAME, Answers, Architecture, Model, Parts, Signature, Tokens
-from lgbench.errors import PluginError, Unsupported, UsageError, first_line, unknown
+from lgbench.errors import PluginError, Unsupported, UsageError, message_of, unknown
 from lgbench.extensions.loading import PluginSource, file_source, parted
 from lgbench.hookspecs import hookimpl
 
@@ -118,7 +118,7 @@ class BuiltByFunction(Architecture):
         except Unsupported:
             raise
         except Exception as error:  # a stranger's model may raise anything
-            why = f"{type(error).__name__}: {first_line(error)}"
+            why = message_of(error)
             raise Unsupported(f"the model of {self._where} fails on inputs of the shape {tuple(given.shape)}: {why}") from error
         for module, training in modes.items():
             module.training = training

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lgbench.contracts import Answers, Batch, Insides, Measurement, Reading
-from lgbench.errors import first_line
+from lgbench.errors import message_of
 from lgbench.experiment.contexts import board_lengths, context_lengths, draw
 from lgbench.experiment.experiment import Experiment
 from lgbench.internals.attention import TOLERANCES
@@ -145,7 +145,7 @@ def _probed(
 
 
 def _blind(experiment: Experiment, doing: str, error: Exception) -> str:
-    why = f"{doing} failed with {type(error).__name__}: {first_line(error)}"
+    why = f"{doing} failed with {message_of(error)}"
     return f"{experiment.entry}: nothing can be seen inside it, since {why}"
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from lgbench.contracts import Answers, Task
-from lgbench.errors import LgbenchError, Refused, RunFileError, first_line
+from lgbench.errors import LgbenchError, Refused, RunFileError, message_of
 from lgbench.experiment.contexts import point_steps
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Replanner
@@ -116,7 +116,7 @@ class _Inspector:
         except LgbenchError as error:
             raise error if isinstance(error, RunFileError) else RunFileError(str(error)) from error
         except Exception as error:  # the code of a task or a measurement may raise anything
-            why = f"{type(error).__name__}: {first_line(error)}"
+            why = message_of(error)
             raise RunFileError(f"{record.task} or one of its measurements failed with {why}") from error
         return Run(stored, rows, experiment, content)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from lgbench.contracts import SOUNDNESS
-from lgbench.errors import LgbenchError
+from lgbench.errors import message_of
 from lgbench.experiment.tuning import TuningRun
 from lgbench.measurement.evaluate import CHANCE
 from lgbench.submissions.inspection import Run
@@ -188,9 +188,7 @@ class Failure:
 
     def lines(self) -> Iterator[str]:
         """The failure for a reader."""
-        known = isinstance(self.error, LgbenchError)  # its message is a sentence already
-        why = str(self.error) if known else f"{type(self.error).__name__}: {self.error}"
-        yield f"failed: {self.run.title}: it cannot be verified here: {why}"
+        yield f"failed: {self.run.title}: it cannot be verified here: {message_of(self.error)}"
 
 
 def numbers_in(table: pa.Table) -> Numbers:

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from lgbench.contracts import Weights
-from lgbench.errors import RunFailed, RunFileError, first_line
+from lgbench.errors import RunFailed, RunFileError, first_line, message_of
 from lgbench.experiment.record import ExperimentRecord
 
 POINTS = 50
@@ -151,7 +151,7 @@ def kept(models: Models, index: int, record: ExperimentRecord) -> bytes:
         # One key alone: safetensors writes several keys in a random order.
         return save(tensors, {"lgbench": json.dumps(about)})
     except (SafetensorError, KeyError, ValueError) as error:
-        raise RunFailed(f"the weights of {record.title} cannot be kept: {type(error).__name__}: {first_line(error)}") from error
+        raise RunFailed(f"the weights of {record.title} cannot be kept: {message_of(error)}") from error
 
 
 def restored(content: bytes, skeleton: nn.Module, variants: Sequence[str], precision: str, device: torch.device) -> Models:

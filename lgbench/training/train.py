@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from lgbench.errors import RunFileError, first_line, lacks_memory
+from lgbench.errors import RunFileError, first_line, lacks_memory, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.terminal import duration
 from lgbench.training.checkpoint import Checkpoint, TrainingProgress
@@ -36,7 +36,7 @@ class Compiled:
         except Exception as error:  # tracing and compiling may raise anything, before a tensor is changed
             if self.works or self.advance is self.plain or lacks_memory(error):
                 raise
-            reason = f"{type(error).__name__}: {first_line(error)}"
+            reason = message_of(error)
             self.say(f"the training step cannot be compiled here and runs as it is: {reason}")
             self.advance = self.plain
             return self.advance(*batch)
