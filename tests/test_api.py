@@ -7,11 +7,8 @@ import pytest
 import torch
 
 import lgbench
-from lgbench import UsageError
-from lgbench.errors import RunFailed
 from lgbench.execution import runner
 from lgbench.results import run_files
-from lgbench.results.run_schema import SCHEMA
 
 SETTINGS = {"train.steps": 2, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
 
@@ -36,16 +33,6 @@ def test_a_run_returns_the_rows_of_its_files_and_a_second_call_trains_nothing(tm
     monkeypatch.setattr(runner, "train", never)
     assert rows(toy_run(tmp_path)) == rows(first)
     assert list(run_files.find(tmp_path)) == files
-
-
-def test_results_are_the_rows_of_a_folder(tmp_path, toys_alone):
-    table = toy_run(tmp_path, task=["toy-walk", "toy-largest"])
-    relation = lgbench.read_results(tmp_path)
-    assert relation.columns == SCHEMA.names
-    assert relation.shape[0] == table.num_rows
-    (mean,) = relation.filter("metric = 'tvd' and length = 16 and weights = 'raw'").aggregate("avg(value)").fetchall()[0]
-    by_hand = [r["value"] for r in table.to_pylist() if (r["metric"], r["length"], r["weights"]) == ("tvd", 16, "raw")]
-    assert mean == pytest.approx(sum(by_hand) / len(by_hand))
 
 
 def test_models_run_in_full_float32_whatever_the_process_had_set(tmp_path, toys_alone, monkeypatch):
@@ -74,32 +61,6 @@ def test_averagers_are_those_that_come_with_lgbench_or_those_named_or_none(tmp_p
     assert variants(average=[]) == {"raw"}
     assert variants(average="toy-mean") == {"raw", "toy-mean"}
     assert variants() == {"raw", "ema", "bema"}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"task": "toy-wlak"},
-        {"arch": "toy-tabel"},
-        {"protocol": "quik"},
-        {"set": {"train.steps": 0}},
-        {"device": "abacus"},
-        {"optimizer": "adam"},
-        {"average": "toy-maen"},
-        {"seeds": ()},
-    ],
-)
-def test_wrong_requests_raise_before_anything_is_written(tmp_path, toys_alone, options):
-    with pytest.raises(UsageError):
-        toy_run(tmp_path / "results", **options)
-    assert not (tmp_path / "results").exists()
-
-
-def test_a_run_that_breaks_raises_with_its_cause(tmp_path, toys_alone):
-    with pytest.raises(RunFailed, match="the toy is broken") as failed:
-        toy_run(tmp_path, arch="toy-broken", set=SETTINGS | {"train.steps": 5})
-    assert isinstance(failed.value.__cause__, RuntimeError)
-    assert not list(tmp_path.iterdir())
 
 
 def test_everything_a_plugin_author_needs_is_importable_from_the_package():

@@ -152,12 +152,6 @@ def test_the_difference_is_of_the_means_over_the_lengths_that_are_named(tmp_path
     assert verdict.difference == pytest.approx(expected, abs=5.1e-5)
 
 
-def test_a_length_that_was_not_measured_decides_nothing(tmp_path):
-    results = Results(write_runs(tmp_path / "results", {"arch+new": around(0.3), "arch+old": old()}))
-    (verdict,) = decide(claim_of(tmp_path, f"{CLAIM}lengths = [16, 64]"), results)
-    assert verdict.state == "not run" and verdict.reason == "the board has no length 64"
-
-
 EXPONENT = CLAIM.replace('against = "arch+old"', 'exponent = -1.0\nmargin = 0.1\nlengths = "all"\nmetric = "kl"')
 
 

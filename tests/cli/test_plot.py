@@ -148,21 +148,6 @@ def test_raw_weights_are_drawn_unless_entries_are_named():
     assert plots.chosen(known, named, pytest.fail) == ["transformer+post-norm@bema", "transformer+pre-norm"]
 
 
-def test_of_many_entries_the_best_are_drawn_and_the_others_told(tmp_path, monkeypatch):
-    for number in range(10):
-        rows = simulated({8: 0.0, 16: 0.9 - number / 20}, entry=f"arch+n{number}")
-        write_rows(tmp_path / f"{number}.parquet", rows)
-    monkeypatch.setattr(figures, "figure", lambda boards, entries, *_: {"entries": entries})
-    path = tmp_path / "a.json"
-    drawn = plot("--results", tmp_path, "--out", path)
-    assert "arch+n1, arch+n0; choose with --entry" in drawn.stderr and drawn.exit_code == 0
-    assert json.loads(path.read_text())["entries"] == {f"arch+n{n}": n % 8 for n in range(2, 10)}
-    every = [f"arch+n{number}" for number in range(10)]
-    named = plot("--results", tmp_path, "--out", path, "--entry", ",".join(every[:5]), "--entry", ",".join(every[5:]))
-    assert named.exit_code == 0 and not named.stderr
-    assert list(json.loads(path.read_text())["entries"]) == every
-
-
 def test_more_entries_than_can_look_different_are_refused():
     names = [f"arch+n{number}" for number in range(marks.MAX_ENTRIES + 1)]
     assert plots.chosen(names, names[1:], pytest.fail) == names[1:]

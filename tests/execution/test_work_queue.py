@@ -15,7 +15,7 @@ from helpers.queues import abandon, checkpoint_of, finish, left, queue_on, take
 from helpers.toy_registries import but, toys_and
 
 from lgbench.execution import work_queue
-from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue, path_of
+from lgbench.execution.work_queue import RECORD, PlannedPopulation, WorkQueue
 from lgbench.extensions.loading import Distribution
 
 
@@ -63,16 +63,6 @@ def test_a_run_that_is_taken_is_taken_by_no_one_else(tmp_path, runs):
         with take(tmp_path, runs) as again:
             assert again.experiments == yours.experiments
     assert left(tmp_path) == set()
-
-
-@pytest.mark.parametrize("content", ["empty", "cut short", "of another run"])
-def test_a_file_that_is_no_whole_file_of_a_run_does_not_count(tmp_path, runs, content):
-    finish(tmp_path, runs)
-    path = path_of(runs[3], tmp_path)
-    other = path_of(runs[4], tmp_path).read_bytes()
-    path.write_bytes({"empty": b"", "cut short": path.read_bytes()[:-9], "of another run": other}[content])
-    with take(tmp_path, runs) as population:
-        assert population.experiments == [runs[3]]
 
 
 def test_a_run_that_has_a_file_is_not_taken(tmp_path, runs):

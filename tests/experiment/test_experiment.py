@@ -207,11 +207,6 @@ def test_an_impossible_pair_gives_its_reason_and_the_rest_is_planned(toy_registr
     )
 
 
-def test_an_impossible_option_gives_its_reason(toy_registry):
-    with pytest.raises(UsageError, match="toy-table is never wide"):
-        plan(Request(["toy-walk"], ["toy-table"], (), (0,), "quick", {"model.wide": "on"}), toy_registry)
-
-
 def test_only_impossible_pairs_are_an_error_with_every_reason(toy_registry):
     with pytest.raises(UsageError, match="cannot be run on toy-largest: toy-fragile reads tokens"):
         plan(Request(["toy-largest"], ["toy-fragile"], (), (0,), "quick"), toy_registry)
@@ -300,12 +295,6 @@ def test_wrong_requests_say_what_would_work(registry, request_, said):
     with pytest.raises(UsageError) as refused:
         plan(request_, registry)
     assert said in str(refused.value)
-
-
-def test_planning_does_not_touch_global_randomness(registry, planned):
-    before = torch.random.get_rng_state()
-    planned(registry, "all", "peri-norm")
-    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_populations_join_seeds_and_tasks_of_one_shape_and_nothing_else(toy_registry, registry, planned, tmp_path):

@@ -84,15 +84,6 @@ def test_the_defaults_are_the_published_ones() -> None:
     assert {t: average["w"].item() for t, average in bema.items()} == pytest.approx({t: b for t, (_, b) in expected.items()})
 
 
-def test_a_power_of_zero_for_the_bias_is_the_greatest_correction() -> None:
-    start, now = {"w": torch.zeros(1, dtype=torch.float64)}, {"w": torch.ones(1, dtype=torch.float64)}
-    corrected = {}
-    for eta in (0.0, 0.2, 1.0):
-        averager = Bema(eta=eta)
-        corrected[eta] = averager.weights(averager.update(averager.start(start, SCHEDULE), now, at(90)))["w"].item()
-    assert corrected == pytest.approx({0.0: 0.1 + 1.0, 0.2: 0.1 + 100**-0.2, 1.0: 0.1 + 0.01})
-
-
 @averagers
 def test_before_the_first_update_the_average_is_the_initial_weights(averager: Averager) -> None:
     weights = trajectory(0, {"w": (4,)})[0]
@@ -114,11 +105,6 @@ def test_averages_of_bfloat16_weights_are_float32_and_keep_small_changes(average
 
 def published_once(start: float, now: float, step: int) -> Any:
     return published([start] + [now] * step, step, kappa=0.5, eta=0.2, gamma=1, rho=10).items()
-
-
-@averagers
-def test_double_precision_is_not_narrowed(averager: Averager) -> None:
-    assert averager.weights(averager.start(trajectory(0, {"w": (2,)})[0], SCHEDULE))["w"].dtype == torch.float64
 
 
 @averagers

@@ -89,13 +89,6 @@ def test_the_answer_is_hewitts_distribution_given_the_stack(kinds: int, depth: i
             assert row == pytest.approx(hewitt(string[:end], kinds, depth)), string[:end]
 
 
-def test_contexts_reach_the_ground_and_the_full_depth() -> None:
-    inputs, _, _ = Dyck(2, 5).sample(40, Random(200))
-    prefixes = {string[:end] for string in without_begin(inputs, 2) for end in range(1, 41)}
-    depths = {len(stack) for prefix in prefixes if (stack := stack_after(prefix, 2, 5)) is not None}
-    assert depths == {0, 1, 2, 3, 4, 5}
-
-
 @pytest.mark.parametrize(("kinds", "depth"), [(1, 8), (2, 3), (3, 2)])
 def test_a_walk_goes_on_as_the_answer_says_given_that_it_does_not_end(kinds: int, depth: int) -> None:
     inputs, _, _ = Dyck(kinds, depth).sample(4, Random(6000, 3))
@@ -155,12 +148,6 @@ def test_the_testable_length_is_the_nearest_with_members_and_others_and_the_long
 def test_odd_lengths_have_no_members_and_are_refused() -> None:
     with pytest.raises(ValueError, match="no member of length 7"):
         Dyck(2, 3).strings(7, Random(4))
-
-
-@pytest.mark.parametrize(("kinds", "depth"), [(1, 2), (4, 3), (8, 5)])
-def test_every_answer_has_a_name_of_its_own(kinds: int, depth: int) -> None:
-    names = Dyck(kinds, depth).answers
-    assert len(set(names)) == 2 * kinds + 1 and names[-1] == "end"
 
 
 def test_any_size_can_be_had_by_name(registry: Registry) -> None:

@@ -94,11 +94,6 @@ def test_chance_on_a_flip_flop_is_half_of_the_share_of_reads():
     assert values.mean().item() == pytest.approx(0.05, abs=0.01)
 
 
-def test_no_context_is_needed_where_all_answers_are_alike():
-    alike = torch.tensor([[0.2, 0.3, 0.5]]).repeat(9, 1)
-    assert TotalVariation().chance(alike, alike).max() < 1e-7
-
-
 def test_probabilities_are_the_softmax_of_the_logits_in_double_precision():
     logits = torch.tensor([[[1.0, 2.0, 50.0], [0.0, math.log(3), -math.inf]]])
     probability = Predictions(logits, logits).probability

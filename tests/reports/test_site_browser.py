@@ -302,17 +302,22 @@ def test_without_names_the_two_best_of_the_first_board_are_compared(look, boards
     expect(page.locator("main")).to_contain_text("at first the two best on alpha under quick/1.")
 
 
-@pytest.mark.parametrize("entry", [POOR, HOSTILE])
-def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
-    page = look()
+def told_at_the_point(page: Page, *words: str) -> dict[str, str]:
+    """The tooltip of the only point of the chart whose label has these words."""
     points = curves(page).locator("svg path[aria-roledescription=point]")
     labels = points.evaluate_all("found => found.map((point) => point.getAttribute('aria-label'))")
-    (place,) = (i for i, label in enumerate(labels) if "length: 32;" in label and entry in label)
+    (place,) = (i for i, label in enumerate(labels) if all(word in label for word in words))
     box = points.nth(place).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tooltip = page.locator("#tooltip")
     expect(tooltip).to_be_visible()
-    told = dict(zip(tooltip.locator("dt").all_inner_texts(), tooltip.locator("dd").all_inner_texts(), strict=True))
+    return dict(zip(tooltip.locator("dt").all_inner_texts(), tooltip.locator("dd").all_inner_texts(), strict=True))
+
+
+@pytest.mark.parametrize("entry", [POOR, HOSTILE])
+def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
+    page = look()
+    told = told_at_the_point(page, "length: 32;", entry)
     (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == entry)
     cell = cells_of(row)["length", 32]
     assert (told["entry"], told["length"], told["seeds"]) == (entry, "32", "5")
@@ -320,7 +325,7 @@ def test_hovering_over_a_curve_tells_its_numbers(look, boards, entry):
     assert told["TVD"] == f"{cell['mean']:.4f}"
     assert re.findall(r"\d\.\d{4}", told["95 % interval"]) == [f"{cell['low']:.4f}", f"{cell['high']:.4f}"]
     page.keyboard.press("Escape")
-    expect(tooltip).to_be_hidden()
+    expect(page.locator("#tooltip")).to_be_hidden()
 
 
 @pytest.mark.slow
@@ -333,14 +338,7 @@ def test_the_ticked_entries_are_drawn_against_training_steps_at_a_length_that_is
     canvas = page.locator(".canvas")
     expect(canvas).to_have_attribute("aria-label", re.compile("against training steps at length 16: .* and the chance level"))
     expect(curves(page).locator(ENTRIES)).to_have_count(4)
-    points = curves(page).locator("svg path[aria-roledescription=point]")
-    labels = points.evaluate_all("found => found.map((point) => point.getAttribute('aria-label'))")
-    (place,) = (i for i, label in enumerate(labels) if "training steps: 5;" in label and POOR in label)
-    box = points.nth(place).bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    tooltip = page.locator("#tooltip")
-    expect(tooltip).to_be_visible()
-    told = dict(zip(tooltip.locator("dt").all_inner_texts(), tooltip.locator("dd").all_inner_texts(), strict=True))
+    told = told_at_the_point(page, "training steps: 5;", POOR)
     (row,) = (row for row in boards["tvd", "alpha"]["rows"] if row["entry"] == POOR)
     cell = cells_of(row)["length", 16]
     assert (told["entry"], told["step"], told["TVD"], told["seeds"]) == (POOR, "5", f"{cell['mean']:.4f}", "5")

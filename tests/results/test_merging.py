@@ -13,7 +13,6 @@ from helpers.packing import together
 from helpers.run_files import measured_by_all, simulated, write_rows
 
 from lgbench.cli.main import main
-from lgbench.errors import UsageError
 from lgbench.results import merging, run_files, weights_files
 from lgbench.results.leaderboard import Results
 from lgbench.results.merging import RunInFile, compared, merge
@@ -188,17 +187,6 @@ def test_a_submission_file_is_unpacked_into_its_runs(folders):
         ours, theirs = (run_files.metadata(each) | {"checksum": ""} for each in (c / path.name, path))
         assert ours == theirs
     assert merged(a, b, to=c) == (0, 2, 0, [])
-
-
-def test_places_without_runs_are_refused(folders, tmp_path):
-    a, b, c = folders
-    run(a, 0), b.mkdir()
-    for empty in (b, tmp_path / "nowhere"):
-        with pytest.raises(UsageError, match=f"no run is in {empty}; name a folder in which `lgbench run` wrote results"):
-            merge([a, empty], c)
-    assert not c.exists()
-    result = CliRunner().invoke(main, ["merge", str(next(a.iterdir())), "--out", str(c)])
-    assert result.exit_code == 2 and "is a file" in result.output
 
 
 def test_metadata_that_name_a_place_outside_write_nothing_there(folders, tmp_path):

@@ -183,15 +183,3 @@ def test_a_real_run_says_everything_needed_to_rerun_it(results_folder):
         assert others == {e.dist.name for e in entry_points(group="lgbench")} - {"lgbench"}
         assert 0 < about["seconds"]["train"] <= about["seconds"]["total"] < 600
         json.dumps(about, allow_nan=False)
-
-
-def test_a_file_that_is_no_whole_file_of_its_run_makes_room_and_a_whole_one_stays(tmp_path):
-    path = write_rows(tmp_path / "run.parquet", simulated({8: 0.5}))
-    before = path.read_bytes()
-    assert run_files.make_room(path, ROWS[0]["run_id"]) is None and path.read_bytes() == before
-    assert run_files.make_room(tmp_path / "nothing.parquet", ROWS[0]["run_id"]) is None
-    path.write_bytes(before[:-1])
-    assert (
-        run_files.make_room(path, ROWS[0]["run_id"]) == f"{path} was no whole file of its run, and is now run.parquet.damaged-1"
-    )
-    assert not path.exists() and (tmp_path / "run.parquet.damaged-1").read_bytes() == before[:-1]

@@ -288,11 +288,6 @@ def test_a_measurement_that_is_not_installed_is_refused_with_the_plugin_to_insta
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_measurement_that_no_plugin_of_the_run_has_is_refused(plain, tmp_path):
-    path = forged(plain[0], tmp_path / plain[0].name, lambda about: about["measurements"][0].update(name="beauty"))
-    assert "no installed plugin provides its measurement 'beauty'; install the plugin" in read(path, published.registry())[1]
-
-
 class Stricter(KlWithChance):
     """The same with another threshold."""
 
