@@ -1,4 +1,5 @@
-"""MkDocs calls this while it builds the site: comments in pages become generated text, pictures join the pages.
+"""MkDocs calls this while it builds the site: comments in pages become generated text, pictures and notebooks join
+the pages.
 
 A page asks for generated text with a comment on a line of its own, so that it reads well where nothing is generated.
 
@@ -20,6 +21,7 @@ import tempfile
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import notebooks
 import pyarrow.compute as pc
 import reference
 from mkdocs.config.defaults import MkDocsConfig
@@ -49,11 +51,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if command and not path.exists():
             lgbench([*shlex.split(command), "--out", str(path), "--results", str(RUNS)])
         files.append(File.generated(config, f"assets/{name}.svg", abs_src_path=str(path)))
+    for path in notebooks.NOTEBOOKS:
+        page = path.relative_to(notebooks.DOCS).with_suffix(".md").as_posix()
+        files.append(File.generated(config, page, content=notebooks.as_markdown(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace the comments that ask for something."""
+    """Replace the comments that ask for something. A browser downloads a notebook, so links to it lead to its page."""
+    markdown = markdown.replace(".ipynb)", ".md)")
     return COMMENT.sub(lambda match: generated(match[1], match[2] or "", page), markdown)
 
 

@@ -34,6 +34,17 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+def as_markdown(path: Path) -> str:
+    """A notebook as a page: its text, its code, what the code printed, and a link to the file itself."""
+    parts = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
+        printed = "".join(output.get("text", "") for output in cell.get("outputs", ())).rstrip()
+        parts += [f"```text\n{printed}\n```"] if printed else []
+    download = f'<a href="{path.name}" download>This page as a notebook</a>, to run it yourself.'
+    return "\n\n".join([*parts, download]) + "\n"
+
+
 def main() -> None:
     for path in NOTEBOOKS:
         with tempfile.TemporaryDirectory(prefix="lgbench-notebook-") as folder:

@@ -143,6 +143,7 @@ def _index(
         "families": [{"name": name, "tasks": tasks} for name, tasks in families.items() if {name, *tasks} & shown],
         "boards": [{"id": i} | _summary_of(page_board) for i, page_board in enumerate(boards)],
         "start": _start(results, boards),
+        "protocols": [str(use) for use in results.protocols.values()],
         "notes": [notes(page_board.board) for page_board in boards],
         "entries": _entries(results, boards),
         "runs": {entry: i for i, entry in enumerate(runs)},

@@ -569,7 +569,6 @@ def test_the_first_view_has_the_best_entries_and_a_picture_of_each_family(visit,
     assert (first[0], first[2].split()[0]) == (best["entry"], f"{best['score']['value']:.4f}")
     assert page.locator(".pictures figcaption").all_text_contents() == board["families"]
     for picture in page.locator(".pictures .canvas").all():
-        picture.scroll_into_view_if_needed()
         expect(picture.locator(ENTRIES)).not_to_have_count(0)
     drawn = page.locator(".legend a").all_text_contents()
     assert drawn == [row["entry"] for row in board["rows"] if "@" not in row["entry"]][:6]
@@ -593,6 +592,22 @@ def test_the_first_view_has_own_boards_before_claims_and_families_of_other_proto
     expect(page.locator("h1")).to_have_text("beta")
     watch.close()
     watch.check()
+
+
+def test_a_print_has_every_chart_though_nobody_scrolled_to_it(browser, address):
+    context = browser.new_context(viewport={"width": 800, "height": 200}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(address + f"#/compare/{BEST}/{POOR}")
+    for canvas in page.locator(".canvas").all():
+        expect(canvas).to_have_attribute("aria-busy", "false")
+    page.emulate_media(media="print")
+    strokes = [
+        canvas.locator(ENTRIES).first.evaluate("(line) => getComputedStyle(line).stroke")
+        for canvas in page.locator(".canvas").all()
+    ]
+    assert len(strokes) == 4 and len(set(strokes)) == 1 and page.evaluate("scrollY") == 0
+    assert page.pdf().startswith(b"%PDF")
+    context.close()
 
 
 def test_all_families_together_have_the_numbers_of_the_command(look, folder):

@@ -102,6 +102,7 @@ const live = new Map();
 const endViews = () => {
   for (const end of live.values()) end();
   live.clear();
+  asked = 0;
   hideTooltip();
 };
 
@@ -196,17 +197,20 @@ const asOneImage = (canvas, board, rows, datasets, atLength) => {
   canvas.querySelector("svg").setAttribute("aria-hidden", "true");
 };
 
-// Draw when it comes near what is seen: a comparison has a chart for every board.
-const drawWhenNear = (canvas, pageBoard, rows) => {
-  const watcher = new IntersectionObserver(
-    (changes) => {
-      if (!changes.some((change) => change.isIntersecting)) return;
-      watcher.disconnect();
-      drawCurves(canvas, pageBoard, rows);
-    },
-    { rootMargin: "300px" },
-  );
-  watcher.observe(canvas);
+// Draw one chart after another: those that a first screen can have at once, before the page counts as loaded, so that a print has
+// them; the others, as of a comparison on every board, when the browser has nothing else to do.
+const AT_ONCE = 8;
+const whenIdle = window.requestIdleCallback ?? ((next) => setTimeout(next, 50)); // Safari has none
+let turn = Promise.resolve();
+let asked = 0;
+
+const drawInTurn = (canvas, pageBoard, rows) => {
+  asked += 1;
+  const waits = asked > AT_ONCE;
+  turn = turn.then(async () => {
+    if (waits) await new Promise((next) => whenIdle(next));
+    await drawCurves(canvas, pageBoard, rows);
+  });
 };
 
 const legend = (board, names) =>

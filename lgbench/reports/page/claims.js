@@ -28,6 +28,8 @@ const STATES = ["confirmed", "refuted", "undecided"];
 
 const decidedOf = (claim) => claim.verdicts.filter(({ state }) => state !== "not run");
 
+const protocolsOf = (verdicts) => INDEX.protocols.filter((name) => verdicts.some(({ protocol }) => protocol === name));
+
 const withoutVerdict = (count) =>
   element(
     "p",
@@ -39,7 +41,7 @@ const withoutVerdict = (count) =>
 
 const verdictCounts = (claims) => {
   const verdicts = claims.flatMap(decidedOf);
-  const protocols = distinct(verdicts.map(({ protocol }) => protocol));
+  const protocols = protocolsOf(verdicts);
   const lines = protocols.map((protocol) => {
     const own = verdicts.filter((verdict) => verdict.protocol === protocol);
     const counts = STATES.map((state) => element("td", { class: "number" }, String(own.filter((each) => each.state === state).length)));
@@ -50,7 +52,7 @@ const verdictCounts = (claims) => {
 
 const claimSection = (claim) => {
   const decided = decidedOf(claim);
-  const protocols = distinct(decided.map(({ protocol }) => protocol));
+  const protocols = protocolsOf(decided);
   const parts = distinct(decided.map(({ task, expected }) => `${task}\n${expected}`));
   const lines = parts.map((part) => {
     const own = decided.filter(({ task, expected }) => `${task}\n${expected}` === part);

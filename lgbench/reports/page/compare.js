@@ -118,7 +118,7 @@ const comparison = (pageBoard, pair) => {
   const board = boardOf(pageBoard);
   const rows = pair.map((entry) => board.rows.find((row) => row.entry === entry));
   const canvas = element("div", { class: "canvas" });
-  drawWhenNear(canvas, pageBoard, rows);
+  drawInTurn(canvas, pageBoard, rows);
   const lines = columnsOf(board).map(([title, kind, length]) =>
     element(
       "tr",

@@ -35,7 +35,8 @@ const drawnOnStart = (board) => {
 
 // A family without runs under the first protocol is drawn under another, and its caption says so.
 const startBoards = () => {
-  const families = INDEX.families.map(({ name }) => nearest(name, INDEX.start)).filter((pageBoard) => pageBoard !== null);
+  const wanted = { ...INDEX.start, version: null }; // versions of tasks are each family's own
+  const families = INDEX.families.map(({ name }) => nearest(name, wanted)).filter((pageBoard) => pageBoard !== null);
   const measured = families.filter(({ metric }) => metric === INDEX.start.metric);
   const first = measured.filter(({ protocol }) => protocol === INDEX.start.protocol);
   return measured.length ? [...first, ...measured.filter((other) => !first.includes(other))] : [firstBoard()];
@@ -58,7 +59,7 @@ const bestOfAll = (board) => {
 // How many verdicts of each kind a claim has, under each protocol.
 const claimsAtAGlance = () => {
   const claims = claimsOf("all");
-  const protocols = distinct(claims.flatMap(decidedOf).map(({ protocol }) => protocol));
+  const protocols = protocolsOf(claims.flatMap(decidedOf));
   const lines = claims.map((claim) => {
     const cells = protocols.map((protocol) => {
       const own = decidedOf(claim).filter((verdict) => verdict.protocol === protocol);
@@ -85,7 +86,7 @@ const picturesOfFamilies = (names) => {
     const rows = boardOf(pageBoard).rows.filter(({ entry }) => names.includes(entry));
     if (!rows.length) return [];
     const canvas = element("div", { class: "canvas" });
-    drawWhenNear(canvas, pageBoard, rows);
+    drawInTurn(canvas, pageBoard, rows);
     const under = pageBoard.protocol === INDEX.start.protocol ? "" : `, protocol ${pageBoard.protocol}`;
     const caption = element("figcaption", {}, element("a", { href: linkToBoard(pageBoard) }, titleOf(pageBoard) + under));
     return [element("figure", { class: "curves" }, caption, canvas)];
