@@ -13,6 +13,7 @@ from lgbench.cli.output import Output, complain
 from lgbench.cli.plugins import check, list_names, new_plugin, plugins, show
 from lgbench.cli.results import compare, leaderboard, plot, predictors, site, sql
 from lgbench.cli.run import merge, run
+from lgbench.cli.selftest import selftest
 from lgbench.cli.submit import submit, verify
 from lgbench.errors import Interrupted, LgbenchError, PluginError
 from lgbench.extensions import commands
@@ -22,7 +23,7 @@ SECTIONS = {
     "Read results": (leaderboard, compare, claims, predictors, plot, site, sql),
     "Use trained models": (predict, probe),
     "Publish results": (submit, verify),
-    "Look things up": (list_names, show),
+    "Look things up": (list_names, show, selftest),
     "Plugins": (plugins, check, new_plugin),
 }
 """Built-in commands in the order of `lgbench --help`, followed by commands of plugins."""
