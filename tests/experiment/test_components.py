@@ -1,4 +1,4 @@
-"""Records that were planned in one process are the same experiments in another."""
+"""Entries are named by their architecture and parts, and records of one process are the same experiments in another."""
 
 from __future__ import annotations
 
@@ -6,12 +6,117 @@ from dataclasses import replace
 
 import pytest
 import torch
+import toys
 from helpers.plain_training import initial
+from helpers.toy_registries import but, toys_and
 
+import lgbench_norms
+import lgbench_optimizers
+import lgbench_transformer
+from lgbench import Attention, Position
 from lgbench.errors import UsageError
 from lgbench.execution.work_queue import PlannedPopulation
-from lgbench.experiment.components import experiments_of
+from lgbench.experiment.components import experiments_of, find_entries
 from lgbench.experiment.plan import Request, plan
+from lgbench.extensions.loading import Distribution
+from lgbench.extensions.registry import Registry
+
+
+class Attending(Attention):
+    name = "toy-attention"
+
+    def __init__(self, width: int = 4) -> None:
+        self.width = width
+
+    def configured(self, *, width: int = 4) -> Attending:
+        return Attending(width)
+
+    def build(self, spec):
+        return lgbench_transformer.Softmax().build(spec)
+
+
+class Placing(Position):
+    name = "toy-position"
+
+
+def momentum(name: str):
+    """AdamW under another name."""
+    return lgbench_optimizers.AdamW(name)
+
+
+LSTM = but(toys.TableArchitecture(), name="toy-lstm", defaults={"norm": "no-norm"})
+
+
+@pytest.fixture(scope="module")
+def known() -> Registry:
+    """The toys, the built-in norms and models, a network without a norm of its own, and a part of every other kind."""
+    things = {"architecture": LSTM, "attention": Attending(), "position": Placing(), "optimizer": momentum("toy-momentum")}
+    registry = toys_and(**things)
+    for module in (lgbench_norms, lgbench_transformer):
+        assert not registry.add(module, module.__name__, Distribution("lgbench", "1")).error
+    return registry
+
+
+def label(said: str, registry: Registry) -> str:
+    (entry,) = find_entries([said], registry)
+    return entry.label
+
+
+@pytest.mark.parametrize(
+    ("said", "entry"),
+    [
+        ("transformer", "transformer+pre-norm"),
+        ("transformer+pre-norm", "transformer+pre-norm"),
+        ("pre-norm", "transformer+pre-norm"),
+        ("softmax", "transformer+pre-norm"),
+        ("nope+softmax+post-norm", "transformer+post-norm"),
+        ("peri-norm", "transformer+peri-norm"),
+        ("no-norm", "transformer+no-norm"),  # it has another norm of its own
+        ("toy-attention", "transformer+pre-norm+toy-attention"),
+        ("toy-position", "transformer+pre-norm+toy-position"),
+        ("toy-position+toy-attention+peri-norm", "transformer+peri-norm+toy-attention+toy-position"),
+        ("set-attention", "set-attention"),
+        ("set-attention+no-norm+softmax", "set-attention"),
+        ("set-attention+peri-norm", "set-attention+peri-norm"),
+        ("set-attention+toy-attention", "set-attention+toy-attention"),
+        ("toy-lstm", "toy-lstm"),
+        ("toy-lstm+no-norm", "toy-lstm"),
+        ("toy-lstm+pre-norm", "toy-lstm+pre-norm"),
+        ("toy-table", "toy-table+toy-nothing"),
+        ("toy-table+no-norm", "toy-table+no-norm"),
+    ],
+)
+def test_an_entry_is_named_by_its_norm_if_it_has_one_and_by_the_parts_that_are_not_the_architectures_own(known, said, entry):
+    assert label(said, known) == entry
+    assert label(entry, known) == entry  # a name on a board can be typed
+
+
+def test_two_names_of_one_entry_are_one(known):
+    names = ["peri-norm", "transformer+peri-norm", "peri-norm+softmax", "toy-lstm", "toy-lstm+no-norm"]
+    assert [entry.label for entry in find_entries(names, known)] == ["transformer+peri-norm", "toy-lstm"]
+
+
+def test_a_part_of_a_file_is_named_with_the_beginning_of_its_hash():
+    own = but(toys.Nothing(), name="my-norm")
+    registry = toys_and(Distribution("my_norm.py", "sha256:1a2b3c4d5e6f"), norm=own)
+    assert label("toy-table+my-norm", registry) == "toy-table+my-norm~1a2b3c4d"
+
+
+def test_a_name_that_is_two_kinds_of_part_is_refused_with_both():
+    registry = toys_and(norm=but(toys.Nothing(), name="toy-own"), attention=but(Attending(), name="toy-own"))
+    with pytest.raises(UsageError, match="a norm and of an attention"):
+        label("toy-table+toy-own", registry)
+
+
+def test_another_optimizer_is_another_entry_and_the_default_one_is_not_named(known):
+    names = {}
+    for optimizer in ("adamw", "toy-momentum"):
+        request = Request(["toy-walk"], ["toy-lstm"], (), (0,), "quick", optimizer=optimizer)
+        (experiment,) = plan(request, known).experiments
+        assert experiment.record.optimizer == experiment.optimizer.name == optimizer
+        names[optimizer] = experiment.entry, experiment.record.architecture
+    assert names == {"adamw": ("toy-lstm", "toy-lstm"), "toy-momentum": ("toy-lstm+toy-momentum", "toy-lstm")}
+
 
 CHANGES = {"train.steps": "7", "model.layers": "1,2"}
 
