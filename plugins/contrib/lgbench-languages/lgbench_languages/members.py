@@ -43,3 +43,14 @@ class WholeMembers(SymbolLanguage):
         p[:, whole + 1 :, -1] = 1.0
         counts = torch.arange(length + 1, device=random.device) <= whole
         return Batch(self.begin(F.pad(symbols, (0, length - whole))), p, counts.float().expand(random.n, -1))
+
+
+def non_members(language: SymbolLanguage, length: int, random: Random) -> Tensor:
+    """Strings (n, length), uniform among the non-members, of a language in which few strings are members: drawn again."""
+    if not language.has(length, False):
+        raise ValueError(f"there is no non-member of length {length}")
+    tries = random.branch()
+    symbols = tries.integers(len(language.symbols), length)
+    while (wrong := language.accepts(symbols)).any():
+        symbols = torch.where(wrong[:, None], tries.integers(len(language.symbols), length), symbols)
+    return symbols
