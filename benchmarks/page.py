@@ -1,7 +1,7 @@
 """The page over many simulated runs, in submission files: how long it takes to make, and to open in headless Chromium.
 
-The runs are those of leaderboard.py, a submission file for every hundred of them. `made` is the whole of `lgbench site`, with
-an empty cache and again. `opened` is the time from the first byte until the table and the curves are there.
+The runs are those of leaderboard.py, a submission file for every hundred of them. `made` is the whole of `lgbench site`.
+`opened` is the time from the first byte until the table and the curves are there.
 
     python benchmarks/page.py [--runs 5000] [--rounds 3]
 """
@@ -72,16 +72,15 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folders = [Path(name) / own for own in ("files", "submissions", "out", "cache")]
+        folders = [Path(name) / own for own in ("files", "submissions", "out")]
         for folder in folders:
             folder.mkdir()
-        files, submissions, out, own = folders
-        os.environ["LGBENCH_CACHE"] = str(own)
+        files, submissions, out = folders
         simulate(files, range(chosen.runs))
         submitted(files, submissions, chosen.runs)
         sizes = [sum(path.stat().st_size for path in folder.iterdir()) / 2**20 for folder in (files, submissions)]
         print(f"{chosen.runs} runs: {sizes[0]:.1f} MB of run files, {sizes[1]:.1f} MB of submission files")
-        print(f"made with an empty cache: {made(submissions, out):.1f} s, and again: {made(submissions, out):.1f} s")
+        print(f"made in {made(submissions, out):.1f} s")
         page = out / "index.html"
         times = opened(page, chosen.rounds)
         print(f"{page.stat().st_size / 2**20:.1f} MB, opened in {statistics.median(times):.2f} s (median of {len(times)})")

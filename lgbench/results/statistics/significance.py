@@ -69,16 +69,17 @@ def deciding_seeds(differences: Floats, failing: NDArray[np.bool_]) -> list[tupl
     Verdicts are corrected for all m differences (Holm). `failing` marks seeds (m, seeds) that one of the two entries has not
     fitted. Where the verdict turns on a fitted seed too, it is close to the limit, and no failing seed makes it.
     """
-    tested, seeds = paired_t(differences), differences.shape[-1]
-    without = paired_t(np.where(np.eye(seeds, dtype=bool), np.nan, differences[:, None]))  # (m, seeds): each seed left out
+    tested, left_out = paired_t(differences), np.eye(differences.shape[-1], dtype=bool)
     found: list[tuple[int, ...]] = []
     known = np.isfinite(differences)
     for i, (own, lost) in enumerate(zip(known, failing & known, strict=True)):
-        verdict, turning = _verdict(tested.p, tested.mean[i], i), []
-        for seed in np.flatnonzero(own) if lost.any() and not lost[own].all() else ():
-            p = np.where(np.arange(len(known)) == i, without.p[i, seed], tested.p)
-            if _verdict(p, without.mean[i, seed], i) != verdict:
-                turning.append(int(seed))
+        turning: list[int] = []
+        if lost.any() and not lost[own].all():
+            without = paired_t(np.where(left_out, np.nan, differences[i]))  # of each seed
+            for seed in np.flatnonzero(own):
+                p = np.where(np.arange(len(known)) == i, without.p[seed], tested.p)
+                if _verdict(p, without.mean[seed], i) != _verdict(tested.p, tested.mean[i], i):
+                    turning.append(int(seed))
         found.append(tuple(turning) if lost[turning].all() else ())
     return found
 
