@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -144,12 +144,21 @@ def _about_baseline(board: Board) -> list[str]:
 
 
 def _learning_rates(board: Board) -> list[str]:
-    """Learning rates with entries. Entries with several rates over tasks are listed under the lowest and highest."""
-    entries: dict[tuple[float, ...], list[str]] = defaultdict(list)
-    for entry, by_task in board.learning_rates.items():
+    """Chosen and tried learning rates with entries: the lowest and the highest over tasks, and tasks with a chosen end."""
+    entries: dict[str, list[str]] = defaultdict(list)
+    for entry, by_task in sorted(board.learning_rates.items()):
         rates = [rate for own in by_task.values() for rate in own]
-        entries[tuple(sorted({min(rates), max(rates)}))].append(entry)
-    return [f"{' to '.join(f'{lr:g}' for lr in rates)} for {', '.join(short(own))}" for rates, own in sorted(entries.items())]
+        chosen, tried = _ends(rate.chosen for rate in rates), _ends(lr for rate in rates for lr in rate.tried)
+        ends = sum(any(rate.is_end for rate in own) for own in by_task.values())
+        where = "" if len(by_task) == 1 else f" on {ends} of {len(by_task)} tasks"
+        entries[f"{chosen} of {tried}{f' (an end{where})' if ends else ''}"].append(entry)
+    return [f"{rates} for {', '.join(short(own))}" for rates, own in sorted(entries.items())]
+
+
+def _ends(rates: Iterable[float]) -> str:
+    """Lowest and highest of these rates."""
+    known = sorted(set(rates))
+    return " to ".join(f"{lr:g}" for lr in dict.fromkeys((known[0], known[-1])))
 
 
 def _mean(row: Row, kind: str, length: int | None = None) -> Cell:

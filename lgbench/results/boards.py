@@ -141,6 +141,20 @@ class BoardHeader:
 
 
 @dataclass(frozen=True)
+class TunedRate:
+    """Learning rate that tuning chose, of those tried."""
+
+    chosen: float
+    tried: tuple[float, ...]
+    """Ascending."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the chosen rate is the lowest or the highest tried: a better one may lie beyond."""
+        return self.chosen in (self.tried[0], self.tried[-1])
+
+
+@dataclass(frozen=True)
 class Board(BoardHeader):
     """Entries on one family or task, by one metric, best mean first."""
 
@@ -155,7 +169,7 @@ class Board(BoardHeader):
     """Number of seeds with runs but without values of the metric, by entry."""
     baseline: str
     """Entry for comparison with all entries."""
-    learning_rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    learning_rates: dict[str, dict[str, list[TunedRate]]] = field(default_factory=dict)
     """Tuned learning rates by entry and task; several only for runs of several results folders."""
     ranked_by: str = OOD[0]
     """Kind of the ranking column: OOD; ID without OOD measurements, or if no model was fitted."""

@@ -19,6 +19,7 @@ from lgbench.results.boards import (
     Board,
     BoardHeader,
     Level,
+    TunedRate,
     chance_levels,
     not_fitted,
     ranked_rows,
@@ -321,14 +322,15 @@ class Results(Database):
         header = BoardHeader(key.name, described, key.task_version, protocol, len(models.tasks), train_length)
         return MeasuredBoard(key, header, models, chance)
 
-    def _learning_rates(self, ran: Iterable[Ran]) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[float]]]]:
+    def _learning_rates(self, ran: Iterable[Ran]) -> Mapping[tuple[str, int, int], dict[str, dict[str, list[TunedRate]]]]:
         """Tuned learning rates by board, entry and task."""
-        found: dict[tuple[str, int, int], dict[str, dict[str, list[float]]]] = defaultdict(dict)
+        found: dict[tuple[str, int, int], dict[str, dict[str, list[TunedRate]]]] = defaultdict(dict)
         for model in ran:
             tuning = self.labels[model.run_id].tuning
             if tuning and model.weights == "raw":
+                rate = TunedRate(tuning.chosen, tuple(sorted({tuning.chosen, *(run.lr for run in tuning.runs)})))
                 own = found[model.board].setdefault(model.entry, {}).setdefault(model.task, [])
-                own += [] if tuning.chosen in own else [tuning.chosen]
+                own += [] if rate in own else [rate]
         return found
 
 

@@ -8,7 +8,7 @@ import random
 import re
 
 import pytest
-from helpers.run_files import simulated, write_rows
+from helpers.run_files import measured_by_all, simulated, write_rows
 from rich.console import Console
 
 from lgbench.reports import boards as boards_report
@@ -44,6 +44,44 @@ def drawn(boards, width: int = 200) -> str:
     out = io.StringIO()
     boards_report.show_boards(boards, Console(file=out, width=width))
     return out.getvalue()
+
+
+GRID = (0.001, 0.003, 0.009)
+TUNED = {"inner+norm": {"alpha-1": (0.003, GRID), "alpha-2": (0.009, (*GRID, 0.027))}}
+TUNED |= {"upper+norm": {"alpha-1": (0.009, GRID), "alpha-2": (0.003, GRID)}}
+TUNED |= {"lower+norm": {"alpha-1": (0.001, GRID), "alpha-2": (0.001, GRID)}}
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    for entry, task in ((entry, task) for entry, by_task in TUNED.items() for task in by_task):
+        chosen, tried = TUNED[entry][task]
+        tuning = {"chosen": chosen, "runs": [{"lr": lr, "seed": seed} for lr in tried for seed in (1, 2)]}
+        rows = simulated({8: 0.0, 16: 0.5}, task=task, family="alpha", entry=entry)
+        about = {"measurements": measured_by_all(), "experiment": {"tuning": tuning}}
+        write_rows(tmp_path / f"{entry}{task}.parquet", rows, **about)
+    write_rows(tmp_path / "fixed.parquet", simulated({8: 0.0, 16: 0.5}, task="alpha-1", family="alpha", entry="fixed+norm"))
+    return Results(tmp_path)
+
+
+def test_a_note_names_the_chosen_rates_and_those_tried_and_ends_that_are_left(tuned):
+    """By hand: the lowest and the highest over tasks, and the tasks on which the chosen rate is the first or last tried."""
+    (board,) = tuned.boards("tvd")
+    rates = {
+        entry: {task: [vars(rate) for rate in own] for task, own in found.items()}
+        for entry, found in board.learning_rates.items()
+    }
+    assert rates == {
+        entry: {task: [{"chosen": chosen, "tried": tried}] for task, (chosen, tried) in by_task.items()}
+        for entry, by_task in TUNED.items()
+    }
+    said = "Learning rates, chosen in-distribution on other seeds: "
+    lower = "0.001 of 0.001 to 0.009 (an end on 2 of 2 tasks) for lower+norm"
+    upper = "0.003 to 0.009 of 0.001 to 0.009 (an end on 1 of 2 tasks) for upper+norm"
+    inner = "0.003 to 0.009 of 0.001 to 0.027 for inner+norm"
+    assert f"{said}{lower}; {upper}; {inner}." in " ".join(drawn([board], 80).split())
+    (alone,) = tuned.boards("tvd", "alpha-1")
+    assert f"{said}0.001 of 0.001 to 0.009 (an end) for lower+norm; " in " ".join(drawn([alone], 80).split())
 
 
 def test_a_table_shows_means_with_intervals_below(boards):
