@@ -7,11 +7,9 @@ from types import ModuleType
 
 import pytest
 import torch
-import toys
 from helpers.folders import PUBLISHED
 from helpers.plain_training import CPU
 from helpers.registries import parts_of, with_model
-from helpers.toy_registries import but, toys_and
 from torch import Tensor, nn
 
 from lgbench import (
@@ -159,22 +157,6 @@ def test_a_norm_scheme_without_a_place_that_an_architecture_has_is_no_entry_ther
         with pytest.raises(UsageError, match="bare places no norm in set-attention: leave it out"):
             planned(known, "max-retrieval", "set-attention+bare")
         assert len(planned(known, "max-retrieval", "bare")) == 1  # the residual connection is the scheme's own
-
-
-def test_an_architecture_that_never_asks_for_a_norm_has_no_entry_with_one(planned):
-    known = toys_and(norm=Bare())
-    assert [each.entry for each in planned(known, "toy-walk", ["toy-fragile"])] == ["toy-fragile+toy-nothing"]  # its own
-    with pytest.raises(UsageError, match="bare places no norm in toy-fragile"):
-        planned(known, "toy-walk", "toy-fragile+bare")
-
-
-def test_an_architecture_may_look_closer_at_a_norm_scheme(planned):
-    def build(self, signature, parts):
-        assert isinstance(parts.norm, Bare)
-        return toys.Table(signature, parts.norm, 1.0)
-
-    known = toys_and(norm=Bare(), architecture=but(toys.TableArchitecture(), name="toy-own", build=build))
-    assert len(planned(known, "toy-walk", "toy-own+bare")) == 1
 
 
 def test_published_runs_have_the_ids_that_planning_gives_them_under_their_versions(registry):

@@ -188,17 +188,6 @@ class Growing(toys.Walk):
         return type("Grown", (toys.Walk,), {"name": name, "family": name})() if name == "growing-3" else None
 
 
-def test_a_task_that_stumbles_over_a_name_hides_no_sibling():
-    class Stumbling(toys.Walk):
-        name, family = "a-stumbling", "growing"
-        sibling = lambda self, name: name.split("-")[5]  # noqa: E731
-
-    registry = taken(module(lgbench_tasks=lambda: [Stumbling()]), module(lgbench_tasks=lambda: [Growing()]))
-    assert registry.tasks["growing-3"].name == "growing-3"
-    with pytest.raises(UsageError, match="no task 'growing-4'"):
-        registry.tasks["growing-4"]
-
-
 class Greedy(toys.Walk):
     """It answers every name."""
 
@@ -222,15 +211,6 @@ def test_a_name_that_two_plugins_make_for_one_family_is_of_neither():
     registry = taken(module(lgbench_tasks=lambda: [greedy]), module(lgbench_tasks=lambda: [Growing()]))
     with pytest.raises(PluginError, match="task 'growing-3' is provided by dist-0 0.0 and dist-1 1.0"):
         registry.tasks["growing-3"]
-
-
-@pytest.mark.parametrize("answer", [lambda name: "a text", lambda name: toys.Walk()])
-def test_a_sibling_that_is_none_is_refused_and_its_plugin_named(answer):
-    wrong = type("Wrong", (Growing,), {"name": "wrong", "family": "wrong", "sibling": lambda self, name: answer(name)})()
-    registry = taken(module(lgbench_tasks=lambda: [wrong]), module(lgbench_tasks=lambda: [Growing()]))
-    with pytest.raises(PluginError, match="dist-0 0.0 was asked for the task 'wrong-3' of the family 'wrong' and gave "):
-        registry.tasks["wrong-3"]
-    assert registry.tasks["growing-3"].name == "growing-3"
 
 
 PLUGIN = """

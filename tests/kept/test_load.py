@@ -235,64 +235,6 @@ def test_another_lgbench_is_refused(toy_run, tmp_path):
     assert "it was made with lgbench '0.0.9', and" in refused(other)
 
 
-def test_a_plugin_file_is_named_again_and_another_content_of_it_is_refused(tmp_path):
-    """Measurements of others decide nothing of a model, so they need not be here."""
-    plugin = tmp_path / "own.py"
-    plugin.write_text(OWN)
-    measuring = tmp_path / "measuring.py"
-    measuring.write_text(MEASURING)
-    asked = {"set": SMALL, "average": (), "seeds": [0], **HOW, "keep_weights": True, "plugins": [plugin, measuring]}
-    assert "ones" in lgbench.run("tomita-1", "own-norm", **asked, results=tmp_path)["metric"].to_pylist()
-    (run,) = tmp_path.glob("*.parquet")
-    assert lgbench.load(run, plugins=[plugin]).record.entry.startswith("transformer+own-norm~")
-    assert "it was made with the plugin file 'own.py'" in refused(run)
-    with pytest.raises(UsageError, match="no plugin file '.*typo.py'"):
-        lgbench.load(run, plugins=[plugin, "typo.py"])
-    plugin.write_text(OWN + "\n# edited\n")
-    assert "it was made with the plugin file 'own.py'" in refused(run, plugins=[plugin])
-
-
-OWN = """
-from torch import nn
-import lgbench
-
-class Own(lgbench.NormScheme):
-    '''Nothing but a norm at the end.'''
-    name = "own-norm"
-    def embed(self, width):
-        return nn.Identity()
-    def residual(self, spec, sublayer):
-        return sublayer
-    def output(self, spec):
-        return nn.Identity()
-    def final(self, width):
-        return nn.LayerNorm(width)
-
-@lgbench.hookimpl
-def lgbench_norms():
-    return [Own()]
-"""
-
-
-MEASURING = """
-import lgbench
-
-class Ones(lgbench.Measurement):
-    about = "One, of everything."
-    name = label = title = "ones"
-    lower_is_better = True
-    range = (0.0, 1.0)
-    def source(self, task):
-        return "contexts"
-    def of_contexts(self, predictions):
-        return predictions.probability.sum(-1)
-
-@lgbench.hookimpl
-def lgbench_measurements():
-    return [Ones()]
-"""
-
-
 def test_plugins_that_took_no_part_in_a_run_are_not_imported_for_its_weights(kept_runs, tmp_path, monkeypatch):
     """One that patches softmax would change what the model answers."""
     install(tmp_path, "patches_softmax", "import torch\ntorch.softmax = lambda x, *given: x * 0 + 0.25\n")

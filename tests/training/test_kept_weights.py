@@ -202,12 +202,3 @@ def test_weights_that_come_back_from_another_machine_are_filed_before_their_run_
                 filed(locked, came, ProgressDisplay())
     expected = {n: c for n, c in files(kept).items() if damage == "none" or ".seed-0." in n}
     assert files(tmp_path) == expected
-
-
-@pytest.mark.slow
-def test_worker_processes_keep_the_same_weights(tmp_path, toys_alone):
-    changes = {"train.steps": 3, "train.batch": 2, "evaluate.contexts": 4, "evaluate.max_length": 16}
-    asked = {"seeds": (0, 1), "protocol": "quick", "set": changes, "device": "cpu", "compile": False, "population": 1}
-    for name, workers in (("one", 1), ("two", 2)):
-        lgbench.run("toy-walk", "toy-table", **asked, workers=workers, keep_weights=True, results=tmp_path / name)
-    assert files(tmp_path / "one") == files(tmp_path / "two") and len(files(tmp_path / "two")) == 4
