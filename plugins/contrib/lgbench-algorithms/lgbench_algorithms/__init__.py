@@ -1,0 +1,23 @@
+"""Algorithmic tasks: the Chomsky benchmark, and copying, sorting, counting, majority and addition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lgbench import Task, hookimpl
+from lgbench_algorithms.binary import BinaryAddition, BinaryMultiplication, SquareRoot
+from lgbench_algorithms.brackets import ModularArithmeticBrackets, SolveEquation
+from lgbench_algorithms.modular_arithmetic import ModularArithmetic
+from lgbench_algorithms.regular import CycleNavigation, EvenPairs, ParityCheck
+from lgbench_algorithms.stack_manipulation import StackManipulation
+from lgbench_algorithms.strings import BucketSort, DuplicateString, MissingDuplicate, OddsFirst, ReverseString
+
+LGBENCH_CONTRACT = "3.5"
+
+
+@hookimpl
+def lgbench_tasks() -> Iterable[Task]:
+    yield from (EvenPairs(), ModularArithmetic(), ParityCheck(), CycleNavigation())
+    yield from (StackManipulation(), ReverseString(), ModularArithmeticBrackets(), SolveEquation())
+    yield from (DuplicateString(), MissingDuplicate(), OddsFirst(), BinaryAddition(), BinaryMultiplication(), SquareRoot())
+    yield BucketSort()

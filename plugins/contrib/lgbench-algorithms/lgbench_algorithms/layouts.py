@@ -1,0 +1,139 @@
+"""Two layouts of a question and its answer: empty tokens after the question, and the answer written symbol by symbol."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lgbench import Answers, Batch, Budget, Random, Signature, Task, Tokens
+
+END = "end"
+"""Name of the class that ends an answer. It is the last class, and no symbol of a question."""
+
+
+class Problem(Task):
+    """A function from a question to a fixed answer; subclasses say which question, and layouts where the answer is read.
+
+    An answer ends with the class "end" where there is one. What stands after the end fills a batch and does not count.
+    """
+
+    version = 1
+    symbols: Sequence[str]
+    """Names of the symbols of a question; symbol i is the input token i."""
+    outputs: Sequence[str]
+    """Names of the classes."""
+    extra: Sequence[str]
+    """Names of the layout's own input tokens, after the symbols."""
+    where = Answers.MARKED
+    positions: int | None = None
+    """Number of position ids, for a task with ids."""
+
+    def __init__(self) -> None:
+        tokens = Tokens(len(self.symbols) + len(self.extra), self.positions)
+        self.signature = Signature(tokens, len(self.outputs), self.where)
+
+    @abstractmethod
+    def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
+        """Random questions (n, Q) and their answers (n, A), as numbers of symbols and of classes."""
+
+    @abstractmethod
+    def solve(self, question: str) -> Sequence[str]:
+        """Answer to one question by plain Python. The question has a blank between two symbols."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return tuple(self.outputs)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the input tokens, in order."""
+        return (*self.symbols, *self.extra)
+
+    def text(self, inputs: Tensor) -> str:
+        tokens = inputs if self.positions is None else inputs[:, 0]
+        return " ".join(self.tokens[token] for token in tokens.tolist())
+
+    def context(self, text: str) -> Tensor:
+        if self.positions is not None:
+            return super().context(text)  # which says that ids cannot be read
+        known, words = {name: token for token, name in enumerate(self.tokens)}, text.split()
+        for word in words:
+            if word not in known:
+                names = " ".join([*self.tokens[:20], *(["and others"] if len(known) > 20 else [])])
+                raise ValueError(f"{word!r} is none of its tokens, which are {names}, with blanks in between")
+        if not words:
+            raise ValueError(f"it reads at least one token, of {' '.join(self.tokens[:20])}")
+        return torch.tensor([known[word] for word in words])
+
+    def reference(self, context: Tensor) -> Sequence[float] | None:
+        question, read = self.parted(self.text(context).split())
+        answer = [] if read is None else self.solve(" ".join(question))
+        if read is None or read >= len(answer):
+            return None
+        return [float(name == answer[read]) for name in self.outputs]
+
+    @abstractmethod
+    def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
+        """Question of a context, and how many answers come before the one at its end; None before the first answer."""
+
+    def placed(self, answers: Tensor, before: int) -> tuple[Tensor, Tensor]:
+        """Distribution (n, before + A, V) and weights (n, before + A) of answers (n, A) after `before` other positions."""
+        distribution = F.one_hot(F.pad(answers, (before, 0)), len(self.outputs)).float()
+        counts = torch.ones_like(answers, dtype=torch.float32)
+        if END in self.outputs:
+            ends = answers == len(self.outputs) - 1
+            counts = (ends.cumsum(1) - ends.long() == 0).float()
+        return distribution, F.pad(counts, (before, 0))
+
+
+class EmptyTokens(Problem):
+    """A question of the Chomsky benchmark, and as many empty tokens as the answer has symbols, which is read there."""
+
+    extra = ("_",)
+    train_lengths = (1, 40)
+    max_length = 500
+    budgets: Mapping[str, Budget] = MappingProxyType({"paper": Budget(lr=3e-4)})
+    """Published are 1 M steps of 128 contexts at the best of the rates 1e-4, 3e-4 and 5e-4."""
+
+    def sample(self, length: int, random: Random) -> Batch:
+        """Questions with empty tokens, (n, Q + A), with p* (n, Q + A, V); (n, 1, V) for an answer of one symbol."""
+        question, answers = self.draw(length, random)
+        inputs = F.pad(question, (0, answers.shape[1]), value=len(self.symbols))
+        if self.where is Answers.LAST:
+            return Batch(inputs, F.one_hot(answers, len(self.outputs)).float())
+        return Batch(inputs, *self.placed(answers, question.shape[1]))
+
+    def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
+        empty = words.count("_")
+        return words[: len(words) - empty], empty - 1 if empty else None
+
+
+class Written(Problem):
+    """A begin token, a question, a separator, and the answer, which a model reads as it writes it (teacher forcing).
+
+    Class i is the symbol i, except the end of the answer, the last class.
+    """
+
+    extra = ("begin", "=")
+    train_lengths = (1, 50)
+    max_length = 150
+
+    def sample(self, length: int, random: Random) -> Batch:
+        """Begin token, question, separator and answer, (n, 1 + Q + A), with p* (n, 1 + Q + A, V)."""
+        question, answers = self.draw(length, random)
+        begin = len(self.symbols)
+        written = answers[:, :-1]
+        written = torch.where(written == len(self.outputs) - 1, begin, written)  # a filler, after the end
+        inputs = F.pad(F.pad(question, (1, 0), value=begin), (0, 1), value=begin + 1)
+        return Batch(torch.cat([inputs, written], 1), *self.placed(answers, question.shape[1] + 1))
+
+    def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
+        if "=" not in words:
+            return words, None
+        separator = words.index("=")
+        return words[1:separator], len(words) - separator - 1

@@ -1,0 +1,115 @@
+"""Every task of the pack: its answers against plain Python, and plain Python against published examples."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import lgbench_algorithms
+from lgbench import Answers, Random
+from lgbench.conformance.check import Check
+from lgbench.testing import checks
+from lgbench_algorithms.layouts import END, EmptyTokens, Problem
+
+TASKS = {task.name: task for task in lgbench_algorithms.lgbench_tasks() if isinstance(task, Problem)}
+PACK = Path(__file__).parents[1]
+CONTEXTS = 1000
+LONGEST = 12
+every = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+
+
+def answered(task: Problem, length: int, n: int, seed: int = 0) -> list[tuple[str, list[str]]]:
+    """Questions as text, and the answers that count."""
+    inputs, distribution, weights = task.sample(length, Random(n, seed))
+    counts = torch.ones(distribution.shape[:2], dtype=torch.bool) if weights is None else weights > 0
+    assert bool((distribution.amax(-1) == 1).all()) and bool((distribution.sum(-1) == 1).all())
+    found = []
+    for context, best, counted in zip(inputs, distribution.argmax(-1), counts, strict=True):
+        question, _ = task.parted(task.text(context).split())
+        found.append((" ".join(question), [task.outputs[at] for at in best[counted].tolist()]))
+    return found
+
+
+@every
+def test_a_thousand_answers_are_those_of_plain_python(task: Problem) -> None:
+    lengths = range(max(1, task.train_lengths[0]), LONGEST + 1)
+    for length in lengths:
+        for question, answer in answered(task, length, -(-CONTEXTS // len(lengths))):
+            assert answer == list(task.solve(question)), question
+
+
+@every
+def test_long_answers_are_those_of_plain_python(task: Problem) -> None:
+    assert task.max_length is not None
+    for question, answer in answered(task, task.max_length, 4, seed=1):
+        assert answer == list(task.solve(question))
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "answer"),
+    [
+        ("even-pairs", "0 1 0 0 1 0", "0"),
+        ("modular-arithmetic", "1 + 2 * 3", "2"),
+        ("modular-arithmetic", "1 - 1 - 1", "4"),
+        ("modular-arithmetic", "0 * 1 + 4 * 3 - 2", "0"),
+        ("parity-check", "0 1 1 0 1", "1"),
+        ("cycle-navigation", "-1 -1 +1 stay -1", "3"),
+        ("stack-manipulation", "0 1 1 0 push-1 pop pop", "1 1 0 end"),
+        ("stack-manipulation", "1 1 0 pop pop pop", "end"),
+        ("reverse-string", "0 1 1 0 1", "1 0 1 1 0"),
+        ("modular-arithmetic-brackets", "( ( 2 * - 1 ) - ( 3 ) )", "0"),
+        ("solve-equation", "( x - ( 3 + 4 ) ) = 1", "3"),
+        ("duplicate-string", "0 1 1", "0 1 1 0 1 1"),
+        ("missing-duplicate", "0 1 1 0 0 1 ? 0", "1"),
+        ("missing-duplicate", "1 0 1 1 ? 1 pad", "0"),
+        ("odds-first", "0 1 2 3 4", "0 2 4 1 3"),
+        ("binary-addition", "0 1 0 0 1 + 0 1 1", "0 0 0 1 1 end"),
+        ("binary-addition", "1 0 0 1 + 0 0 0 0 0 1", "1 0 0 1 0 1 end"),
+        ("binary-multiplication", "0 1 0 0 1 * 0 1 1", "0 0 1 1 0 1 1 end"),
+        ("binary-multiplication", "1 0 0 1 * 0 0 0 0 0 1", "0 0 0 0 0 1 0 0 1 end"),
+        ("square-root", "1 0 1 0 0 1", "0 1 1"),
+        ("square-root", "1 1 1", "0 1"),
+        ("bucket-sort", "4 2 1 3 0 1", "0 1 1 2 3 4"),
+    ],
+)
+def test_plain_python_gives_what_is_published(name: str, question: str, answer: str) -> None:
+    assert list(TASKS[name].solve(question)) == answer.split()
+
+
+@every
+def test_a_question_is_followed_by_as_many_empty_tokens_as_its_answer_has(task: Problem) -> None:
+    if not isinstance(task, EmptyTokens):
+        pytest.skip("it is written")
+    inputs, distribution, weights = task.sample(10, Random(20))
+    empty = inputs == len(task.symbols)
+    assert bool((empty.sum(1) == empty[0].sum()).all()) and bool((empty.cumprod(1).sum(1) == 0).all())
+    assert bool((empty.flip(1).cumprod(1).flip(1).bool() == empty).all())  # they stand at the end
+    if task.where is Answers.LAST:
+        assert weights is None and distribution.shape[1] == 1 and int(empty[0].sum()) == 1
+        return
+    assert weights is not None
+    assert bool((empty | (weights == 0)).all())
+    if END not in task.outputs:
+        assert torch.equal(weights > 0, empty)
+
+
+@pytest.mark.parametrize("check", [pytest.param(check, id=check.__name__) for check in checks(lgbench_algorithms)])
+def test_it_keeps_the_contract(check: Check) -> None:
+    assert not check()  # a note would say what is not checked
+
+
+def test_the_readme_and_the_directory_have_every_task() -> None:
+    rows = re.findall(r"^\| `(.+?)` \|", (PACK / "README.md").read_text(encoding="utf-8"), re.M)
+    assert rows == list(TASKS)
+    listed = tomllib.loads((PACK.parents[1] / "directory.toml").read_text(encoding="utf-8"))["plugin"]
+    assert next(each["task"] for each in listed if each["name"] == PACK.name) == sorted(TASKS)
+
+
+def frequencies(values: Tensor, size: int) -> Tensor:
+    """Share of each of `size` values."""
+    return values.flatten().bincount(minlength=size) / values.numel()
