@@ -118,7 +118,8 @@ def _tell(outcome: PlanOutcome, planned: Plan, results: Path, keep_weights: bool
         echo(f"{counted(len(outcome.written), 'run')} written to {results}/; see `lgbench leaderboard{same_folder(results)}`")
     paths = {path.name: path for path in [*outcome.written, *outcome.found]}
     done = [(experiment.record, paths[name]) for name, experiment in experiments.items() if name in paths]
-    for line in curves.lines(done, console().encoding):
+    shown = console()
+    for line in curves.lines(done, shown.encoding, shown.width if shown.is_terminal else None):
         echo(line)
     if outcome.failed:
         raise RunFailed("; ".join(str(failure) for failure in outcome.failed))

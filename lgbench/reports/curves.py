@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,7 +24,8 @@ from lgbench.errors import RunFileError
 from lgbench.results import run_files
 from lgbench.results.columns import BoardValues, Value, Values, mean_of_known, rounded
 from lgbench.results.metrics import Metric, described
-from lgbench.terminal import printable
+from lgbench.results.models import CHANCE
+from lgbench.terminal import counted, printable
 
 if TYPE_CHECKING:
     from lgbench.experiment.record import ExperimentRecord, ProtocolUse
@@ -32,12 +35,15 @@ BLOCKS, TRAINED = "▁▂▃▄▅▆▇█", "│"
 PLAIN_BLOCKS, PLAIN_TRAINED = "0123456789", "|"
 
 MAX_LINES = 20
+"""Limit of lines with curves: above it, an entry has one line for all tasks, and further entries are counted."""
 MAX_FILES = 500
 """Limit of run files to read, about a second of reading. Further lines are not drawn."""
+CELLS = (3, 2, 1)
+"""Characters of a length, as many as the terminal has room for."""
 
 
 class LineKey(NamedTuple):
-    """Key of a line: runs with equal keys share a line."""
+    """Key of the runs of an entry on a family."""
 
     family: str
     protocol: ProtocolUse
@@ -45,57 +51,170 @@ class LineKey(NamedTuple):
 
 
 class LengthCurve(NamedTuple):
-    """Means of an entry by length, as on the entry's board."""
+    """Means of an entry by length, as on a board, and the context-free baseline."""
 
+    name: str
     metric: Metric
     means: Mapping[int, float]
+    chance: Mapping[int, float]
+    """Empty if unknown."""
     trained: int | None
     """Longest length within the training range, None without one."""
+    seeds: int
+
+    def share(self, length: int) -> float:
+        """Distance from a perfect answer, as a share of the baseline's; of the worst value's if the baseline is perfect."""
+        perfect, level = self.metric.perfect or 0.0, self.chance.get(length)
+        worst = (self.metric.worst or 0.0) if level is None or level == perfect else level
+        return (self.means[length] - perfect) / (worst - perfect)
+
+    @property
+    def verdict(self) -> str:
+        """What was learned, such as "right to 40"."""
+        inside = [n for n in self.means if self.trained is not None and n <= self.trained] or list(self.means)
+        known = [self.chance[n] for n in inside if n in self.chance]
+        level = fmean(known) if len(known) == len(inside) else None
+        limit, sign = self.metric.limit(level), self.metric.sign
+        right = list(takewhile(lambda n: limit is not None and sign * self.means[n] < sign * limit, self.means))
+        if right:
+            return f"right to {right[-1]}"
+        no_better = level is not None and sign * fmean(self.means[n] for n in inside) >= sign * level
+        return "not better than the baseline" if no_better else "learned in part"
+
+    @property
+    def numbers(self) -> str:
+        """Means at the training length and at the longest length."""
+        lengths = dict.fromkeys(length for length in (self.trained, max(self.means)) if length is not None)
+        return f"{self.metric.label} {', '.join(f'{self.means[length]:.4f} at {length}' for length in lengths)}"
 
 
-def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str) -> list[str]:
-    """Printable curves of finished runs in characters of `encoding`, empty if nothing can be drawn.
+def lines(runs: Iterable[tuple[ExperimentRecord, Path]], encoding: str, width: int | None = None) -> list[str]:
+    """What finished runs learned, with curves in characters of `encoding`, in lines of `width`. Empty if nothing can be drawn.
 
     Unreadable files are left out; `lgbench leaderboard` reports them.
     """
     files: dict[LineKey, list[Path]] = {}
     for record, path in runs:
         files.setdefault(LineKey(record.family, record.protocol, record.entry), []).append(path)
-    drawn = {group: found for group in _first(files) if (found := curve(files[group]))}
+    drawn = {group: found for group in _first(files) if (found := curves_of(files[group]))}
     if not drawn:
         return []
-    plain = not _has(encoding, BLOCKS + TRAINED)
-    blocks, bar = (PLAIN_BLOCKS, PLAIN_TRAINED) if plain else (BLOCKS, TRAINED)
-    metric = next(iter(drawn.values())).metric
-    width = max(len(group.entry) for group in drawn)
-    scale = f"{blocks[0]} is {metric.worst:g}, {blocks[-1]} is {metric.perfect:g}; training ends at {bar}"
-    said = [f"{metric.label} by length, mean over seeds, raw weights ({scale})"]
-    before = None
-    for group, own in drawn.items():
-        if before != group[:2]:
-            said.append(f"{group.family}, protocol {group.protocol}, lengths {min(own.means)} to {max(own.means)}")
-            before = group[:2]
-        said.append(f"  {group.entry:<{width}}  {block_line(own, blocks, bar)}  {_ends(own)}")
-    return [*said, f"  and {len(files) - len(drawn)} more"] if len(files) > len(drawn) else said
+    blocks, bar = (BLOCKS, TRAINED) if _has(encoding, BLOCKS + TRAINED) else (PLAIN_BLOCKS, PLAIN_TRAINED)
+    tables = _by_task(drawn) if sum(map(len, drawn.values())) <= MAX_LINES else _by_entry(drawn)
+    metric = next(iter(drawn.values()))[0].metric
+    said = [
+        f"{metric.label} by length, mean over seeds, as a share of that of the context-free baseline: {blocks[0]} is exact, "
+        f"{blocks[-1]} as bad as the baseline, so up is worse; training ends at {bar}"
+    ]
+    if any(right.startswith("right") for table in tables for _, right in table.rows):
+        than = "" if metric.threshold is None else f"better than {metric.threshold:g} and "
+        said.append(f"right to N: up to length N, {metric.label} is {than}nearer to exact than to the baseline")
+    for table in tables:
+        said += [table.title, *_drawn(table, blocks, bar, width)]
+    return [*said, f"and {counted(left, 'more entry')}"] if (left := len(files) - len(drawn)) else said
 
 
-def curve(paths: Iterable[Path]) -> LengthCurve | None:
-    """Means of one entry at the lengths of boards, None if nothing can be drawn."""
+class CurveTable(NamedTuple):
+    """Curves over the same lengths."""
+
+    title: str
+    rows: Sequence[tuple[LengthCurve, str]]
+    """Each curve with the text at its right."""
+    below: str = ""
+    """Text at the right of the lengths."""
+
+
+def _by_task(drawn: Mapping[LineKey, Sequence[LengthCurve]]) -> list[CurveTable]:
+    """Table for each entry: a line for each task with its verdict, and their mean."""
+    found = []
+    for group, (*tasks, mean) in drawn.items():
+        where = group.family if tasks else mean.name
+        title = f"{group.entry} on {where}, protocol {group.protocol}, {counted(mean.seeds, 'seed')}"
+        if tasks:
+            found.append(CurveTable(title, [*((task, task.verdict) for task in tasks), (mean, mean.numbers)]))
+        else:
+            found.append(CurveTable(title, [(mean, mean.verdict)], mean.numbers))
+    return found
+
+
+def _by_entry(drawn: Mapping[LineKey, Sequence[LengthCurve]]) -> list[CurveTable]:
+    """Table for each family: a line for each entry with its mean."""
+    found: dict[str, list[tuple[LengthCurve, str]]] = {}
+    for group, (*_, mean) in drawn.items():
+        title = f"{group.family}, protocol {group.protocol}"
+        found.setdefault(title, []).append((mean._replace(name=group.entry), mean.numbers))
+    return [CurveTable(title, rows) for title, rows in found.items()]
+
+
+def _drawn(table: CurveTable, blocks: str, bar: str, width: int | None) -> list[str]:
+    """Lines of a table, with the lengths below."""
+    rows, below = table.rows, table.below
+    lengths = sorted({length for curve, _ in rows for length in curve.means})
+    trained = max((curve.trained for curve, _ in rows if curve.trained is not None), default=None)
+    names = max(len(curve.name) for curve, _ in rows)
+    room = None if width is None else width - names - max(map(len, [below, *(right for _, right in rows)])) - 6
+    cell = next((cell for cell in CELLS if room is None or cell * len(lengths) + 1 <= room), CELLS[-1])
+    beside = room is None or cell * len(lengths) + 1 <= room
+    found = []
+    for curve, right in rows:
+        blocked = "".join((_block(curve, length, blocks) * cell) + (bar if length == trained else "") for length in lengths)
+        found.append(f"  {curve.name:<{names}}  {blocked}" + (f"  {right}" if beside else ""))
+        found += [] if beside else [f"    {right}"]
+    axis = f"  {'':<{names}}  {_axis(lengths, trained, cell)}"
+    return [*found, f"{axis}  {below}".rstrip()] if beside else [*found, axis, *([f"    {below}"] if below else [])]
+
+
+def _block(curve: LengthCurve, length: int, blocks: str) -> str:
+    return blocks[min(max(int(curve.share(length) * len(blocks)), 0), len(blocks) - 1)] if length in curve.means else " "
+
+
+def _axis(lengths: Sequence[int], trained: int | None, cell: int) -> str:
+    """Lengths below the first character of their blocks where there is room, the longest and the trained one first."""
+    places = {length: cell * i + (trained is not None and length > trained) for i, length in enumerate(lengths)}
+    labels = {length: f"{length // 1024}k" if length >= 10_000 and length % 1024 == 0 else str(length) for length in lengths}
+    shown: dict[int, str] = {}
+    for length in dict.fromkeys([lengths[-1], *([trained] if trained in places else []), *lengths]):
+        start, end = places[length], places[length] + len(labels[length])
+        if all(end < place or start > place + len(text) for place, text in shown.items()):
+            shown[start] = labels[length]
+    line = ""
+    for place, text in sorted(shown.items()):
+        line = line.ljust(place) + text
+    return line
+
+
+def curves_of(paths: Iterable[Path]) -> list[LengthCurve]:
+    """Curves of an entry at the lengths of boards: of each task, if there are several, and of their mean. Empty without any."""
     values: list[Value] = []
+    levels: dict[tuple[str, int], float] = {}
     metric = None
     for path in paths:
         with suppress(RunFileError, pa.ArrowException, OSError):
             metric = metric or primary_metric(path)
-            values += raw_values(path, metric) if metric else []
+            own, chance = final_values(path, metric) if metric else ([], {})
+            values += own
+            levels |= chance
     if metric is None or None in (metric.perfect, metric.worst) or metric.perfect == metric.worst:
-        return None
-    models = BoardValues.of(Values.of(values))
+        return []
+    tasks = sorted({value.task for value in values})
+    parts = [(task, [task]) for task in tasks] if len(tasks) > 1 else []
+    name = "mean" if len(tasks) > 1 else "".join(tasks)
+    found = [_curve(own, metric, values, levels, among) for own, among in [*parts, (name, tasks)]]
+    return [curve for curve in found if curve]
+
+
+def _curve(
+    name: str, metric: Metric, values: Iterable[Value], levels: Mapping[tuple[str, int], float], tasks: Collection[str]
+) -> LengthCurve | None:
+    """Curve of the mean over some tasks; None without values."""
+    models = BoardValues.of(Values.of(value for value in values if value.task in tasks))
     seeds = {length: np.isfinite(own).sum() for (kind, length), own in models.columns.items() if kind == "length"}
     # Lengths with fewer seeds are left out: a change of seeds would bend the curve.
     lengths = [length for length in models.lengths if seeds.get(length) == max(seeds.values(), default=0)]
     means = {length: rounded(mean_of_known(models.columns["length", length]).item()) for length in lengths}
+    chance = {n: fmean(levels[task, n] for task in tasks) for n in lengths if all((task, n) in levels for task in tasks)}
     trained = [n for i, n in enumerate(models.lengths) if n in means and models.in_distribution[:, i].all()]
-    return LengthCurve(metric, means, max(trained, default=None)) if means else None
+    return LengthCurve(name, metric, means, chance, max(trained, default=None), len(models.seeds)) if means else None
 
 
 def primary_metric(path: Path) -> Metric | None:
@@ -103,39 +222,26 @@ def primary_metric(path: Path) -> Metric | None:
     return next((metric for metric in described(run_files.metadata(path)) if metric.name == PRIMARY_METRIC), None)
 
 
-def raw_values(path: Path, metric: Metric) -> list[Value]:
-    """Values of raw weights at the end of training, at the lengths of boards.
+def final_values(path: Path, metric: Metric) -> tuple[list[Value], dict[tuple[str, int], float]]:
+    """Values of raw weights at the end of training, at the lengths of boards, and the baseline by task and length.
 
     The selection of rows equals results/sql/values.sql, without DuckDB, because runs do not import DuckDB.
     """
     rows = run_files.read(path)
     last = pc.max(rows.filter(pc.field("length").is_valid())["step"])
-    same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version) & (pc.field("step") == last)
-    rows = rows.filter(same & (pc.field("weights") == "raw") & pc.field("on_boards"))
+    same = (pc.field("metric") == metric.name) & (pc.field("metric_version") == metric.version) & pc.field("on_boards")
+    rows = rows.filter(same)
+    baseline = rows.filter((pc.field("weights") == CHANCE) & pc.field("value").is_valid())
+    levels = zip(*(baseline[name].to_pylist() for name in ("task", "length", "value")), strict=True)
+    rows = rows.filter((pc.field("weights") == "raw") & (pc.field("step") == last))
     names = ("entry", "seed", "task", "length", "in_distribution", "value", "diverged_step")
     found = zip(*(rows[name].to_pylist() for name in names), strict=True)
-    return [Value(*row)._replace(diverged=step is not None) for *row, step in found]
-
-
-def block_line(curve: LengthCurve, blocks: Sequence[str], trained: str) -> str:
-    """Block characters by length, from the metric's worst to perfect value. `trained` marks the end of the training lengths."""
-    drawn = ""
-    for length, mean in curve.means.items():
-        worst, perfect = curve.metric.worst or 0.0, curve.metric.perfect or 0.0
-        share = (mean - worst) / (perfect - worst)
-        drawn += blocks[min(max(int(share * len(blocks)), 0), len(blocks) - 1)]
-        drawn += trained if length == curve.trained else ""
-    return drawn
-
-
-def _ends(curve: LengthCurve) -> str:
-    """Means at the training length and at the longest length."""
-    lengths = dict.fromkeys(length for length in (curve.trained, max(curve.means)) if length is not None)
-    return ", ".join(f"{curve.means[length]:.4f} at {length}" for length in lengths)
+    values = [Value(*row)._replace(diverged=step is not None) for *row, step in found]
+    return values, {(task, length): value for task, length, value in levels}
 
 
 def _first(files: Mapping[LineKey, Sequence[Path]]) -> list[LineKey]:
-    """Lines to draw within MAX_LINES and MAX_FILES, grouped by family and protocol. The first line always counts."""
+    """Entries to draw within MAX_LINES and MAX_FILES, grouped by family and protocol. The first entry always counts."""
     order = list(dict.fromkeys(group[:2] for group in files))
     groups: list[LineKey] = []
     read = 0

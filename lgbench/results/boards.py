@@ -355,21 +355,6 @@ def _verdict(difference: float) -> Literal["better", "worse"]:
     return "better" if difference < 0 else "worse"
 
 
-def threshold(metric: Metric, chance: float | None = None) -> float | None:
-    """Limit of the ID mean of a seed: a seed has fitted a task with a better mean; None for no limit.
-
-    The limit is the threshold of the metric or, if stricter, the value halfway between the context-free baseline and a perfect
-    answer. On some tasks the context-free baseline passes the threshold: on flip-flop the baseline has TVD 0.05, and the
-    threshold is 0.1. A perfect baseline is ignored: the length alone decides the answer, as on Tomita 1 and 2.
-    """
-    if chance is None or metric.perfect is None or chance == metric.perfect:
-        return metric.threshold
-    halfway = (metric.perfect + chance) / 2
-    if metric.threshold is None:
-        return halfway
-    return min(metric.threshold, halfway) if metric.lower_is_better else max(metric.threshold, halfway)
-
-
 def not_fitted(models: BoardValues, metric: Metric, chance: BoardValues) -> dict[tuple[str, str, int], bool]:
     """Lack of a fit, by entry, task and seed with ID lengths.
 
@@ -381,7 +366,7 @@ def not_fitted(models: BoardValues, metric: Metric, chance: BoardValues) -> dict
     found = {}
     for e, s, t in np.argwhere(ran):
         task = models.tasks[t]
-        limit = threshold(metric, levels.get(task))
+        limit = metric.limit(levels.get(task))
         if limit is not None:
             found[models.entries[e], task, models.seeds[s]] = not metric.sign * means[e, s, t] < metric.sign * limit
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ import lgbench_measurements
 from lgbench.cli.main import main
 from lgbench.experiment.record import ProtocolUse
 from lgbench.reports import curves
-from lgbench.reports.curves import primary_metric, raw_values
+from lgbench.reports.curves import final_values, primary_metric
 from lgbench.results.columns import BoardValues, Values
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -27,8 +28,8 @@ def runs(tmp_path):
     """A function that adds a run and returns all runs so far, as `lines` takes them."""
     found = []
 
-    def add(values, entry="arch+norm", seed=0, task="alpha", changes=(), **columns):
-        rows = simulated(values, entry=entry, seed=seed, task=task, changes=list(changes), **columns)
+    def add(values, entry="arch+norm", seed=0, task="alpha", changes=(), more=(), **columns):
+        rows = [*simulated(values, entry=entry, seed=seed, task=task, changes=list(changes), **columns), *more]
         path = write_rows(tmp_path / f"{len(found)}.parquet", rows)
         protocol = ProtocolUse("quick", 1, tuple(changes))
         found.append((SimpleNamespace(family=rows[0]["family"], protocol=protocol, entry=entry), path))
@@ -37,27 +38,69 @@ def runs(tmp_path):
     return add
 
 
-def test_a_line_has_a_block_a_length_and_the_numbers_at_both_ends(runs):
-    """TVD 0, 0.1, 0.4, 0.9 and 1 leave 1, 0.9, 0.6, 0.1 and 0: of eight blocks the 8th, 8th, 5th, 1st and 1st."""
+def test_a_line_has_a_block_a_length_that_rises_with_the_error_and_lengths_below(runs):
+    """Without a baseline TVD 0, 0.1, 0.4, 0.9 and 1 are drawn as they are: of eight blocks the 1st, 1st, 4th, 8th and 8th."""
     lines = curves.lines(runs({4: 0.0, 8: 0.1, 16: 0.4, 32: 0.9, 64: 1.0}), "utf-8")
-    assert lines[-1] == "  arch+norm  ██│▅▁▁  0.1000 at 8, 1.0000 at 64"
-    assert lines[-2] == "alpha, protocol quick/1, lengths 4 to 64"
-    assert "TVD" in lines[0] and "▁ is 1, █ is 0; training ends at │" in lines[0]
+    assert lines[-3:] == [
+        "arch+norm on alpha, protocol quick/1, 1 seed",
+        "  alpha  ▁▁▁▁▁▁│▄▄▄██████  right to 4",
+        "         4  8   16 32 64  TVD 0.1000 at 8, 1.0000 at 64",
+    ]
+    assert "▁ is exact, █ as bad as the baseline, so up is worse; training ends at │" in lines[0]
+    assert lines[1] == "right to N: up to length N, TVD is better than 0.1 and nearer to exact than to the baseline"
+
+
+def test_errors_are_shares_of_those_of_the_context_free_baseline(runs):
+    """Shares 0, 0.5 and 1.1, although the baseline is different at each length; and the absolute value where it is perfect."""
+    chance = simulated({4: 0.3, 8: 0.4, 16: 0.5, 32: 0.0}, weights="chance")
+    lines = curves.lines(runs({4: 0.0, 8: 0.2, 16: 0.55, 32: 0.3}, more=chance), "utf-8")
+    assert lines[-2].startswith("  alpha  ▁▁▁▅▅▅│███▃▃▃  ")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({4: 0.01, 8: 0.05, 16: 0.09, 32: 0.2}, "right to 16"),
+        ({4: 0.01, 8: 0.05, 16: 0.09, 32: 0.05}, "right to 32"),
+        ({4: 0.3, 8: 0.1, 16: 0.3, 32: 0.3}, "learned in part"),
+        ({4: 0.3, 8: 0.3, 16: 0.0, 32: 0.0}, "not better than the baseline"),
+    ],
+)
+def test_a_task_has_a_verdict(runs, values, said):
+    """The baseline is 0.3, so the limit is the threshold of TVD, 0.1."""
+    lines = curves.lines(runs(values, more=simulated(dict.fromkeys(values, 0.3), weights="chance")), "utf-8")
+    assert lines[-2].endswith(f"  {said}")
+
+
+def test_a_family_has_a_line_a_task_and_their_mean(runs):
+    for seed in range(2):
+        runs({8: 0.0, 16: 0.05}, seed=seed, task="alpha-1", family="alpha")
+        found = runs({8: 0.2 * seed, 16: 0.6 + 0.2 * seed}, seed=seed, task="alpha-2", family="alpha")
+    assert curves.lines(found, "utf-8")[-5:] == [
+        "arch+norm on alpha, protocol quick/1, 2 seeds",
+        "  alpha-1  ▁▁▁│▁▁▁  right to 16",
+        "  alpha-2  ▁▁▁│▆▆▆  learned in part",
+        "  mean     ▁▁▁│▄▄▄  TVD 0.0500 at 8, 0.3750 at 16",
+        "           8   16",
+    ]
 
 
 def test_without_utf8_shares_are_tenths_in_ascii(runs):
     for encoding in ("ascii", "cp1252", "nonsense"):
         lines = curves.lines(runs({4: 0.0, 8: 0.1, 16: 0.45, 32: 1.0}), encoding)
-        assert lines[-1].startswith("  arch+norm  99|50  ")
-        assert all(line.isascii() for line in lines) and "0 is 1, 9 is 0" in lines[0]
+        assert "  000111|444999  " in lines[-2]
+        assert all(line.isascii() for line in lines) and "0 is exact, 9 as bad as the baseline" in lines[0]
 
 
-def test_a_line_is_the_mean_over_seeds_and_tasks_as_on_a_board(runs):
-    runs({8: 0.0, 16: 0.2}, seed=0, task="alpha-1", family="alpha")
-    runs({8: 0.1, 16: 0.4}, seed=1, task="alpha-1", family="alpha")
-    runs({8: 0.2, 16: 0.6}, seed=0, task="alpha-2", family="alpha")
-    lines = curves.lines(runs({8: 0.3, 16: 0.8}, seed=1, task="alpha-2", family="alpha"), "utf-8")
-    assert lines[-1] == "  arch+norm  ▇│▅  0.1500 at 8, 0.5000 at 16"
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_curves_fit_the_terminal_and_lengths_do_not_touch(runs, width):
+    lengths = [2**power for power in range(15)]
+    found = runs({length: 0.5 for length in lengths}, task="a-long-name", trained=16)
+    lines = curves.lines(found, "utf-8", width)[1:]
+    assert max(len(line) for line in lines if "▅" in line or "16k" in line) <= width
+    axis = next(line for line in lines if "16k" in line)
+    named = re.findall(r"\b(?:\d+|16k)\b", axis.partition("TVD")[0])
+    assert {"16", "16k"} <= set(named) <= {*map(str, lengths), "16k"}
 
 
 def test_only_tvd_of_raw_weights_at_the_lengths_of_boards_is_drawn(runs, tmp_path):
@@ -67,36 +110,38 @@ def test_only_tvd_of_raw_weights_at_the_lengths_of_boards_is_drawn(runs, tmp_pat
     rows += simulated({8: 1.0, 16: 1.0, 64: 1.0}, weights="ema") + simulated({8: 0.0, 64: 1.0}, metric="accuracy")
     path.unlink()
     write_rows(path, rows)
-    assert curves.lines(found, "utf-8")[-1] == "  arch+norm  ▁│▇█▅  1.0000 at 6, 0.5000 at 21"
+    assert curves.lines(found, "utf-8")[-2:] == [
+        "  alpha  ███│▃▃▃▁▁▁▅▅▅  learned in part",
+        "         6   8  16 21  TVD 1.0000 at 6, 0.5000 at 21",
+    ]
 
 
 def test_a_length_that_some_run_lacks_is_not_drawn(runs):
     runs({8: 0.0, 16: 0.0, 32: 0.0}, seed=0)
     lines = curves.lines(runs({8: 0.5, 16: 0.5, 32: None}, seed=1), "utf-8")
-    assert lines[-1] == "  arch+norm  ▇│▇  0.2500 at 8, 0.2500 at 16"
+    assert lines[-1] == "         8   16  TVD 0.2500 at 8, 0.2500 at 16"
 
 
 def test_families_and_protocols_are_never_mixed(runs):
     for changes in ((), (("train.lr", "0.1"),)):
         for entry in ("a+n", "longer+n"):
             runs({8: 0.0, 16: 0.5}, entry=entry, changes=changes)
-    lines = curves.lines(runs({8: 0.0}, entry="a+n", task="beta"), "utf-8")
-    assert [line.split(",")[0:2] for line in lines[1:] if not line.startswith(" ")] == [
-        ["alpha", " protocol quick/1"],
-        ["alpha", " protocol quick/1 train.lr=0.1"],
-        ["beta", " protocol quick/1"],
-    ]
-    assert sum(line.startswith("  a+n       █│▅") for line in lines) == 2
-    assert lines[-1] == "  a+n       █│  0.0000 at 8"
+    found = runs({8: 0.0}, entry="a+n", task="beta")
+    titles = [line for line in curves.lines(found, "utf-8")[2:] if not line.startswith(" ")]
+    under = [("alpha", "quick/1"), ("alpha", "quick/1 train.lr=0.1")]
+    both = [f"{entry} on {task}, protocol {use}, 1 seed" for task, use in under for entry in ("a+n", "longer+n")]
+    assert titles == [*both, "a+n on beta, protocol quick/1, 1 seed"]
 
 
-def test_many_entries_are_cut_and_counted_without_reading_them(runs, monkeypatch):
+def test_many_entries_have_one_line_each_and_the_last_are_counted_without_reading_them(runs, monkeypatch):
     for number in range(curves.MAX_LINES + 5):
         found = runs({8: 0.0}, entry=f"arch+n{number}")
     read = []
-    monkeypatch.setattr(curves, "curve", lambda paths: read.extend(paths) or curves.LengthCurve(TVD, {8: 1.0}, 8))
+    one = curves.LengthCurve("alpha-1", TVD, {8: 1.0}, {}, 8, 1)
+    monkeypatch.setattr(curves, "curves_of", lambda paths: read.extend(paths) or [one, one, one._replace(name="mean")])
     lines = curves.lines(found, "utf-8")
-    assert lines[-1] == "  and 5 more" and len(lines) == 1 + 1 + curves.MAX_LINES + 1
+    assert lines[1] == "alpha, protocol quick/1" and lines[2].startswith("  arch+n0   ███│  TVD 1.0000 at 8")
+    assert lines[-1] == "and 5 more entries" and len(lines) == 2 + curves.MAX_LINES + 2
     assert len(read) == curves.MAX_LINES
 
 
@@ -105,7 +150,7 @@ def test_a_file_that_cannot_be_read_or_has_no_tvd_is_passed_over(runs, tmp_path)
     (tmp_path / "broken.parquet").write_bytes(b"no Parquet")
     about = found[0][0]
     gone = [(about, tmp_path / "broken.parquet"), (about, tmp_path / "gone.parquet")]
-    assert curves.lines(found + gone, "utf-8")[-1] == "  arch+norm  ▇│▇  0.2500 at 8, 0.2500 at 16"
+    assert curves.lines(found + gone, "utf-8")[-2] == "  alpha  ▃▃▃│▃▃▃  learned in part"
     assert curves.lines(gone, "utf-8") == [] == curves.lines([], "utf-8")
     assert curves.lines(runs({8: 0.25}, metric="accuracy")[-1:], "utf-8") == []
 
@@ -114,7 +159,7 @@ def test_a_run_ends_with_its_curve_whether_it_was_done_before_or_not(tmp_path, t
     arguments = ["run", "--task", "toy-walk", "--arch", "toy-table", "--protocol", "quick", "--set", "train.steps=2"]
     arguments += ["--seeds", "0", "--results", str(tmp_path)]
     outputs = [CliRunner(charset=charset).invoke(main, arguments).stdout for charset in ("utf-8", "utf-8", "ascii")]
-    first, again, plain = ([line for line in output.splitlines() if "toy-table+toy-nothing  " in line] for output in outputs)
+    first, again, plain = ([line for line in output.splitlines() if line.startswith("  toy-walk  ")] for output in outputs)
     assert len(first) == len(plain) == 1 and first == again
     assert "│" in first[0] and plain[0].isascii() and "|" in plain[0]
     for output in outputs:
@@ -143,7 +188,7 @@ def test_the_values_that_a_run_draws_are_those_that_sql_chooses(tmp_path):
                 write_rows(tmp_path / f"{task}.{entry}.{seed}.parquet", rows)
     paths = sorted(tmp_path.glob("*.parquet"))
     assert [primary_metric(path) for path in paths] == [TVD] * len(paths)
-    found = BoardValues.of(Values.of(value for path in paths for value in raw_values(path, TVD)))
+    found = BoardValues.of(Values.of(value for path in paths for value in final_values(path, TVD)[0]))
     ((_, board),) = Results(tmp_path).models("tvd")
     own = [board.entries.index(entry) for entry in found.entries]
     assert found.entries == ("arch+norm", "arch+other") == tuple(entry for entry in board.entries if "@" not in entry)
@@ -157,7 +202,7 @@ def test_the_values_that_a_run_draws_are_those_that_sql_chooses(tmp_path):
 
 def test_values_of_another_version_are_not_taken(tmp_path):
     path = write_rows(tmp_path / "run.parquet", simulated({8: 0.5}) + simulated({16: 0.5}, metric_version=2))
-    assert [value.length for value in raw_values(path, TVD)] == [8]
+    assert [value.length for value in final_values(path, TVD)[0]] == [8]
 
 
 def test_a_file_that_describes_no_primary_metric_has_none(tmp_path):

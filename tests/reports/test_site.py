@@ -24,7 +24,6 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.reports import boards as boards_report
 from lgbench.reports import site
 from lgbench.results import run_files
-from lgbench.results.boards import threshold
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, descriptions
 from lgbench.results.statistics import CONFIDENCE, MIN_BOOTSTRAP_SEEDS, MIN_PAIRED_SEEDS, SURE
@@ -226,13 +225,13 @@ def test_footers_of_any_content_are_valid_json(tmp_path):
 def test_the_rules_say_the_numbers_that_boards_are_made_with(page):
     tvd = Metric.of(lgbench_measurements.TotalVariation())
     assert CONFIDENCE == 0.95 and SURE == 0.001 and MIN_BOOTSTRAP_SEEDS == 8 and MIN_PAIRED_SEEDS == 3
-    assert threshold(tvd) == threshold(tvd, 0.0) == tvd.threshold and threshold(tvd, 0.05) == 0.05 / 2
+    assert tvd.limit() == tvd.limit(0.0) == tvd.threshold and tvd.limit(0.05) == 0.05 / 2
     assert [PROTOCOLS[name].submitted_seeds for name in ("short", "standard", "long", "paper")] == [5, 5, 3, 3]
     rules = page.html.partition('<template id="rules">')[2].partition("</template>")[0]
     assert "<h1>How boards are made</h1>" in rules
     said = re.sub(r"<[^>]*>|\s+", lambda found: "" if found[0].startswith("<") else " ", rules)
     for words in (
-        f"mean ID TVD is {threshold(tvd)} or more",
+        f"mean ID TVD is {tvd.limit()} or more",
         "95 % interval over seeds",
         "p below 0.001",
         "fewer than three seeds",

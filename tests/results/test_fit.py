@@ -8,7 +8,6 @@ import pytest
 from helpers.run_files import simulated, write_rows
 
 import lgbench_measurements
-from lgbench.results.boards import threshold
 from lgbench.results.compare import compare
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric
@@ -35,7 +34,7 @@ TVD, ACCURACY = METRICS["tvd"], METRICS["accuracy"]
     ],
 )
 def test_the_threshold_is_at_most_halfway_between_chance_and_a_perfect_answer(metric, chance, expected):
-    assert threshold(metric, chance) == (None if expected is None else pytest.approx(expected))
+    assert metric.limit(chance) == (None if expected is None else pytest.approx(expected))
 
 
 def write(folder, values, chance=None, metric="tvd", **columns):
