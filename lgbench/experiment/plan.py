@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -13,11 +14,9 @@ from lgbench.contracts import (
     DEFAULT_OPTIMIZER,
     NO_NORM,
     Averager,
-    Matrix,
     Measurement,
     NormScheme,
     Optimizer,
-    SublayerSpec,
     Task,
 )
 from lgbench.errors import Unsupported, UsageError, unknown
@@ -240,84 +239,51 @@ def _require_answers(experiment: Experiment, chosen: _Chosen) -> None:
 
 def _require_model(experiment: Experiment) -> None:
     """Raise Unsupported if the model cannot be built, or if its norm scheme or its dropout has no effect."""
+    norm, architecture = experiment.parts.get("norm"), experiment.architecture
+    made: list[object] = []
+    watched = {**experiment.parts, "norm": _watched(norm, made)} if norm else experiment.parts
     try:
-        model = experiment.build()
+        model = replace(experiment, parts=watched).build()
     except Exception as error:  # the code of an architecture or a part may raise anything
         raise Unsupported(reason(error, "building the model")) from error
-    norm, architecture = experiment.parts.get("norm"), experiment.architecture
     if experiment.train.dropout and not has_dropout(model):
         raise Unsupported(
             f"train.dropout={experiment.train.dropout} has no effect in {architecture.name}, which lets no norm scheme place "
             "its sublayers: train it without dropout, or with an option of its own"
         )
-    if norm is None or norm.name in (NO_NORM, architecture.defaults["norm"]):
-        return
-    if places_nothing(norm, lambda scheme: replace(experiment, parts={**experiment.parts, "norm": scheme}).build()):
+    if norm and norm.name not in (NO_NORM, architecture.defaults["norm"]) and not any(map(_acts, made)):
         raise Unsupported(
             f"{norm.name} places no norm in {architecture.name}: leave it out, or name a norm scheme that places one there"
         )
 
 
+_PLACES = ("embed", "residual", "output", "final", "query", "key", "head", "gain")
+"""Methods of a norm scheme."""
+
 _IDLE = (nn.Identity.forward, nn.Sequential.forward)
 """`forward` methods of modules without an effect of their own."""
 
 
-class _Placed(Exception):
-    """The norm scheme has an effect."""
+def _watched(scheme: NormScheme, made: list[object]) -> NormScheme:
+    """Copy of a norm scheme. Whatever its methods return is appended to `made`."""
+
+    def watched(method: Callable[..., object]) -> Callable[..., object]:
+        def make(*given: object, **named: object) -> object:
+            made.append(method(*given, **named))
+            return made[-1]
+
+        return make
+
+    own = copy.copy(scheme)
+    vars(own).update({name: watched(getattr(scheme, name)) for name in _PLACES})  # frozen dataclasses too
+    return own
 
 
-class _Watched(NormScheme):
-    """Norm scheme that raises _Placed at its first effect during the construction of a model."""
-
-    def __init__(self, scheme: NormScheme) -> None:
-        self.scheme, self.name, self.about = scheme, scheme.name, scheme.about
-
-    def embed(self, width: int) -> nn.Module:
-        return _identity(self.scheme.embed(width))
-
-    def residual(self, spec: SublayerSpec, sublayer: object) -> nn.Module:
-        raise _Placed  # the residual connection itself is the scheme's
-
-    def output(self, spec: SublayerSpec) -> nn.Module:
-        return _identity(self.scheme.output(spec))
-
-    def final(self, width: int) -> nn.Module:
-        return _identity(self.scheme.final(width))
-
-    def query(self, spec: SublayerSpec) -> None:
-        _identity(self.scheme.query(spec))
-
-    def key(self, spec: SublayerSpec) -> None:
-        _identity(self.scheme.key(spec))
-
-    def head(self, spec: SublayerSpec) -> None:
-        _identity(self.scheme.head(spec))
-
-    def gain(self, spec: SublayerSpec, matrix: Matrix) -> float:
-        if self.scheme.gain(spec, matrix) != 1:
-            raise _Placed
-        return 1.0
-
-
-def places_nothing(scheme: NormScheme, build: Callable[[NormScheme], object]) -> bool:
-    """Whether a norm scheme has no effect in the model from `build`.
-
-    If `build` rejects the wrapped scheme, the answer is unknown, and the result is False.
-    """
-    try:
-        build(_Watched(scheme))
-    except Exception:  # the code of an architecture may raise anything
-        return False
-    return True
-
-
-def _identity(module: object) -> nn.Module:
-    """Identity module. Raises _Placed if `module` is no identity."""
-    if module is None:
-        return nn.Identity()
-    if isinstance(module, nn.Module) and all(type(each).forward in _IDLE for each in module.modules()):
-        return module
-    raise _Placed
+def _acts(made: object) -> bool:
+    """Whether a module is more than an identity, or a gain other than 1. A residual connection is more."""
+    if isinstance(made, nn.Module):
+        return not all(type(each).forward in _IDLE for each in made.modules())
+    return made not in (None, 1)
 
 
 class Replanner:
