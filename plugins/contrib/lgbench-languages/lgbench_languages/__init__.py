@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from lgbench import Task, hookimpl
 from lgbench_languages.boolean import Boolean
 from lgbench_languages.counter import Counter
+from lgbench_languages.hidden import HiddenMarkov, ProbabilisticAutomaton
 from lgbench_languages.regular import language, regular
 from lgbench_languages.shuffle import Shuffle
 from lgbench_languages.suite import suite
@@ -22,3 +23,4 @@ def lgbench_tasks() -> Iterable[Task]:
     yield from map(Counter, (2, 3))
     yield from map(Shuffle, (2, 4, 6))
     yield from map(Boolean, (2, 3))
+    yield from (kind(8, 4, seed) for kind in (ProbabilisticAutomaton, HiddenMarkov) for seed in (1, 2, 3))
