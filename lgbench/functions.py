@@ -187,8 +187,8 @@ def run_plan(
 
 LOCAL = "local"
 """Name of the core's executor: worker processes on this machine."""
-CHOICE = "LGBENCH_PLUGINS"
-"""Environment variable with the names of the plugins to load, copied to other machines."""
+PASSED_ON = ("LGBENCH_PLUGINS", "LGBENCH_TRACE")
+"""Environment variables copied to other machines."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def _run(command: Command, folder: Path) -> PlanOutcome:
         setup = Setup(folder, Execution.of(options), plugins, trackers)
         return run_plan(command.plan, setup.execution, folder, display, Workers(setup, display), command.later)
     gpu = choose_device(options.device).type == "cuda"
-    environ = ONE_THREAD | ({CHOICE: os.environ[CHOICE]} if CHOICE in os.environ else {})
+    environ = ONE_THREAD | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     hidden = folder.resolve() / f".{command.executor.name}"
     with command.executor.open(Demand(options.workers, gpu, environ, hidden)) as pool:
         setup = Setup(folder, Execution.of(replace(options, workers=pool.workers)), plugins, trackers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -55,6 +56,7 @@ class Registry:
         self.trackers: Catalog[contracts.Tracker] = Catalog("tracker", contracts.Tracker)
         self.executors: Catalog[contracts.Executor] = Catalog("executor", contracts.Executor)
         self.plugins: list[Plugin] = []
+        self._trace = False
 
     @classmethod
     def load(
@@ -66,11 +68,12 @@ class Registry:
         plugins and to these names of distributions and files.
 
         A broken installed plugin is kept in `plugins` with its error. Raises UsageError for an unknown name or a missing file,
-        and PluginError for a broken file.
+        and PluginError for a broken file. LGBENCH_TRACE=1 shows the calls of hooks.
         """
         import torch  # noqa: F401  # else its import would count as import time of the first plugin
 
         registry = cls()
+        registry._trace = environ.get("LGBENCH_TRACE", "0") not in ("", "0")
         chosen = _chosen(entry_points(group=loading.GROUP), environ.get("LGBENCH_PLUGINS"))
         if only is not None:
             chosen = [each for each in chosen if each.dist and each.dist.name in (loading.BUILT_IN, *only)]
@@ -143,6 +146,10 @@ class Registry:
     def _provided(self, plugin: Plugin) -> list[tuple[Catalog[Any], Any]]:
         """Objects from the hooks of one plugin, each with its catalog, all checked against their contracts."""
         manager = loading.manager_of(plugin.module)
+        if self._trace:
+            manager.trace.root.setwriter(lambda line: print(line, end="", file=sys.__stderr__))
+            manager.trace.root.get("hooks of")(plugin.title)
+            manager.enable_tracing()
         found: list[tuple[Catalog[Any], Any]] = []
         for catalog in self.catalogs().values():
             for item in loading.provided(manager, f"lgbench_{catalog.kind}s", catalog.contract):

@@ -189,3 +189,15 @@ def test_a_plugin_for_this_contract_or_for_none_in_particular_is_loaded(site, st
     install(site, "fits", stated + NORM.format(name="fitting"))
     registry = Registry.load({"LGBENCH_PLUGINS": "fits"})
     assert not registry.problems() and "fitting" in registry.norms
+
+
+def test_hook_calls_are_shown_where_asked_for(site, capfd):
+    install(site, "traced", NORM.format(name="traced-norm"))
+    for value in ("", "0"):
+        Registry.load({"LGBENCH_PLUGINS": "traced", "LGBENCH_TRACE": value})
+        assert capfd.readouterr() == ("", "")
+    Registry.load({"LGBENCH_PLUGINS": "traced,lgbench_averaging", "LGBENCH_TRACE": "1"})
+    out, shown = capfd.readouterr()
+    assert "plugin traced (traced 1.0)" in shown and "plugin lgbench_averaging (lgbench " in shown
+    assert "finish lgbench_norms --> [[Placement(name='traced-norm'" in shown
+    assert not out
