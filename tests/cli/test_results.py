@@ -1,4 +1,4 @@
-"""Commands that read results of several protocols show one of them, and name the others."""
+"""Commands that read results: of several protocols they show one and name the others; a task of a file has a short name."""
 
 from __future__ import annotations
 
@@ -67,3 +67,13 @@ def test_entries_are_compared_and_drawn_under_the_newest_protocol_that_has_them(
     assert "protocol standard/9" in json.dumps(json.loads(path.read_text())) and "drawn are runs of standard/9" in done.stderr
     lgbench("plot", "--task", "alpha", "--out", path, "--results", folder)
     assert "protocol standard/10" in json.dumps(json.loads(path.read_text()))
+
+
+def test_a_task_of_a_plugin_file_is_found_by_its_short_name(tmp_path):
+    write_runs(tmp_path / "own", BOTH, "copying~d798fd1f")
+    write_runs(tmp_path / "other", BOTH, "alpha")
+    done = lgbench("leaderboard", "--task", "copying", "--results", tmp_path, "--format", "csv")
+    assert {row["board"] for row in csv.DictReader(io.StringIO(done.stdout))} == {"copying~d798fd1f"}
+    write_runs(tmp_path / "edited", BOTH, "copying~0123abcd")
+    refused = CliRunner().invoke(main, ["leaderboard", "--task", "copying", "--results", str(tmp_path)])
+    assert refused.exit_code and "may be any of copying~0123abcd, copying~d798fd1f: name one of them" in refused.stderr
