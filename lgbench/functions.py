@@ -28,6 +28,7 @@ from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.plan import Plan, Request
 from lgbench.experiment.plan import plan as resolve
 from lgbench.extensions.catalog import Catalog, Found
+from lgbench.extensions.directory import not_installed
 from lgbench.extensions.function_files import take_functions
 from lgbench.extensions.registry import Registry
 from lgbench.options import RunOptions
@@ -254,7 +255,7 @@ def executor_named(name: str, options: Mapping[str, str], known: Catalog[Executo
         return None
     executor = known.get(name)
     if executor is None:
-        raise unknown("executor", name, [LOCAL, *known.names()])
+        raise not_installed("executor", name, [LOCAL, *known.names()])
     hints = option_types(executor)
     own: dict[str, Any] = {}
     for option, text in options.items():

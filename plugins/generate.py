@@ -11,13 +11,13 @@ from lgbench.contracts import METRIC_NAME, NAME
 from lgbench.extensions.registry import Registry
 
 HERE = Path(__file__).parent
-DATA, PAGE = HERE / "directory.toml", HERE / "README.md"
+DATA, PAGE = HERE.parent / "lgbench" / "extensions" / "directory.toml", HERE / "README.md"
 KINDS = (*Registry().catalogs(), "command")
 FIELDS = ("name", "about", "url", "license")
 
 HEADER = """# Known plugins
 
-`make directory` writes this page from [directory.toml](directory.toml). Anybody may
+`make directory` writes this page from [directory.toml](../lgbench/extensions/directory.toml). Anybody may
 [add a plugin](../docs/how-to/publish-a-plugin.md#let-others-find-it). Plugins are code, and nobody has reviewed those listed
 here: install only plugins that you trust. `pip install NAME` installs one. `pip install ./plugins/contrib/NAME` in a checkout
 installs one of this repository.

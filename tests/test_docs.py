@@ -112,7 +112,7 @@ def directory():
 def test_what_the_guide_adds_to_the_directory_fits_there(directory):
     blocks_of_guide = run_blocks.blocks("how-to/publish-a-plugin.md")
     (added,) = [block.text for block in blocks_of_guide if block.text.startswith("[[plugin]]")]
-    text = (ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8") + "\n" + added
+    text = (ROOT / "lgbench" / "extensions" / "directory.toml").read_text(encoding="utf-8") + "\n" + added
     head, *plugins = re.split(r"^(?=\[\[plugin\]\])", text, flags=re.MULTILINE)
     page = directory.page(head + "\n".join(sorted(plugins)))  # each begins with its name, which orders them
     assert "| [lgbench-resharpen](https://example.org/lgbench-resharpen) |" in page and "`resharpen`" in page
@@ -200,7 +200,7 @@ def test_links_lead_somewhere(page):
 def test_the_packs_of_the_directory_provide_what_it_says():
     import tomllib
 
-    listed = tomllib.loads((ROOT / "plugins" / "directory.toml").read_text(encoding="utf-8"))["plugin"]
+    listed = tomllib.loads((ROOT / "lgbench" / "extensions" / "directory.toml").read_text(encoding="utf-8"))["plugin"]
     ours = {each["name"]: each for each in listed if each["url"].startswith("contrib/")}
     assert sorted(ours) == PACKS
     for plugin in Registry.load().plugins:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lgbench.contracts import BASELINE, NO_NORM, PART_KINDS, Architecture, Averager, Measurement, Optimizer, Task
-from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of, unknown
+from lgbench.errors import LgbenchError, Unsupported, UsageError, message_of
 from lgbench.experiment.experiment import Experiment
 from lgbench.experiment.probes import takes_part
 from lgbench.experiment.protocols import protocol_named
 from lgbench.experiment.record import ExperimentRecord, PluginUse
 from lgbench.extensions.catalog import Found
+from lgbench.extensions.directory import not_installed
 from lgbench.extensions.loading import BUILT_IN, Distribution
 from lgbench.extensions.registry import Registry
 
@@ -35,7 +36,7 @@ def find_tasks(names: Iterable[str], registry: Registry) -> list[Found[Task]]:
         if not members:
             if registry.tasks.get(name) is None:
                 known = {*registry.tasks.names(), *families}
-                raise unknown("task", name, known | {"all"} if known else known)
+                raise not_installed("task", name, known | {"all"} if known else known)
             members = [name]
         found |= {each.label: each for each in map(registry.tasks.found, members)}
     return list(found.values())
@@ -104,7 +105,7 @@ def _kind_of(part: str, registry: Registry, *others: str) -> str:
     if not kinds:
         expected = (*others, *PART_KINDS)
         known = [name for kind in expected for name in catalogs[kind].names()]
-        raise unknown(f"{', '.join(expected[:-1])} or {expected[-1]}", part, known)
+        raise not_installed(f"{', '.join(expected[:-1])} or {expected[-1]}", part, known)
     return kinds[0]
 
 

@@ -10,7 +10,8 @@ from types import EllipsisType, UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from lgbench.contracts import HARNESS_METRICS, METRIC_NAME, NAME, RESERVED_NAMES, Measurement
-from lgbench.errors import PluginError, UsageError, unknown
+from lgbench.errors import PluginError, UsageError
+from lgbench.extensions.directory import not_installed
 from lgbench.extensions.loading import Distribution, outdated
 from lgbench.terminal import sentence
 
@@ -50,7 +51,7 @@ class Catalog(Generic[Item]):
         """Object by name. Raises UsageError for an unknown name, PluginError for a name from two plugins."""
         item = self.get(name)
         if item is None:
-            raise unknown(self.kind, name, self.names())
+            raise not_installed(self.kind, name, self.names())
         return item
 
     def get(self, name: str) -> Item | None:

@@ -8,11 +8,12 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lgbench.contracts import Answers, Architecture, Configurable, Executor, Facts, Language, Measurement, Task, Tokens, Tracker
-from lgbench.errors import UsageError, message_of, unknown
+from lgbench.errors import UsageError, message_of
 from lgbench.experiment.probes import is_probe
 from lgbench.experiment.protocols import PROTOCOLS, Protocol
 from lgbench.experiment.record import Training
 from lgbench.experiment.settings import OPTION_SECTIONS, options_of
+from lgbench.extensions.directory import not_installed
 
 if TYPE_CHECKING:
     from lgbench.extensions.registry import Registry
@@ -158,7 +159,7 @@ def page(name: str, registry: Registry) -> str:
         known = {task.family for task in registry.tasks}
         for kind in KINDS:
             known |= {name for name, _ in summaries(kind, registry)}
-        raise unknown("thing", name, known)
+        raise not_installed("thing", name, known)
     return "\n\n".join("\n".join(lines) for lines in pages)
 
 

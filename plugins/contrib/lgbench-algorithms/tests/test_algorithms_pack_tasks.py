@@ -106,7 +106,9 @@ def test_it_keeps_the_contract(check: Check) -> None:
 def test_the_readme_and_the_directory_have_every_task() -> None:
     rows = re.findall(r"^\| `(.+?)` \|", (PACK / "README.md").read_text(encoding="utf-8"), re.M)
     assert rows == list(TASKS)
-    listed = tomllib.loads((PACK.parents[1] / "directory.toml").read_text(encoding="utf-8"))["plugin"]
+    listed = tomllib.loads((PACK.parents[2] / "lgbench" / "extensions" / "directory.toml").read_text(encoding="utf-8"))[
+        "plugin"
+    ]
     assert next(each["task"] for each in listed if each["name"] == PACK.name) == sorted(TASKS)
 
 

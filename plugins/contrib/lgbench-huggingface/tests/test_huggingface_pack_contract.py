@@ -47,7 +47,7 @@ def test_it_keeps_the_contract(check: Check) -> None:
 
 
 def test_the_hook_returns_what_the_directory_lists() -> None:
-    listed = tomllib.loads((PACK.parents[1] / "directory.toml").read_text())["plugin"]
+    listed = tomllib.loads((PACK.parents[2] / "lgbench" / "extensions" / "directory.toml").read_text())["plugin"]
     (own,) = [each for each in listed if each["name"] == "lgbench-huggingface"]
     assert sorted(own["architecture"]) == sorted(each.name for each in lgbench_huggingface.lgbench_architectures())
 
