@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-import toys
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.func import functional_call
@@ -27,8 +26,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from helpers.combinations import pairwise, population
 from helpers.registries import with_model
-from helpers.toy_registries import toys_and
-from lgbench import Batch, Measurement, Optimizer
+from lgbench import Batch
 from lgbench.contracts import Language, Predictions, Strings, StringScores
 from lgbench.errors import first_line
 from lgbench.experiment.contexts import draw
@@ -39,7 +37,6 @@ from lgbench.measurement import evaluate
 from lgbench.measurement.scores import of_source
 from lgbench.randomness import Random
 from lgbench.training import data
-from lgbench.training import population as populations
 from lgbench.training.population import Population
 
 _setup_privateuseone_for_python_backend("gpu")
@@ -120,7 +117,7 @@ def device(mode: FakeTensorMode) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, mode, Lift(mode), torch.no_grad():
         patch.setattr(data, "draw", lambda *given: checked(*given[:-1], False))
         patch.setattr(data, "_lengths", outside(data._lengths))
-        patch.setattr(populations, "_fresh", outside(populations._fresh))
+        patch.setattr(Experiment, "build", outside(Experiment.build))
         yield
 
 
@@ -195,68 +192,19 @@ class Own(nn.Module):
         return self.change(self.table(inputs))
 
 
-class Elsewhere(toys.Mean):
-    """Counts its updates on the CPU."""
-
-    name = "toy-elsewhere"
-
-    def start(self, weights, schedule):
-        return super().start(weights, schedule) | {"seen": {"": torch.zeros(1)}}
-
-
-class Momentum(Optimizer):
-    """Keeps its state on the CPU."""
-
-    name = "toy-momentum"
-
-    def start(self, weights):
-        return {"velocity": {name: torch.zeros(weight.shape) for name, weight in weights.items()}}
-
-    def update(self, state, weights, gradients, lr, decay, step):
-        velocity = {name: old + gradients[name] for name, old in state["velocity"].items()}
-        return {"velocity": velocity}, {name: weight - lr[name] * velocity[name] for name, weight in weights.items()}
-
-
-class Drawn(toys.Walk):
-    """Makes its contexts on the CPU, wherever it is asked for them."""
-
-    name = family = "toy-drawn"
-
-    def sample(self, length, random):
-        inputs = torch.arange(length).repeat(random.n, 1) % 3
-        return Batch(inputs, toys.WALK[inputs])
-
-
-class Constant(Measurement):
-    """Compares with numbers that it keeps on the CPU."""
-
-    name, version, label, title = "constant", 1, "constant", "constant"
-    lower_is_better, range, worst = True, (0.0, 1.0), 1.0
-
-    def of_contexts(self, predictions):
-        return (predictions.probability * torch.ones(3)).sum(-1).double()
-
-
-def _planned(registry: Registry, task: str = "toy-walk", arch: str = "toy-table", averagers=(), optimizer="adamw"):
-    settings = {"train.steps": "4", "train.batch": "2"}
-    return plan(Request([task], [arch], averagers, [0, 1], "quick", settings, optimizer), registry).experiments
-
-
 def faults() -> dict[str, tuple[Experiment, ...]]:
-    """Populations of toys, one for each mistake that a plugin could make."""
+    """Populations of toys: one without a mistake, and one for each that a model could make."""
     models = {
         "none": lambda x: 2 * x + torch.ones(3, device=x.device) * torch.tensor(2.0),
         "a constant on the CPU": lambda x: x + torch.ones(3),
         "a number that is copied to the device": lambda x: x * torch.tensor(2.0, device=x.device),
         "a value that is asked for": lambda x: x * x.max().item(),
     }
-    made = {name: _planned(with_model(partial(Own, change)), arch="toy-own") for name, change in models.items()}
-    return made | {
-        "an averager on the CPU": _planned(toys_and(averager=Elsewhere()), averagers=["toy-elsewhere"]),
-        "an optimizer on the CPU": _planned(toys_and(optimizer=Momentum()), optimizer="toy-momentum"),
-        "a task on the CPU": _planned(toys_and(task=Drawn()), task="toy-drawn"),
-        "a measurement on the CPU": _planned(toys_and(measurement=Constant())),
-    }
+    asked = Request(["toy-walk"], ["toy-own"], (), [0, 1], "quick", {"train.steps": "4", "train.batch": "2"})
+    return {name: plan(asked, with_model(partial(Own, change))).experiments for name, change in models.items()}
+
+
+FEW = ({"architecture": "transformer", "norm": "peri-norm", "task": "tomita-4"},)
 
 
 def main(what: str, share: str = "0", shares: str = "1") -> None:
@@ -270,8 +218,6 @@ def main(what: str, share: str = "0", shares: str = "1") -> None:
         found = [problem(experiments, mode) for experiments in islice(pairwise(Registry.load()), int(share), None, int(shares))]
     json.dump(found, sys.stdout)
 
-
-FEW = ({"architecture": "transformer", "norm": "peri-norm", "task": "tomita-4"},)
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
