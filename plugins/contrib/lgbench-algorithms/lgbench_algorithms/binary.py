@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import numpy as np
@@ -42,6 +42,14 @@ def positive(random: Random, length: int, wrong: Callable[[Tensor], Tensor]) -> 
     return bits
 
 
+def pairs(bits: Tensor, middle: Tensor) -> Iterator[tuple[int, int]]:
+    """Numbers before and after the place `middle` (n, 1) of bits (n, L), lowest bit first."""
+    places = torch.arange(bits.shape[1], device=bits.device)
+    after = (places + middle + 1).clamp(max=bits.shape[1])  # beyond the end are zeros
+    numbers = integers(torch.cat([bits * (places < middle), F.pad(bits, (0, 1)).gather(1, after)]))
+    return zip(numbers[: len(bits)], numbers[len(bits) :], strict=True)
+
+
 class BinaryOperation(EmptyTokens):
     """Two random positive binary numbers with an operator in between; the result is asked for, lowest bit first."""
 
@@ -61,13 +69,9 @@ class BinaryOperation(EmptyTokens):
         middle = 1 + random.integers(length - 2, 1)
         first, second = places < middle, places > middle
         bits = positive(random, length, lambda bits: ~((bits & first).any(1) & (bits & second).any(1)))
-        bits = bits * (places != middle)
-        after = (places + middle + 1).clamp(max=length)  # the second number from its lowest bit on, then zeros
-        numbers = integers(torch.cat([bits * first, F.pad(bits, (0, 1)).gather(1, after)], 0))
-        pairs = zip(numbers[: random.n], numbers[random.n :], strict=True)
-        results = [self.result(a, b) for a, b in pairs]
-        answers = bits_of(results, length + self.longest, random.device)
+        results = [self.result(a, b) for a, b in pairs(bits, middle)]
         sizes = torch.tensor([number.bit_length() for number in results], device=random.device)[:, None]
+        answers = bits_of(results, length + self.longest, random.device)
         ends = torch.arange(length + self.longest, device=random.device) >= sizes
         return torch.where(places == middle, 2, bits), torch.where(ends, 2, answers)
 

@@ -81,9 +81,14 @@ class Problem(Task):
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
         """Question of a context, and how many answers come before the one at its end; None before the first answer."""
 
+    def certain(self, answers: Tensor) -> Tensor:
+        """Distribution with all of the mass on one class: (n, A) -> (n, A, V)."""
+        zeros = torch.zeros(*answers.shape, len(self.outputs), device=answers.device)
+        return zeros.scatter_(-1, answers[..., None], 1.0)
+
     def placed(self, answers: Tensor, before: int) -> tuple[Tensor, Tensor]:
         """Distribution (n, before + A, V) and weights (n, before + A) of answers (n, A) after `before` other positions."""
-        distribution = F.one_hot(F.pad(answers, (before, 0)), len(self.outputs)).float()
+        distribution = self.certain(F.pad(answers, (before, 0)))
         counts = torch.ones_like(answers, dtype=torch.float32)
         if END in self.outputs:
             ends = answers == len(self.outputs) - 1
@@ -105,7 +110,7 @@ class EmptyTokens(Problem):
         question, answers = self.draw(length, random)
         inputs = F.pad(question, (0, answers.shape[1]), value=len(self.symbols))
         if self.where is Answers.LAST:
-            return Batch(inputs, F.one_hot(answers, len(self.outputs)).float())
+            return Batch(inputs, self.certain(answers))
         return Batch(inputs, *self.placed(answers, question.shape[1]))
 
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
@@ -128,9 +133,18 @@ class Written(Problem):
         question, answers = self.draw(length, random)
         begin = len(self.symbols)
         written = answers[:, :-1]
-        written = torch.where(written == len(self.outputs) - 1, begin, written)  # a filler, after the end
+        written = torch.where(written == self.end, begin, written)  # a filler, after the end
         inputs = F.pad(F.pad(question, (1, 0), value=begin), (0, 1), value=begin + 1)
         return Batch(torch.cat([inputs, written], 1), *self.placed(answers, question.shape[1] + 1))
+
+    @property
+    def end(self) -> int:
+        """The class that ends an answer."""
+        return len(self.outputs) - 1
+
+    def ended(self, answers: Tensor) -> Tensor:
+        """Answers (n, A) of one length with their end, (n, A + 1)."""
+        return F.pad(answers, (0, 1), value=self.end)
 
     def parted(self, words: Sequence[str]) -> tuple[Sequence[str], int | None]:
         if "=" not in words:

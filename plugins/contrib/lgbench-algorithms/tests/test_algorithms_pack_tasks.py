@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 import lgbench_algorithms
 from lgbench import Answers, Random
 from lgbench.conformance.check import Check
 from lgbench.testing import checks
-from lgbench_algorithms.layouts import END, EmptyTokens, Problem
+from lgbench_algorithms.layouts import END, EmptyTokens, Problem, Written
 
 TASKS = {task.name: task for task in lgbench_algorithms.lgbench_tasks() if isinstance(task, Problem)}
 PACK = Path(__file__).parents[1]
@@ -75,16 +74,29 @@ def test_long_answers_are_those_of_plain_python(task: Problem) -> None:
         ("square-root", "1 0 1 0 0 1", "0 1 1"),
         ("square-root", "1 1 1", "0 1"),
         ("bucket-sort", "4 2 1 3 0 1", "0 1 1 2 3 4"),
+        ("copy-unique", "14 3 101", "14 3 101 end"),
+        ("copy-repeat", "a b b", "a b b end"),
+        ("sort", "14 3 101", "3 14 101 end"),
+        ("count", "8 11", "8 9 10 11 end"),
+        ("binary-majority", "0 1 1", "1 end"),
+        ("majority", "c a b a", "a end"),
+        ("interleaved-majority", "0 1 1 0 0 1 1 0 0", "0 0 1 end"),
+        ("mode", "c a B a", "a end"),
+        ("parity-uniform-ones", "1 1 0", "even end"),
+        ("decimal-addition", "5 7 + 4 8", "1 0 5 end"),
+        ("decimal-addition-reversed", "5 7 + 4 8", "5 0 1 end"),
+        ("decimal-addition-hints", "h8 5 h7 7 + h8 4 h7 8", "h9 1 h8 0 h7 5 end"),
+        ("decimal-addition-hints-reversed", "h8 5 h7 7 + h8 4 h7 8", "h7 5 h8 0 h9 1 end"),
+        ("decimal-addition-coupled", "5 7 + 4 8", "5 0 1 end"),
+        ("binary-addition-written", "1 0 1 + 1 1", "1 0 0 0 end"),
     ],
 )
 def test_plain_python_gives_what_is_published(name: str, question: str, answer: str) -> None:
     assert list(TASKS[name].solve(question)) == answer.split()
 
 
-@every
-def test_a_question_is_followed_by_as_many_empty_tokens_as_its_answer_has(task: Problem) -> None:
-    if not isinstance(task, EmptyTokens):
-        pytest.skip("it is written")
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if isinstance(task, EmptyTokens)], ids=lambda task: task.name)
+def test_a_question_is_followed_by_as_many_empty_tokens_as_its_answer_has(task: EmptyTokens) -> None:
     inputs, distribution, weights = task.sample(10, Random(20))
     empty = inputs == len(task.symbols)
     assert bool((empty.sum(1) == empty[0].sum()).all()) and bool((empty.cumprod(1).sum(1) == 0).all())
@@ -112,6 +124,30 @@ def test_the_readme_and_the_directory_have_every_task() -> None:
     assert next(each["task"] for each in listed if each["name"] == PACK.name) == sorted(TASKS)
 
 
-def frequencies(values: Tensor, size: int) -> Tensor:
-    """Share of each of `size` values."""
-    return values.flatten().bincount(minlength=size) / values.numel()
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if isinstance(task, Written)], ids=lambda task: task.name)
+def test_a_written_answer_is_read_one_symbol_late(task: Written) -> None:
+    inputs, distribution, weights = task.sample(9, Random(20))
+    assert weights is not None
+    for context, best, counted in zip(inputs, distribution.argmax(-1), weights > 0, strict=True):
+        words = task.text(context).split()
+        answer = [task.outputs[at] for at in best[counted].tolist()]
+        assert words[0] == "begin" and words[words.index("=") + 1 :][: len(answer) - 1] == answer[:-1]
+        assert answer[-1] == END and END not in answer[:-1]
+        places = counted.nonzero().flatten().tolist()
+        assert places == list(range(words.index("="), words.index("=") + len(answer)))
+
+
+def test_tokens_of_equal_significance_share_a_position_id() -> None:
+    task = TASKS["decimal-addition-coupled"]
+    length = 7
+    batch = task.sample(length, Random(3))
+    assert batch.positions is not None
+    words = task.text(batch.inputs[0]).split()
+    plus, equals = words.index("+"), words.index("=")
+    ids = batch.positions[0].tolist()
+    expected = dict.fromkeys((0, plus, equals), 0)
+    for digit in range(length):  # counted from the lowest
+        expected |= {place: digit + 1 for place in (plus - 1 - digit, equals - 1 - digit, equals + 1 + digit)}
+    expected[equals + 1 + length] = length + 1
+    assert ids == [expected[place] for place in range(len(words))]
+    assert torch.equal(batch.positions, batch.positions[:1].expand_as(batch.positions))
