@@ -7,8 +7,7 @@ from math import nan
 import numpy as np
 from findings import NORMS, boards_of, markdown_table, versions
 
-from lgbench.results.boards import Board, Row
-from lgbench.results.exponents import exponent
+from lgbench.results.boards import Board, Row, exponent
 from lgbench.results.leaderboard import EVERYWHERE, Results
 from lgbench.results.statistics import Floats, interval
 from lgbench.results.sweeps import Sweep, SweepCell, SweepRequest, sweeps

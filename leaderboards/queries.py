@@ -19,9 +19,8 @@ from scipy.stats import spearmanr
 from lgbench.results.boards import Board, Row
 from lgbench.results.compare import Difference, compare
 from lgbench.results.entries import find_entry
-from lgbench.results.exponents import fitted
 from lgbench.results.leaderboard import EVERYWHERE, Inside, Results
-from lgbench.results.statistics import CONFIDENCE
+from lgbench.results.statistics import CONFIDENCE, mean_exponent
 from lgbench.results.sweeps import SweepRequest, sweeps
 
 Judgement = Literal["better", "worse", "undecided"]
@@ -212,7 +211,7 @@ class Queries:
 def _exponent(row: Row, first: int, last: int | None) -> str:
     cells = [c for c in row.cells if c.kind == "length" and c.length and first <= c.length <= (last or c.length)]
     values = np.array([[np.nan if v is None else v for v in cell.values] for cell in cells])
-    found = fitted(np.array([float(cell.length or 0) for cell in cells]), values)
+    found = mean_exponent(np.array([float(cell.length or 0) for cell in cells]), values)
     if found is None:
         raise Stale(f"{row.entry} has no exponent")
     return str(found)

@@ -15,7 +15,6 @@ from lgbench.experiment.protocols import PROTOCOLS
 from lgbench.experiment.record import ProtocolUse
 from lgbench.results.boards import BoardHeader, failing
 from lgbench.results.columns import ID, OOD, BoardValues, rounded
-from lgbench.results.exponents import exponents
 from lgbench.results.leaderboard import Results
 from lgbench.results.models import most_telling_first
 from lgbench.results.statistics import (
@@ -24,6 +23,7 @@ from lgbench.results.statistics import (
     MOST_SEEDS,
     Floats,
     deciding_seeds,
+    exponents,
     holm,
     paired_t,
     seeds_needed,

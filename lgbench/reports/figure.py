@@ -14,9 +14,8 @@ from typing import Any
 import altair as alt
 
 from lgbench.reports.marks import CHANCE_DASH, GREY, LENGTH, PANEL, PAPER, Across, Axes, Data, Styles, ValueScale, layers
-from lgbench.results.boards import Board, BoardHeader
+from lgbench.results.boards import Board, BoardHeader, exponent
 from lgbench.results.entries import short
-from lgbench.results.exponents import exponent
 from lgbench.results.metrics import Metric
 from lgbench.terminal import counted
 

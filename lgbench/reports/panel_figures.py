@@ -11,8 +11,8 @@ from lgbench.reports.figure import Panel, Spec, above_zero, assembled, by_label,
 from lgbench.reports.marks import SETTING_LABEL, STEP, Across
 from lgbench.results.boards import BoardHeader
 from lgbench.results.entries import short
-from lgbench.results.steps import BoardSteps, StepCurves
 from lgbench.results.sweeps import OF_TRAINING, SettingValue, Sweep, ordered
+from lgbench.results.trainings import BoardSteps, StepCurves
 
 WIDE = 8
 """Ratio of largest to smallest value above which the horizontal axis is logarithmic."""

@@ -37,8 +37,7 @@ from lgbench.results.database import packaged
 from lgbench.results.leaderboard import Results
 from lgbench.results.metrics import Metric, described
 from lgbench.results.run_schema import CHECKSUM
-from lgbench.results.steps import BoardSteps
-from lgbench.results.trainings import trainings
+from lgbench.results.trainings import BoardSteps, trainings
 from lgbench.terminal import counted
 
 

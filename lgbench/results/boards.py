@@ -15,12 +15,14 @@ from lgbench.results.columns import DIGITS, ID, OOD, BoardValues, Column, mean_o
 from lgbench.results.metrics import Metric
 from lgbench.results.statistics import (
     CONFIDENCE,
+    Exponent,
     Floats,
     Standing,
     deciding_seeds,
     effective_length,
     holm,
     interval,
+    mean_exponent,
     paired_t,
     share_interval,
     standings,
@@ -125,6 +127,15 @@ class Row:
     @cached_property
     def _by_column(self) -> dict[Column, Cell]:
         return {(cell.kind, cell.length): cell for cell in self.cells}
+
+
+def exponent(row: Row) -> Exponent | None:
+    """Exponent of an entry over all lengths of its board; None without a fit for any seed."""
+    cells = [cell for cell in row.cells if cell.kind == "length" and cell.length]
+    if len(cells) < 2:
+        return None
+    values = np.array([[np.nan if v is None else v for v in cell.values] for cell in cells], dtype=np.float64)
+    return mean_exponent(np.array([cell.length for cell in cells], dtype=np.float64), values)
 
 
 @dataclass(frozen=True)

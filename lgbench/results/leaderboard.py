@@ -29,7 +29,7 @@ from lgbench.results.columns import OOD, BoardValues, NotFitted, mean_of_known
 from lgbench.results.database import Database, packaged
 from lgbench.results.entries import BASELINE_ENTRY, find_entry, find_task
 from lgbench.results.overall import Family, Overall, overall
-from lgbench.results.steps import BoardSteps, board_steps
+from lgbench.results.trainings import BoardSteps, board_steps
 from lgbench.terminal import printable
 
 if TYPE_CHECKING:

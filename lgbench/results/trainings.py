@@ -1,8 +1,9 @@
-"""Trainings of runs: the training curve, and single numbers to draw against a setting."""
+"""Trainings of runs: the training curve, single numbers to draw against a setting, and boards while models train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite, nan
 from typing import NamedTuple
 
@@ -11,9 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lgbench.contracts import CURVE_METRICS, DIVERGED, LOSS_VARIANCE, TRAINING_METRICS
-from lgbench.experiment.record import ProtocolUse
+from lgbench.experiment.record import MULTIPLES, ProtocolUse
+from lgbench.results.boards import BoardHeader
+from lgbench.results.columns import BoardValues, mean_of_known, rounded
 from lgbench.results.database import Database, packaged
 from lgbench.results.metrics import Metric
+from lgbench.results.statistics import interval
 
 
 class TrainedRun(NamedTuple):
@@ -97,3 +101,107 @@ def training_numbers(results: Database, models: pa.Table, metric: str) -> pa.Tab
     for name in ("in_distribution", "diverged", "looks_ahead", "not_finite"):
         table = table.append_column(name, pa.repeat(pa.scalar(False), len(table)))
     return table.drop_columns(["run_id"])
+
+
+@dataclass(frozen=True)
+class StepCell:
+    """Mean over n seeds after a number of steps, and its 95 % interval, None for one seed."""
+
+    step: int
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """Curves of one board at one length, up to the end of training."""
+
+    length: int
+    chance: float | None
+    """Context-free baseline at the length, None if unknown."""
+    cells: Mapping[str, tuple[StepCell, ...]]
+    """By entry, in the order of the steps."""
+
+    @property
+    def steps(self) -> list[int]:
+        """Every step with a value of any entry."""
+        return sorted({cell.step for own in self.cells.values() for cell in own})
+
+
+@dataclass(frozen=True)
+class BoardSteps:
+    """Curves of a board against training steps."""
+
+    board: BoardHeader
+    measured: tuple[int, ...]
+    """Every length measured before the end of training, sorted."""
+    curves: Mapping[int, StepCurves]
+    """Curves by length, in the requested order."""
+
+
+def board_steps(board: BoardHeader, rows: pa.Table, lengths: Sequence[int] = ()) -> BoardSteps:
+    """Curves of one board at `lengths`, or at the default lengths, from the rows of steps.sql."""
+    measured = sorted(pc.unique(rows["length"]).to_pylist())
+    curves: dict[int, StepCurves] = {}
+    for length in [n for n in lengths if n in measured] if lengths else default_lengths(measured, board.train_length):
+        own = rows.filter(pc.equal(rows["length"], length))
+        of_chance = pc.is_null(own["entry"])
+        if cells := _cells(_by_step(own.filter(pc.invert(of_chance))), board.metric):
+            curves[length] = StepCurves(length, _chance(own.filter(of_chance), board.tasks), cells)
+    return BoardSteps(board, tuple(measured), curves)
+
+
+def default_lengths(measured: Sequence[int], trained: int) -> list[int]:
+    """The training length and its multiples by 2, 4 and 8, each replaced by the longest measured length up to the multiple.
+
+    >>> default_lengths([40, 64, 80, 128, 160], 40), default_lengths([16, 32, 63], 16), default_lengths([20, 50], 10)
+    ([40, 80, 160], [16, 32, 63], [20, 50])
+    """
+    found: dict[int, None] = {}
+    for multiple in MULTIPLES:
+        below = [length for length in measured if length <= multiple * trained]
+        found |= dict.fromkeys(below[-1:])
+    return list(found) or list(measured)[:1]
+
+
+def _by_step(rows: pa.Table) -> BoardValues:
+    """Values with the step in place of the length."""
+    no = pa.repeat(pa.scalar(False), len(rows))
+    columns = {name: rows[name] for name in ("entry", "seed", "task", "value")}
+    columns |= {"length": rows["step"]} | dict.fromkeys(("in_distribution", "diverged", "looks_ahead", "not_finite"), no)
+    return BoardValues.of_table(pa.table(columns))
+
+
+def _cells(models: BoardValues, metric: Metric) -> dict[str, tuple[StepCell, ...]]:
+    """Cells by entry, for steps with a seed that has a value on every task."""
+    steps = [(length, values) for (kind, length), values in models.columns.items() if kind == "length" and length is not None]
+    if not steps:
+        return {}
+    every = np.stack([values for _, values in steps], 1)  # (E, steps, S)
+    counts, means = np.isfinite(every).sum(-1), mean_of_known(every)
+    low, high = (np.clip(end, metric.lowest, metric.highest) for end in interval(every))
+    found: dict[str, tuple[StepCell, ...]] = {}
+    for e, entry in enumerate(models.entries):
+        own = [
+            StepCell(
+                step,
+                rounded(means[e, s]),
+                rounded(low[e, s]) if counts[e, s] > 1 else None,
+                rounded(high[e, s]) if counts[e, s] > 1 else None,
+                int(counts[e, s]),
+            )
+            for s, (step, _) in enumerate(steps)
+            if counts[e, s]
+        ]
+        if own:
+            found[entry] = tuple(own)
+    return found
+
+
+def _chance(rows: pa.Table, tasks: int) -> float | None:
+    """Context-free baseline, mean over the tasks of a board; None if unknown for any task."""
+    levels: Iterable[tuple[str, float | None]] = zip(rows["task"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    known = {task: value for task, value in levels if value is not None and np.isfinite(value)}
+    return rounded(float(np.mean(list(known.values())))) if known and len(known) == tasks else None

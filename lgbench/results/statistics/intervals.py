@@ -8,6 +8,7 @@ number of seeds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,38 @@ def _joined(strata: Strata) -> tuple[Floats, Floats]:
     """All scores (..., n) and their weights (n,), with sum 1."""
     weights = np.concatenate([np.full(own.shape[-1], 1 / own.shape[-1]) for own in strata]) / len(strata)
     return np.concatenate(list(strata), -1), weights
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """Mean exponent over n seeds or heads, and its 95 % interval, None for n = 1."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def __str__(self) -> str:
+        """Label of a legend, such as "N^-0.49 [-0.52, -0.46]"."""
+        ends = "" if self.low is None else f" [{self.low:.2f}, {self.high:.2f}]"
+        return f"N^{self.mean:.2f}{ends}"
+
+
+def exponents(lengths: Floats, values: Floats) -> Floats:
+    """Slopes (S,) of log values (L, S) over log lengths (L,), by least squares; NaN for columns with a value not above 0."""
+    if len(lengths) < 2:
+        return np.full(values.shape[1], np.nan)
+    known = np.where(values > 0, values, np.nan)
+    x = np.log(lengths) - np.log(lengths).mean()
+    slopes: Floats = x @ np.log(known) / (x @ x)
+    return slopes
+
+
+def mean_exponent(lengths: Floats, values: Floats) -> Exponent | None:
+    """Mean exponent over the columns of values (L, S) at lengths (L,); None without a fit for any column."""
+    found = exponents(lengths, values)
+    n = int(np.isfinite(found).sum())
+    if not n:
+        return None
+    low, high = (end.item() for end in interval(found[None]))
+    return Exponent(float(np.nanmean(found)), low if n > 1 else None, high if n > 1 else None, n)

@@ -18,9 +18,8 @@ from rich.table import Table
 
 from lgbench.errors import UsageError
 from lgbench.results.columns import mean_of_known
-from lgbench.results.exponents import Exponent, fitted
 from lgbench.results.metrics import Metric
-from lgbench.results.statistics import interval
+from lgbench.results.statistics import Exponent, interval, mean_exponent
 
 MAX_LAYERS = 8
 """So many curves a figure has: the layers from the first to the last, as evenly spread as they can be."""
@@ -89,7 +88,7 @@ class ModelRows:
         for row in own:
             if row.value is not None:
                 values[lengths.index(row.length), heads.index(row.head or 0)] = row.value
-        return fitted(np.array(lengths, dtype=np.float64), values) if len(lengths) > 1 else None
+        return mean_exponent(np.array(lengths, dtype=np.float64), values) if len(lengths) > 1 else None
 
     def _at(self, metric: str, layer: int | None) -> list[ProbeRow]:
         return self._by_place.get((metric, layer), [])
