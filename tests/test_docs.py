@@ -81,9 +81,10 @@ PICTURED = ("leaderboards/README.md", "leaderboards/inside/README.md")
 
 
 def is_run(block: Block) -> bool:
-    """Whether a test below runs it."""
+    """Whether a test below runs it, or it is what something prints."""
     return (
-        block.page.startswith("docs/")
+        block.language == "text"
+        or block.page.startswith("docs/")
         or ((block.page, block.section) in MAKE and block.language == "sh")
         or (block.page == "README.md" and block.section == "Use" and block.language in ("sh", "python"))
         or (block.page, block.section, block.language) == ("benchmarks/README.md", "On a GPU", "sh")
