@@ -42,6 +42,11 @@ CELLS = (3, 2, 1)
 """Characters of a length, as many as the terminal has room for."""
 
 
+NO_BETTER = 0.95
+"""Share of the baseline's error at the longest training length from which on nothing counts as learned, although the few short
+contexts can still be right."""
+
+
 class LineKey(NamedTuple):
     """Key of the runs of an entry on a family."""
 
@@ -74,12 +79,11 @@ class LengthCurve(NamedTuple):
         inside = [n for n in self.means if self.trained is not None and n <= self.trained] or list(self.means)
         known = [self.chance[n] for n in inside if n in self.chance]
         level = fmean(known) if len(known) == len(inside) else None
+        if self.chance.get(inside[-1], self.metric.perfect) != self.metric.perfect and self.share(inside[-1]) >= NO_BETTER:
+            return "not better than the baseline"
         limit, sign = self.metric.limit(level), self.metric.sign
         right = list(takewhile(lambda n: limit is not None and sign * self.means[n] < sign * limit, self.means))
-        if right:
-            return f"right to {right[-1]}"
-        no_better = level is not None and sign * fmean(self.means[n] for n in inside) >= sign * level
-        return "not better than the baseline" if no_better else "learned in part"
+        return f"right to {right[-1]}" if right else "learned in part"
 
     @property
     def numbers(self) -> str:
