@@ -157,7 +157,7 @@ def step_of(
     """Training step as a function of tensors alone. The model computes in `precision`, loss and optimizer in float32."""
 
     def loss(row: Tensor, buffers: Weights, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        with computing(precision, row.device):
+        with computing(precision, inputs):
             logits = functional_call(skeleton, {**layout.of_one(row), **buffers}, (inputs,)).flatten(0, 1)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         # Targets are tokens (B, A), or distributions over them (B, A, V).

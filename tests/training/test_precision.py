@@ -77,6 +77,26 @@ def test_products_are_narrow_in_training_and_testing_and_norms_logits_and_state_
     assert Seeing.seen == {(torch.float32, product)}
 
 
+class Embedding(nn.Module):
+    """Sum of embedded vectors: no product but that with the inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(3, 3)
+
+    def forward(self, inputs):
+        return self.embed(inputs).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_vectors_of_a_task_are_embedded_without_rounding(compile):
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        (experiment,) = planned(with_model(Embedding), "toy-largest", "toy-own", precision, seeds=(0,))
+        losses.append(train([experiment], CPU, compile=compile, models=1).curve.loss)
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
+
+
 def test_a_record_leads_back_to_its_precision_and_two_precisions_never_train_together(registry):
     both = [planned(registry, "tomita-1", "pre-norm", precision)[0] for precision in ("float32", "bfloat16")]
     assert [Replanner(registry).experiment(each.record).record for each in both] == [each.record for each in both]
