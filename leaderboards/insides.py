@@ -14,8 +14,11 @@ from lgbench.results.sweeps import Sweep, SweepCell, SweepRequest, sweeps
 
 SCHEMES = (*(f"transformer+{norm}" for norm in NORMS), "set-attention", "set-attention+attention-layer-norm")
 NO_NORM = "transformer+no-norm"
+BASELINE = "transformer+pre-norm"
 MINIMAL = tuple(f"transformer+{norm}" for norm in ("no-norm", "pre-norm", "post-norm", "peri-norm", "peri-init-norm"))
 """The minimal model of set complement, with no norm and with four."""
+PARTS = {"reading": "embedding and logits of attention", "logits": "logits of attention", "head": "logits of the model"}
+"""Parts of `exact_parts.py` with longer names in the table."""
 TOKENS = 64
 """The tokens of set complement, v in the theory."""
 
@@ -136,6 +139,30 @@ def diverged(swept: Results) -> str:
     return f"Of {every} models {lost or 'none'} diverged.\n"
 
 
+def precision(swept: Results) -> str:
+    """OOD TVD on max retrieval of models trained in bfloat16, with a part in float32, against float32 in all parts."""
+    boards = {
+        dict(board.protocol.changes).get("precision", "float32"): board
+        for board in swept.boards("tvd", "max-retrieval")
+        if ("train.lr", "0.006") in board.protocol.changes
+    }
+    (wide,) = (row for row in boards["float32"].rows if row.entry == BASELINE)
+    lines = [["part in float32", "OOD TVD", "against float32 in all parts"], [":--", "--:", "--:"]]
+    lines.append(["all", f"{_ood(wide).mean():.3f}", ""])
+    for row in sorted(boards["bfloat16"].rows, key=lambda row: -_ood(row).mean()):
+        apart = _ood(row) - _ood(wide)
+        low, high = (end.item() for end in interval(apart[None]))
+        part = "none" if row.entry == BASELINE else row.entry.split("~")[0].removeprefix("exact-")
+        lines.append([PARTS.get(part, part), f"{_ood(row).mean():.3f}", f"{apart.mean():+.3f} [{low:+.3f}, {high:+.3f}]"])
+    return markdown_table(lines)
+
+
+def _ood(row: Row) -> Floats:
+    """OOD TVD of each seed."""
+    cell = row.cell("OOD")
+    return np.array(cell.values if cell else (), dtype=float)
+
+
 def _by_value(swept: Results, setting: str, metrics: dict[str, str]) -> str:
     """A table for each protocol, and each set of values that families were run with."""
     found = [(title, sweep) for metric, title in metrics.items() for sweep in sweeps(swept, SweepRequest(setting, metric))]
@@ -180,4 +207,5 @@ def tables_of_insides(results: Results, swept: Results) -> dict[str, str]:
         "width": width(swept),
         "depth": depth(swept),
         "diverged": diverged(swept),
+        "precision": precision(swept),
     }
