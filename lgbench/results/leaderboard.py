@@ -291,10 +291,13 @@ class Results(Database):
 
     def _measured(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards with any value, by name and protocol; newest versions first."""
-        if (metric, chosen) not in self._known:
-            every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, chosen)))
-            self._known[metric, chosen] = sorted((each for each in every if each), key=_order)
-        return self._known[metric, chosen]
+        # Of all protocols at once: a command that shows one of them names the others that have boards.
+        of_all = chosen._replace(protocol=None)
+        if (metric, of_all) not in self._known:
+            every = (self._board(metric, *own) for own in _rows_by_board(self.values(metric, of_all)))
+            self._known[metric, of_all] = sorted((each for each in every if each), key=_order)
+        numbers = self.numbers(chosen.protocol)
+        return [each for each in self._known[metric, of_all] if each.key.protocol in numbers]
 
     def _to_rank(self, metric: str, chosen: Chosen) -> list[MeasuredBoard]:
         """Boards before ranking, with the seeds not fitted; ranked by the ID mean if nothing was learned on the only task."""
