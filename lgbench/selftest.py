@@ -71,8 +71,8 @@ NORMS = ("pre-norm", "post-norm", "peri-norm", "peri-init-norm")
 
 
 @dataclass(frozen=True)
-class Part:
-    """Result of one part."""
+class Proof:
+    """Result of one part of the selftest."""
 
     title: str
     holds: bool
@@ -90,7 +90,7 @@ class Selftest:
     def registry(self) -> Registry:
         return Registry.load()
 
-    def parts(self) -> Iterator[Callable[[], Part]]:
+    def parts(self) -> Iterator[Callable[[], Proof]]:
         yield from (self.same_numbers, self.captured, self.memory, self.pace, self.bfloat16, self.standard)
 
     def experiments(self, task: str, entries: Sequence[str], seeds: Sequence[int] = (0,), **settings: Any) -> list[Experiment]:
@@ -99,7 +99,7 @@ class Selftest:
         text = {key: str(value) for key, value in changes.items()}
         return list(plan(Request([task], entries, (), seeds, "quick", text, **settings), self.registry).experiments)
 
-    def same_numbers(self) -> Part:
+    def same_numbers(self) -> Proof:
         """TVD on the device against a CPU, for every task with every norm scheme."""
         rows, worst = [], 0.0
         for task in self.registry.tasks.names()[: self.sizes.tasks]:
@@ -109,7 +109,7 @@ class Selftest:
                 worst = max(worst, apart)
                 rows.append(f"| {task} | {experiment.entry} | {apart:.2g} |")
         table = ["| task | entry | largest difference of TVD at any length |", "| :-- | :-- | --: |", *rows]
-        return Part("The numbers of a CPU, on every task with every norm", worst <= TOLERANCE, table)
+        return Proof("The numbers of a CPU, on every task with every norm", worst <= TOLERANCE, table)
 
     def _tested(self, experiment: Experiment, device: torch.device) -> dict[int, float]:
         """TVD by length of a model that was trained on a device."""
@@ -117,7 +117,7 @@ class Selftest:
         scores = evaluate(experiment, {"raw": trained.model("raw", 0)}, device)
         return {score.length: score.value for score in scores if score.metric == "tvd" and score.value is not None}
 
-    def captured(self) -> Part:
+    def captured(self) -> Proof:
         """Captured and compiled steps against plain ones."""
         rows, holds = [], True
         for task in ("tomita-4", "set-complement")[: self.sizes.tasks]:
@@ -132,7 +132,7 @@ class Selftest:
                 holds &= apart <= LOSS_TOLERANCE and not refused
                 rows.append(f"| {task} | {name} | {apart:.2g} | {'; '.join(refused)} |")
         table = ["| task | step | largest difference of the loss, nats | |", "| :-- | :-- | --: | :-- |", *rows]
-        return Part("Captured steps against plain ones", holds, table)
+        return Proof("Captured steps against plain ones", holds, table)
 
     def _plain(self, experiment: Experiment) -> torch.Tensor:
         """Curve of the loss without capturing and compiling."""
@@ -143,26 +143,26 @@ class Selftest:
                 population.mark(step)
         return population.curve[:, 0, 0].cpu()
 
-    def memory(self) -> Part:
+    def memory(self) -> Proof:
         """Counted memory of a step against the measured peak."""
         (experiment,) = self.experiments("set-complement", ["peri-norm"], set={"train.batch": 256})
         counted = step_cost(experiment, self.device).memory
         lines = [f"Counted for one model: {counted / 2**20:.1f} MiB; models that fit: {self._fitting(experiment)}."]
         if self.device.type != "cuda":
-            return Part("Memory against the estimate", True, [*lines, "The peak is measured on a CUDA device alone."])
+            return Proof("Memory against the estimate", True, [*lines, "The peak is measured on a CUDA device alone."])
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
         train([experiment], self.device)
         peak = torch.cuda.max_memory_allocated(self.device) - before
         lines.append(f"Measured: {peak / 2**20:.1f} MiB, {peak / counted:.2f} times as much.")
-        return Part("Memory against the estimate", peak <= MEMORY_FACTOR * counted, lines)
+        return Proof("Memory against the estimate", peak <= MEMORY_FACTOR * counted, lines)
 
     def _fitting(self, experiment: Experiment) -> str:
         count = models_that_fit(step_cost(experiment, self.device), self.device)
         return f"{count:,} in {free_memory(self.device) / 2**30:.1f} GiB"
 
-    def pace(self) -> Part:
+    def pace(self) -> Proof:
         """Model-steps a second of populations, and their share of what the device reaches in large products."""
         peaks = {precision: self._peak(getattr(torch, precision)) for precision in ("float32", "bfloat16")}
         rows, holds = [], True
@@ -182,7 +182,7 @@ class Selftest:
                 rows.append(f"| {task} | {models:,} | {rate:,.0f} | {share:.1%} |")
         said = ", ".join(f"{precision} {peak / 1e12:.3g} TFLOP/s" for precision, peak in peaks.items())
         table = ["| task | models | model-steps a second | share of the float32 peak |", "| :-- | --: | --: | --: |", *rows]
-        return Part("Pace of populations", holds, [f"Peak in products of large matrices: {said}.", "", *table])
+        return Proof("Pace of populations", holds, [f"Peak in products of large matrices: {said}.", "", *table])
 
     def _rate(self, members: Sequence[Experiment]) -> float:
         """Model-steps a second, over the second half of a training."""
@@ -212,7 +212,7 @@ class Selftest:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def bfloat16(self) -> Part:
+    def bfloat16(self) -> Proof:
         """Loss and pace in bfloat16 beside float32."""
         rows, losses = [], []
         for precision in ("float32", "bfloat16"):
@@ -222,9 +222,9 @@ class Selftest:
             losses.append(train(members, self.device).curve.loss[-1].mean().item())
             rows.append(f"| {precision} | {losses[-1]:.3f} | {time.perf_counter() - started:.1f} |")
         table = ["| precision | last loss, nats, 8 seeds | seconds |", "| :-- | --: | --: |", *rows]
-        return Part("bfloat16 beside float32", abs(losses[1] - losses[0]) <= 5 * LOSS_TOLERANCE, table)
+        return Proof("bfloat16 beside float32", abs(losses[1] - losses[0]) <= 5 * LOSS_TOLERANCE, table)
 
-    def standard(self) -> Part:
+    def standard(self) -> Proof:
         """`lgbench.run` of one family under the protocol standard, with its tuning."""
         self.say("set-complement under the protocol standard, with its tuning runs")
         started = time.perf_counter()
@@ -253,7 +253,7 @@ class Selftest:
         table = ["| entry | seed | OOD TVD |", "| :-- | --: | --: |"]
         table += [f"| {entry} | {seed} | {value:.4f} |" for (entry, seed), value in found.items()]
         said = f"{len(found)} runs, their tuning and tests took {seconds:.0f} s."
-        return Part("Set complement under standard", all(0 <= value <= 1 for value in found.values()), [said, "", *table])
+        return Proof("Set complement under standard", all(0 <= value <= 1 for value in found.values()), [said, "", *table])
 
 
 def _differences(first: Mapping[int, float], second: Mapping[int, float]) -> Iterator[float]:
@@ -279,7 +279,7 @@ def selftest(device: torch.device, sizes: Sizes, say: Callable[[str], None]) -> 
         try:
             found = part()
         except Exception:  # a device may fail in any way, and the report must say how
-            found = Part((part.__doc__ or part.__name__).strip(), False, ["```", traceback.format_exc().strip(), "```"])
+            found = Proof((part.__doc__ or part.__name__).strip(), False, ["```", traceback.format_exc().strip(), "```"])
         holds &= found.holds
         verdict = "holds" if found.holds else "FAILS"
         lines += [f"## {found.title}: {verdict}", "", f"{time.perf_counter() - started:.0f} s", "", *found.lines, ""]
