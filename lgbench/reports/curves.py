@@ -83,7 +83,7 @@ class LengthCurve(NamedTuple):
             return "not better than the baseline"
         limit, sign = self.metric.limit(level), self.metric.sign
         right = list(takewhile(lambda n: limit is not None and sign * self.means[n] < sign * limit, self.means))
-        return f"right to {right[-1]}" if right else "learned in part"
+        return f"right to {right[-1]}" if right and 2 * right[-1] >= inside[-1] else "learned in part"
 
     @property
     def numbers(self) -> str:
