@@ -156,7 +156,7 @@ class HintedReversedAddition(HintedAddition):
 
 @final
 class CoupledAddition(ReversedAddition):
-    """As decimal-addition-reversed, with position ids: digit k from the lowest has the id k + 1, other tokens have 0.
+    """As decimal-addition-reversed, with position ids: the lowest digit has the id 1, the next one 2; other tokens have 0.
 
     >>> task = CoupledAddition()
     >>> inputs, distribution, weights = task.sample(2, Random(1))

@@ -11,7 +11,7 @@ from torch import Tensor
 from lgbench import Facts, Random
 from lgbench_algorithms.layouts import END, Written
 
-HUANG = "arXiv 2410.02140, figure 3"
+HUANG = "arXiv 2410.02140 and its repository"
 RASP_L = "arXiv 2310.16028"
 SYMBOLS, NUMBERS = 150, 200
 

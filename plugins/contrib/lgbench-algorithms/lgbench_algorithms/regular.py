@@ -10,7 +10,7 @@ from torch import Tensor
 from lgbench import Answers, Facts, Random
 from lgbench_algorithms.layouts import EmptyTokens
 
-CHOMSKY = "arXiv 2207.02098, table 1"
+CHOMSKY = "arXiv 2207.02098"
 CYCLE = 5
 
 
@@ -57,7 +57,9 @@ class ParityCheck(EmptyTokens):
     name = family = "parity-check"
     symbols = outputs = ("0", "1")
     where = Answers.LAST
-    facts = Facts("regular with groups", "regular", False, False, False, "Z_2", (CHOMSKY, "arXiv 2410.02140, figure 3"))
+    facts = Facts(
+        "regular with groups", "regular", False, False, False, "Z_2", (CHOMSKY, "arXiv 2410.02140 and its repository")
+    )
 
     def draw(self, length: int, random: Random) -> tuple[Tensor, Tensor]:
         bits = random.integers(2, length)
