@@ -2,7 +2,8 @@
 
 A step of the baseline without the drawing, and `task.sample` for as many steps at once as training asks for. Both at the task's
 longest training length, with the batch of the protocol, in one thread; processor time, so that other work on the machine counts
-little. Sides take turns. Goal: a tenth.
+little. Sides take turns. Goal: a tenth. Where lengths vary from step to step, training draws fewer steps at once than are drawn
+here, and the share in a run is higher.
 
     python benchmarks/drawing.py [--tasks tomita-5 ...] [--pack lgbench-languages] [--arch pre-norm] [--compile]
         [--rounds 3] [--steps 5] [--models 2] [--protocol short]
