@@ -14,7 +14,7 @@ from lgbench.cli.output import complain, echo
 @click.option("--out", default="selftest.md", show_default=True, type=click.Path(path_type=Path), help="Report to write.")
 @click.option("--small", is_flag=True, help="A few steps of each part: whether the parts run, and no proof.")
 def selftest(device: str, out: Path, small: bool) -> None:
-    """Compare a GPU with the CPU, measure its pace, and write a report.
+    """Compare a GPU with a CPU, and measure its pace.
 
     Every task with every norm scheme, captured and compiled steps, memory, populations of up to 1,024 models, bfloat16, and one
     family under the protocol standard: about ten minutes on a GPU, without DuckDB and without a network. Exits with 1 if a part

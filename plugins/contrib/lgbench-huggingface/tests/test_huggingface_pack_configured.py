@@ -103,8 +103,8 @@ def test_a_run_has_the_configuration_and_can_be_planned_again(tmp_path: Path) ->
 
 BAD = [
     (None, "cannot be read: No such file or directory; name a file with a JSON object"),
-    ("{", "is no JSON: Expecting property name"),
-    ("[1]", "is JSON, but a list: expected a JSON object"),
+    ("{", "is no JSON object: Input data was truncated"),
+    ("[1]", "is no JSON object: Expected `object`, got `array`"),
     ({"hidden_size": 8}, "the configuration of hf names no model_type"),
     ({"model_type": "lama"}, "has no 'lama' with these settings: Unrecognized model identifier: lama."),
     (
