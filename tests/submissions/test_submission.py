@@ -245,12 +245,9 @@ def test_filed_runs_of_an_older_protocol_are_in_nobodys_way_and_stay(made, board
         put_right(path, tmp_path / path.name, lambda about: about["experiment"]["protocol"].update(version=0))
         for path in made[:3]
     ]
-    filed = together(older, board / "runs")
+    together(older, board / "runs")
     assert submit(made, board, installed).filed == len(made)
     assert check_filed(board, installed) == []
-    moved = filed.rename(filed.with_name("moved.parquet"))
-    (said,) = check_filed(board, installed)
-    assert said == f"{moved}: a file with these runs alone is at {filed}"
 
 
 def _folder(path: Path) -> Path:

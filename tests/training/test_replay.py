@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from helpers.combinations import pairwise, population
-from helpers.registries import with_model
+from helpers.registries import BUILT_IN, with_model
 from helpers.replay import Draws, Waits, assert_replay_is_equal
 from helpers.toy_registries import toys_and
 from torch import nn
@@ -18,13 +18,21 @@ from lgbench.experiment.plan import Request, plan
 from lgbench.extensions.registry import Registry
 from lgbench.training.step import Gradients
 
+PACKS_OF_MODELS = (
+    "lgbench_attention",
+    "lgbench_huggingface",
+    "lgbench_linear",
+    "lgbench_positions",
+    "lgbench_recurrent",
+    "lgbench_x_transformers",
+)
 SHARES = 16
 
 
 @cache
 def installed() -> Registry:
-    """Everything here: what comes with lgbench, and the packs."""
-    return Registry.load()
+    """What comes with lgbench, and the packs of models. Tasks of packs meet models in their own tests."""
+    return Registry.load({"LGBENCH_PLUGINS": ",".join((*BUILT_IN, *PACKS_OF_MODELS))})
 
 
 @pytest.mark.slow
